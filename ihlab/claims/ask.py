@@ -81,7 +81,7 @@ class Ask:
         return now if first.estimate == now.estimate else replace(now, first=first, changed=self.changed)
 
     def _claim(self, measured: Measured, declared: str) -> Claim:
-        threshold = self.below if self.above is None else self.above
+        threshold, tested = self.below if self.above is None else self.above, bool(measured.measure)
         return Claim(
             id=self.id,
             setting=self.setting,
@@ -91,8 +91,8 @@ class Ask:
             sentence=self.sentence,
             measure=measured.measure,
             estimate=measured.estimate,
-            threshold=np.nan if threshold is None or not measured.measure else threshold,
-            right_side="below" if self.above is None and measured.measure else "above",
+            threshold=threshold if threshold is not None and tested else np.nan,
+            right_side="below" if self.above is None and tested else "above",
             seeds=measured.seeds,
             declared=self.declared or declared,
             why=measured.why,

@@ -8,7 +8,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, RED
 from ihlab.training.clamp import Clamp
-from ihlab.training.config import RunConfig, constant_steps
+from ihlab.training.config import RunConfig
 from tasks import IGNORE, InductionTask, Task
 
 KV1, V1, V2, V4 = "KV shifting, 1 layer", "vanilla, 1 layer", "vanilla, 2 layers", "vanilla, 4 layers"
@@ -128,14 +128,6 @@ def width_runs(scale: Scale) -> list[Planned]:
         seeds = (NARROW_SEEDS if panel in NARROW else SEEDS)[scale]
         planned += plan("figure1b", run, curves, seeds, stacked=width <= 16)
     return planned
-
-
-def steps_at_constant_rate(scale: Scale, steps: float) -> int:
-    """Return the number of a run's steps before the learning rate decays.
-
-    Later learning is an effect of the schedule.
-    """
-    return constant_steps(induction_run(scale).replace(steps=int(steps)))
 
 
 def guessing_accuracy(task: Task) -> float:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ihlab.claims import stats
 from ihlab.claims.experiment import Planned, Trained
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig, constant_steps
@@ -130,16 +129,3 @@ def _before_decay(data: pd.DataFrame, curve: str) -> list[pd.DataFrame]:
     """Return each seed's evaluations up to `horizon`."""
     counted = data[(data["curve"] == curve) & (data["step"] <= data["horizon"])]
     return [run for _, run in counted.groupby("seed")]
-
-
-def ratio_of_steps(
-    data: pd.DataFrame, curve: str, other: str, threshold: float = 0.9, column: str = "accuracy_first"
-) -> stats.Estimate:
-    """Return the ratio of the steps to an accuracy, `curve` / `other`."""
-    one, two = (steps_to(data, name, threshold, column) for name in (curve, other))
-    return stats.ratio_of_times(one, two, shared_horizon(data, curve, other))
-
-
-def shared_horizon(data: pd.DataFrame, curve: str, other: str) -> float:
-    """Return the last step that counts for both curves."""
-    return float(data.loc[data["curve"].isin([curve, other]), "horizon"].min())

@@ -32,15 +32,9 @@ def hop_errors(axes: Axes, data: pd.DataFrame, published: pd.DataFrame | None = 
             there = published[(published["n_layers"] == depth) & published["hops"].between(1, data["hops"].max())]
             there = there.sort_values("hops")
             axes.plot(
-                there["hops"],
-                there["error"],
-                color=color,
-                ls=":",
-                marker=marker,
-                mfc="white",
-                ms=5,
+                there["hops"], there["error"], color=color, ls=":", marker=marker, mfc="white", ms=5,
                 label=f"{depth} layers, published",
-            )
+            )  # fmt: skip
     axes.set(ylim=(-0.02, 0.8))
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -73,7 +67,6 @@ def horizon_law(
     table: pd.DataFrame,
     marks: Mapping[str, Mark],
     known: Callable[[str, int], Mapping[str, int]],
-    title: str,
     published: pd.DataFrame | None = None,
 ) -> Figure:
     """Draw k* of every seed over a log2 axis, one column per number of layers and attention variant.
@@ -125,10 +118,6 @@ def horizon_law(
         if bound in found
     ]
     figure.legend(handles=keys, loc="outside lower center", ncols=3)
-    sizes = sorted(set(table.groupby(["attention", "n_layers"]).size()))
-    figure.suptitle(
-        f"{title}\nA marker is one of {' or '.join(map(str, sizes))} seeds; a bar is their median.", fontsize=11
-    )
     return figure
 
 

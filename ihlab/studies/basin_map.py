@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 LOW, HIGH = -0.5, 1.5
 """Range of alpha1 and beta1 at the start: the square [0, 1] and a margin of half its side."""
 
-SIDE = {"smoke": 2, "laptop": 10, "gpu": 20, "paper": 20}
+SIDE = {"smoke": 2, "laptop": 10}
 """Starts per side of the grid, at the centres of its cells."""
 
-SEEDS = {"smoke": 2, "laptop": 10, "gpu": 10, "paper": 10}
-FIELD = {"smoke": 9, "laptop": 31, "gpu": 31, "paper": 31}
+SEEDS = {"smoke": 2, "laptop": 10}
+FIELD = {"smoke": 9, "laptop": 31}
 """Points of the field per side that are stored and drawn."""
 
-FOLLOW_STEPS = {"smoke": 60, "laptop": 6000, "gpu": 6000, "paper": 6000}
+FOLLOW_STEPS = {"smoke": 60, "laptop": 6000}
 """Steps of the second run of a start that has not found induction; it is trained from the beginning."""
 
 CURVE = "KV shifting, 1 layer, 1 head"
@@ -72,6 +72,7 @@ class BasinMap:
     """Steps to induction over the plane of starts, where the runs end, and the times that the theorem predicts."""
 
     name = "basin_map"
+    scales = ("smoke", "laptop")
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan a run for each start and seed. Runs are trained in stacks."""

@@ -1,20 +1,32 @@
 """Figure 1: learning curves of induction, at various depths (a) and under the pressure of a small hidden size (b)."""
 
-import math
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import induction, stats
-from ihlab.claims.claim import Claim, changed
+from ihlab.claims.ask import Ask, Cell, Measured, Number, claims_of, named, of, ratio
+from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.induction import DEPTHS, GIVEN, GIVEN_HEAD, KV1, LINES, SHAPES, V1, V2, V4, kv, vanilla
-from ihlab.claims.learning_curves import final, learning_curve_table, plan, ratio_of_steps, steps_to
-from ihlab.claims.rates import count_in_words
+from ihlab.claims.induction import (
+    DEPTHS,
+    GIVEN,
+    GIVEN_HEAD,
+    KV1,
+    LINES,
+    MUCH_FASTER,
+    NARROW,
+    SHAPES,
+    V1,
+    V2,
+    V4,
+    kv,
+    vanilla,
+)
+from ihlab.claims.learning_curves import final, learning_curve_table, plan, steps_per_run, steps_to
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLUE, ORANGE, new_figure, printed
 from tasks import IGNORE
@@ -26,17 +38,6 @@ NEAR_CHANCE = 0.1
 """An accuracy at most this far above guessing is "near chance"."""
 NOT_FASTER = 0.8
 """Ratio of steps above which a curve is not faster. It is below 1 because exact equality cannot be shown."""
-
-SPEEDS: dict[str, tuple[str, float, Literal["above", "below"], int | None, str]] = {
-    "faster": (
-        KV1, induction.MUCH_FASTER, "below", None,
-        "KV shifting attention converges much faster than two-layer transformers.",
-    ),
-    "four_layers_no_faster": (
-        V4, NOT_FASTER, "above", 9, "Increasing vanilla to 4 layers does not make the model learn induction faster.",
-    ),
-}  # fmt: skip
-"""By claim: curve, threshold and side of the ratio of its steps to 90% to those of `V2`, statement and sentence."""
 
 DECLARED_1A = "2026-11-26"
 """Date on which the claims with learned positions, and the seeds and sequences of Figure 1a, were declared."""
@@ -92,60 +93,9 @@ class Figure1a:
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge Section 3.2, "Various depth", with the paper's positions and with learned positions."""
-        return [claim for positional in PANELS for claim in self._claims(data, positional)]
-
-    def _claims(self, data: pd.DataFrame, positional: str) -> list[Claim]:
-        guess, rows = float(data["guess"].iloc[0]), int(data["rows"].iloc[0])
-        one, two, kv1 = (_curve(name, positional) for name in (V1, V2, KV1))
-        paper = positional == "rope"
-        claim = partial(
-            Claim,
-            setting={"positions": PANELS[positional].partition(",")[0]},
-            source="section 3.2, Figure 1a" if paper else "Figure 1a with learned positions",
-            of_paper=paper,
-            seeds=int(data["seed"].nunique()),
-            declared=DECLARED_1A,
-        )
-        where = PANELS[positional].partition(",")[0]
-        return [
-            claim(
-                id=f"vanilla1_hard.{positional}",
-                statement=1,
-                sentence="It is difficult for a one-layer standard transformer to learn induction.",
-                measure=f"final accuracy of vanilla, 1 layer, {where} (guessing another token of the row: {guess:.3f})",
-                estimate=stats.mean_accuracy(final(data, one), rows),
-                threshold=round(guess + NEAR_CHANCE, 4),
-                right_side="below",
-            ),
-            *(
-                claim(
-                    id=f"{short}.{positional}",
-                    statement=9,
-                    sentence=f"{what} can perfectly learn the ability of induction.",
-                    measure=f"final accuracy of {name}, {where} (lowest seed {min(final(data, curve)):.3f})",
-                    estimate=stats.mean_accuracy(final(data, curve), rows),
-                    threshold=0.99,
-                )
-                for short, what, name, curve in (
-                    ("kv1_perfect", "1-layer KV shifting attention", KV1, kv1),
-                    ("vanilla2_perfect", "The 2-layer transformer", V2, two),
-                )
-            ),
-            *(
-                claim(
-                    id=f"{short}.{positional}",
-                    statement=statement,
-                    sentence=sentence,
-                    measure=f"steps to 90% accuracy, {name.replace(',', '')} / vanilla 2 layers, {where} (both at "
-                    f"{data['lr'].iloc[0]:g}; {_learners(data, curve)} and {_learners(data, two)} seeds get there)",
-                    estimate=ratio_of_steps(data, curve, two),
-                    threshold=threshold,
-                    right_side=side,
-                )
-                for short, (name, threshold, side, statement, sentence) in SPEEDS.items()
-                for curve in [_curve(name, positional)]
-            ),
-        ]
+        threshold = round(float(data["guess"].iloc[0]) + NEAR_CHANCE, 4)
+        asks = [ask for positional in PANELS for ask in _depth_asks(positional, threshold)]
+        return claims_of(asks, data, DECLARED_1A)
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -179,8 +129,44 @@ def _curve(name: str, positional: str) -> str:
     return name if positional == "rope" else f"{name}, {PANELS[positional]}"
 
 
-def _learners(data: pd.DataFrame, curve: str) -> str:
-    return count_in_words(steps_to(data, curve, LEARNED))
+def _depth_asks(positional: str, near_chance: float) -> list[Ask]:
+    """Return the questions of one panel of Figure 1a."""
+    paper = positional == "rope"
+    source = "section 3.2, Figure 1a" if paper else "Figure 1a with learned positions"
+    setting = {"positions": PANELS[positional].partition(",")[0]}
+    panel = partial(Ask, source=source, of_paper=paper, setting=setting)
+    one, two, kv1, four = ({"curve": _curve(name, positional)} for name in (V1, V2, KV1, V4))
+
+    def accuracy(cell: Cell) -> Number:
+        def mean(data: pd.DataFrame) -> stats.Estimate:
+            return stats.mean_accuracy(final(data, cell["curve"]), int(data["rows"].iloc[0]))
+
+        return named(f"final accuracy of {cell['curve']}", mean)
+
+    return [
+        panel(
+            f"vanilla1_hard.{positional}", "It is difficult for a one-layer standard transformer to learn induction.",
+            accuracy(one), below=near_chance, statement=1,
+        ),
+        panel(
+            f"kv1_perfect.{positional}",
+            "1-layer KV shifting attention can perfectly learn the ability of induction.",
+            accuracy(kv1), above=0.99, statement=9,
+        ),
+        panel(
+            f"vanilla2_perfect.{positional}", "The 2-layer transformer can perfectly learn the ability of induction.",
+            accuracy(two), above=0.99, statement=9,
+        ),
+        panel(
+            f"faster.{positional}", "KV shifting attention converges much faster than two-layer transformers.",
+            of(steps_per_run, ratio(kv1, two)), below=MUCH_FASTER,
+        ),
+        panel(
+            f"four_layers_no_faster.{positional}",
+            "Increasing vanilla to 4 layers does not make the model learn induction faster.",
+            of(steps_per_run, ratio(four, two)), above=NOT_FASTER, statement=9,
+        ),
+    ]  # fmt: skip
 
 
 def _steps(data: pd.DataFrame, curve: str) -> str:
@@ -209,52 +195,8 @@ class Figure1b:
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge Section 3.2, "Various width"."""
-        n_params = data.groupby("curve")["n_params"].first()
-        claim = partial(Claim, source="section 3.2, Figure 1b", declared="2026-11-22", seeds=len(final(data, kv("8"))))
-        cover = final(data, vanilla("8"), "in_row")
-        covered_by_two = final(data, vanilla("8, 2 heads"), "in_row")
-        reached = [count_in_words(steps_to(data, curve, LEARNED)) for curve in (kv("8"), vanilla("8"))]
-        return [
-            *(row for name in induction.NARROW for row in _narrow_claims(data, scale, name, claim)),
-            claim(
-                id="not_even_covered",
-                sentence="It even failed to cover up one of the answers mentioned in the previous text.",
-                measure=f"share of runs of vanilla 2 layers, hidden size 8, 1 head, less than {COVERS:.0%} of whose "
-                f"answers are tokens of the row (median {np.median(cover):.2f}; with 2 heads "
-                f"{sum(x < COVERS for x in covered_by_two)} of {len(covered_by_two)} runs)",
-                estimate=stats.share(sum(x < COVERS for x in cover), len(cover)),
-                threshold=0.5,
-            ),
-            claim(
-                id="narrow_faster",
-                statement=10,
-                source="beside Figure 1b",
-                of_paper=False,
-                sentence="KV shifting learns it faster at hidden size 8.",
-                measure="steps to 90% accuracy, KV shifting 1 layer / vanilla 2 layers, 1 head "
-                f"({reached[0]} and {reached[1]} seeds get there)",
-                estimate=ratio_of_steps(data, kv("8"), vanilla("8"), LEARNED),
-                threshold=induction.MUCH_FASTER,
-                right_side="below",
-            ),
-            claim(
-                id="parameters_double",
-                sentence="The vanilla model has two times the parameters of the KV shifting one.",
-                measure="parameters without embeddings, vanilla 2 layers / KV shifting 1 layer, at hidden size 8",
-                estimate=stats.exact(float(n_params[vanilla("8")] / n_params[kv("8")])),
-                threshold=1.9,
-                declared="2026-11-21",
-            ),
-            claim(
-                id="harder_when_narrower",
-                sentence="The smaller the hidden size, the harder induction is for standard attention to learn.",
-                measure=f"share of runs of vanilla 2 layers that end at {LEARNED} or more, hidden size 32 less hidden "
-                f"size 8, 2 heads ({_counts(data, vanilla('32'))} less {_counts(data, vanilla('8, 2 heads'))}; KV "
-                f"shifting: {_counts(data, kv('32'))} less {_counts(data, kv('8, 2 heads'))})",
-                estimate=_difference(data, vanilla("32"), vanilla("8, 2 heads")),
-                threshold=0.0,
-            ),
-        ]
+        asks = [ask for name in NARROW for ask in _narrow_asks(name, float(data["guess"].iloc[0]), scale)]
+        return claims_of([*asks, *WIDTHS], data, "2026-11-22")
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
@@ -284,53 +226,99 @@ class Figure1b:
         columns = ["heads, positions", KV1, V2, f"answers of {V2} that are in the sequence (median)"]
         rows = [
             (_heads(name), _counts(data, kv(name)), _counts(data, vanilla(name)), f"{np.median(covered):.0%}")
-            for name in induction.NARROW
+            for name in NARROW
             for covered in [final(data, vanilla(name), "in_row")]
         ]
         return pd.DataFrame(rows, columns=[columns[0], *(f"learned: {name}" for name in columns[1:3]), columns[3]])
 
 
-def _narrow_claims(data: pd.DataFrame, scale: Scale, name: str, claim: "partial[Claim]") -> list[Claim]:
-    """Return the claims about hidden size 8 with one number of heads and position scheme. The paper has only RoPE."""
+def _learned_less(curve: str, other: str) -> Number:
+    """Return the share of runs of one curve that learned induction, less that of another."""
+
+    def number(data: pd.DataFrame) -> Measured:
+        told = f"{curve} less {other} ({_counts(data, curve)} less {_counts(data, other)})"
+        found = stats.share_difference(*_learned(data, curve), *_learned(data, other))
+        return Measured(f"share of runs that end at {LEARNED} or more, {told}", found, len(final(data, kv("8"))))
+
+    return number
+
+
+def _share_below(column: str, limit: float, curve: str, what: str) -> Number:
+    """Return the share of a curve's runs that end below a limit."""
+
+    def number(data: pd.DataFrame) -> Measured:
+        ends = final(data, curve, column)
+        found = stats.share(sum(x < limit for x in ends), len(ends))
+        return Measured(f"share of runs of {curve} {what} (median {np.median(ends):.2f})", found, len(ends))
+
+    return number
+
+
+def _narrow_asks(name: str, guess: float, scale: Scale) -> list[Ask]:
+    """Return the questions about hidden size 8 with one number of heads and positions. The paper has only RoPE."""
     _, heads, positional = SHAPES[name]
-    own, where = (final(data, curve) for curve in (kv(name), vanilla(name))), _heads(name)
-    shifted, poorly = own
-    guess = float(data["guess"].iloc[0])
+    where = dict(zip(("heads", "positions"), _heads(name).split(", "), strict=True))
+    id, setting = f"{positional}.{where['heads'].replace(' ', '_')}", {k: where[k] for k in ("positions", "heads")}
+    ask = partial(Ask, source="section 3.2, Figure 1b", of_paper=True, statement=10, setting=setting)
     if positional != "rope":
-        claim = partial(claim, source="Figure 1b with learned positions", of_paper=False, declared=DECLARED_1A)
+        ask = partial(ask, source="Figure 1b with learned positions", of_paper=False, declared=DECLARED_1A)
     both = "At hidden size 8 standard attention learns very poorly; KV shifting does not."
-    named = f"{positional}.{heads}_head{'s' * (heads > 1)}"
-    setting = dict(zip(("heads", "positions"), where.split(", "), strict=True))
-    claim = partial(claim, statement=10, setting={name: setting[name] for name in ("positions", "heads")})
-    share = claim(
-        id=f"narrow.share.{named}",
-        sentence=both,
-        measure=f"share of runs that end at {LEARNED} or more, KV shifting 1 layer less vanilla 2 layers ({where}; "
-        f"{_counts(data, kv(name))} less {_counts(data, vanilla(name))})",
-        estimate=_difference(data, kv(name), vanilla(name)),
-        threshold=WIDE_MARGIN,
-    )
-    if not sum(x >= LEARNED for x in (*shifted, *poorly)):
-        why = f"No run of either model ends at {LEARNED} or more ({where})."
-        share = changed(replace(share, measure="", estimate=None, threshold=math.nan, why=why), share, scale, FLOOR)
-    accuracy = claim(
-        id=f"narrow.accuracy.{named}",
-        sentence=both,
-        measure=f"final accuracy, KV shifting 1 layer less vanilla 2 layers, median over pairs of runs ({where})",
-        estimate=stats.shift(shifted, poorly, stats.DIFFERENCE),
-        threshold=WIDE_MARGIN,
-    )
-    if heads > 1:
-        return [share, accuracy]
-    chance = claim(
-        id=f"narrow_vanilla.{named}",
-        sentence="At hidden size 8 standard attention learns very poorly.",
-        measure=f"share of runs of vanilla 2 layers ({where}) that end less than {NEAR_CHANCE} above guessing another "
-        f"token of the sequence ({guess:.3f})",
-        estimate=stats.share(sum(x < guess + NEAR_CHANCE for x in poorly), len(poorly)),
-        threshold=0.5,
-    )
-    return [share, accuracy, chance]
+    less = _learned_less(kv(name), vanilla(name))
+
+    def learned(data: pd.DataFrame) -> Measured:
+        """Compare nothing where no run learns."""
+        if _learned(data, kv(name))[0] or _learned(data, vanilla(name))[0]:
+            return less(data)
+        why = f"No run of either model ends at {LEARNED} or more ({_heads(name)})."
+        return less(data)._replace(measure="", estimate=None, why=why)
+
+    def shift(data: pd.DataFrame) -> stats.Estimate:
+        return stats.shift(final(data, kv(name)), final(data, vanilla(name)), stats.DIFFERENCE)
+
+    accuracy = f"final accuracy, {kv(name)} less {vanilla(name)}, median over pairs of runs"
+    chance = f"that end less than {NEAR_CHANCE} above guessing another token of the sequence ({guess:.3f})"
+    asks = [
+        ask(
+            f"narrow.share.{id}", both, learned, above=WIDE_MARGIN, first=less if scale == "laptop" else None,
+            changed=FLOOR,
+        ),
+        ask(f"narrow.accuracy.{id}", both, named(accuracy, shift, {"curve": kv(name)}), above=WIDE_MARGIN),
+        ask(
+            f"narrow_vanilla.{id}", "At hidden size 8 standard attention learns very poorly.",
+            _share_below("accuracy_first", guess + NEAR_CHANCE, vanilla(name), chance), above=0.5,
+        ),
+    ]  # fmt: skip
+    return asks[:2] if heads > 1 else asks
+
+
+def _parameters(data: pd.DataFrame) -> stats.Estimate:
+    n_params = data.groupby("curve")["n_params"].first()
+    return stats.exact(float(n_params[vanilla("8")] / n_params[kv("8")]))
+
+
+_width = partial(Ask, source="section 3.2, Figure 1b", of_paper=True)
+WIDTHS = (
+    _width(
+        "not_even_covered", "It even failed to cover up one of the answers mentioned in the previous text.",
+        _share_below("in_row", COVERS, vanilla("8"), f"less than {COVERS:.0%} of whose answers are tokens of the row"),
+        above=0.5,
+    ),
+    _width(
+        "narrow_faster", "KV shifting learns it faster at hidden size 8.",
+        of(steps_per_run, ratio({"curve": kv("8")}, {"curve": vanilla("8")})), below=MUCH_FASTER,
+        source="beside Figure 1b", of_paper=False, statement=10,
+    ),
+    _width(
+        "parameters_double", "The vanilla model has two times the parameters of the KV shifting one.",
+        named(f"parameters without embeddings, {vanilla('8')} / {kv('8')}", _parameters, {"curve": kv("8")}),
+        above=1.9, declared="2026-11-21",
+    ),
+    _width(
+        "harder_when_narrower",
+        "The smaller the hidden size, the harder induction is for standard attention to learn.",
+        _learned_less(vanilla("32"), vanilla("8, 2 heads")), above=0.0,
+    ),
+)  # fmt: skip
 
 
 def _heads(name: str) -> str:
@@ -347,10 +335,6 @@ def _learned(data: pd.DataFrame, curve: str) -> tuple[int, int]:
 def _counts(data: pd.DataFrame, curve: str) -> str:
     learned, runs = _learned(data, curve)
     return f"{learned} of {runs}"
-
-
-def _difference(data: pd.DataFrame, curve: str, other: str) -> stats.Estimate:
-    return stats.share_difference(*_learned(data, curve), *_learned(data, other))
 
 
 def in_row(run: "Run") -> float:

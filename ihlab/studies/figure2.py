@@ -26,9 +26,9 @@ OTHERS = (0, 10, 100)
 """The paper's values of O(T)."""
 
 FORMS = {"printed": "Theorem 3.4 as printed", "exact": "exact", "listing": "Appendix L's script"}
-GRID = {"smoke": 9, "laptop": 31, "gpu": 31, "paper": 31}
+GRID = {"smoke": 9, "laptop": 31}
 """Grid points per side that are stored and drawn."""
-FINE = {"smoke": 50, "laptop": 1000, "gpu": 1000, "paper": 1000}
+FINE = {"smoke": 50, "laptop": 1000}
 """Grid points per side from which fractions of the square are computed."""
 
 SIMPLIFIED, BECAME, OTHER_HEADS = "simplified model", "became an induction head", "did not"
@@ -53,6 +53,7 @@ class Figure2:
     """Contours and descent over (alpha1, beta1), and real paths over the exact field."""
 
     name = "figure2"
+    scales = ("smoke", "laptop")
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan one layer of KV shifting, trained as in Figure 1a. Its paths of alpha and beta are drawn."""

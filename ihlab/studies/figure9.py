@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -10,19 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ihlab.claims import stats
+from ihlab.claims.ask import Ask, Measured, Number, claims_of, named, of, pick, ratio
 from ihlab.claims.claim import Claim, changed, slug
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import KV, VANILLA
-from ihlab.claims.learning_curves import (
-    EVAL_GROWTH,
-    crossings,
-    final,
-    learning_curve_table,
-    plan,
-    ratio_of_steps,
-    shared_horizon,
-)
-from ihlab.claims.rates import ACCURACY, count_in_words
+from ihlab.claims.learning_curves import EVAL_GROWTH, crossings, final, learning_curve_table, plan, steps_per_run
+from ihlab.claims.rates import ACCURACY
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure, printed
@@ -61,7 +54,7 @@ CHANGED = (
 )
 CARRIES = 0.3
 """A route carries the answer if ablating it lowers the accuracy by at least this."""
-OVER_TRAINING = "mean accuracy over training (linear between evaluations)"
+DECLARED = "2026-11-22"
 
 
 def sizes(scale: Scale) -> dict[str, tuple[int, int, int]]:
@@ -116,45 +109,12 @@ class Figure9:
         tell the two apart. About half of the variance of their final differences is noise: retraining the same seeds
         with different rounding shows it.
         """
-        claims = []
-        measures: dict[str, tuple[str, Callable[[pd.DataFrame, str], list[float]]]]
-        measures = {
-            "final": ("final accuracy", partial(final, column="accuracy")),
-            "mean": (OVER_TRAINING, _over_training),
-        }
-        for size in sizes(scale):
-            for kind, (measure, measured) in measures.items():
-                kv, vanilla = (measured(data, f"{arm}, {size}") for arm in (KV, VANILLA))
-                ahead = stats.shift(kv, vanilla, stats.DIFFERENCE)
-                claim = partial(Claim, seeds=len(kv), declared="2026-11-22", setting={"size": size})
-                claims += [
-                    claim(
-                        id=f"no_effect_on_3_grams.{kind}.{slug(size)}",
-                        statement=37,
-                        source="Appendix E.3, Figure 9",
-                        sentence="KV shifting does not enhance the learning of 3-grams, and does not weaken it "
-                        f"({size}).",
-                        measure=f"size of the difference in {measure}, KV shifting less vanilla",
-                        estimate=stats.size(ahead),
-                        threshold=MARGIN,
-                        right_side="below",
-                    ),
-                    claim(
-                        id=f"kv_ahead.{kind}.{slug(size)}",
-                        source="beside Appendix E.3",
-                        of_paper=False,
-                        sentence=f"KV shifting is ahead, by however little ({size}).",
-                        measure=f"difference in {measure}, KV shifting less vanilla",
-                        estimate=ahead,
-                        threshold=0.0,
-                    ),
-                ]
+        asks = [ask for size in sizes(scale) for measure in MEASURES for ask in _ahead(size, measure)]
         if "50M" not in sizes(scale):
-            why = "No model of this scale has as many parameters."
-            sentence = "KV shifting does not enhance the learning of 3-grams, and does not weaken it (50M)."
-            claim = partial(Claim, id="no_effect_on_3_grams.50m", setting={"size": "50M"}, statement=37)
-            claims.append(claim(source="Appendix E.3, Figure 9", sentence=sentence, declared="2026-11-22", why=why))
-        return [*claims, *(_sooner(data, size, scale) for size in sizes(scale)), *_explanation(data)]
+            number = Measured("", None, 0, "No model of this scale has as many parameters.")
+            asks.append(_no_effect("50M", "", lambda _: number))
+        sooner = [_sooner(data, size, scale) for size in sizes(scale)]
+        return [*claims_of(asks, data, DECLARED), *sooner, *claims_of(EXPLANATION, data, DECLARED)]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """Return the median final accuracies at each size."""
@@ -193,37 +153,63 @@ def _over_training(data: pd.DataFrame, curve: str) -> list[float]:
     ]
 
 
+MEASURES: dict[str, tuple[str, Callable[[pd.DataFrame, str], list[float]]]] = {
+    "final": ("final accuracy", partial(final, column="accuracy")),
+    "mean": ("mean accuracy over training (linear between evaluations)", _over_training),
+}
+
+
+def _no_effect(size: str, kind: str, number: Number) -> Ask:
+    """Ask the paper's sentence of a size."""
+    return Ask(
+        ".".join(filter(None, ("no_effect_on_3_grams", kind, slug(size)))),
+        f"KV shifting does not enhance the learning of 3-grams, and does not weaken it ({size}).",
+        number, below=MARGIN, source="Appendix E.3, Figure 9", of_paper=True, statement=37, setting={"size": size},
+    )  # fmt: skip
+
+
+def _ahead(size: str, kind: str) -> list[Ask]:
+    """Ask whether two attentions differ by one measure, and whether KV shifting is ahead."""
+    what, measured = MEASURES[kind]
+    measure, curves = f"difference in {what}, KV shifting less vanilla", (f"{KV}, {size}", f"{VANILLA}, {size}")
+
+    def ahead(data: pd.DataFrame) -> stats.Estimate:
+        kv, vanilla = (measured(data, curve) for curve in curves)
+        return stats.shift(kv, vanilla, stats.DIFFERENCE)
+
+    cell = {"curve": curves[0]}
+    return [
+        _no_effect(size, kind, named(f"size of the {measure}", lambda data: stats.size(ahead(data)), cell)),
+        Ask(
+            f"kv_ahead.{kind}.{slug(size)}", f"KV shifting is ahead, by however little ({size}).",
+            named(measure, ahead, cell), above=0.0, source="beside Appendix E.3", setting={"size": size},
+        ),
+    ]  # fmt: skip
+
+
 def _sooner(data: pd.DataFrame, size: str, scale: Scale) -> Claim:
     """Judge whether KV shifting needs fewer steps to 90%. Even if all models learn the table, one may learn sooner."""
-    curves = f"{KV}, {size}", f"{VANILLA}, {size}"
-    kv, vanilla = (crossings(data, curve, ACCURACY, "accuracy") for curve in curves)
-    counts = f"{count_in_words(kv)} and {count_in_words(vanilla)}"
-    claim = partial(
-        Claim,
-        id=f"sooner.{slug(size)}",
+    kv, vanilla = ({"curve": f"{arm}, {size}"} for arm in (KV, VANILLA))
+    ask = partial(
+        Ask, f"sooner.{slug(size)}", below=SOONER, source="beside Appendix E.3, asked after the runs", statement=37,
         setting={"size": size},
-        statement=37,
-        source="beside Appendix E.3, asked after the runs",
-        of_paper=False,
-        threshold=SOONER,
-        right_side="below",
-        seeds=len(kv),
-        declared="2026-11-23",
+    )  # fmt: skip
+    between = ask(
+        f"KV shifting needs less than {SOONER} of vanilla's steps to learn 3-grams ({size}).",
+        of(partial(_steps, interpolated=True), ratio(kv, vanilla)),
     )
-    now = partial(
-        claim,
-        sentence=f"KV shifting needs less than {SOONER} of vanilla's steps to learn 3-grams ({size}).",
-        measure=f"steps to 90% accuracy, interpolated, KV shifting / vanilla ({counts} seeds get there)",
-    )
-    ratio = stats.ratio_of_times(kv, vanilla, shared_horizon(data, *curves))
-    if np.isnan(ratio.value):
-        return now(why="Neither gets there within the steps: nothing is compared.")
-    declared = claim(
-        sentence=f"KV shifting learns 3-grams sooner ({size}).",
-        measure=f"steps to 90% accuracy, KV shifting / vanilla ({counts} seeds get there)",
-        estimate=ratio_of_steps(data, *curves, ACCURACY, "accuracy"),
-    )
-    return changed(now(estimate=ratio), declared, scale, CHANGED)
+    at = ask(f"KV shifting learns 3-grams sooner ({size}).", of(_steps, ratio(kv, vanilla)))
+    now, declared = (one.claim(data, "2026-11-23") for one in (between, at))
+    return now if now.why else changed(now, declared, scale, CHANGED)
+
+
+def _steps(data: pd.DataFrame, interpolated: bool = False) -> pd.DataFrame:
+    """Return a row for each run with its steps to 90%: of the first such evaluation, or interpolated before it."""
+    table = steps_per_run(data, ACCURACY, "accuracy").sort_values("seed", ignore_index=True)
+    if interpolated:
+        for curve in set(table["curve"]):
+            table.loc[table["curve"] == curve, "steps_to_90"] = crossings(data, curve, ACCURACY, "accuracy")
+    return table
 
 
 ROUTES = {
@@ -246,32 +232,25 @@ def _route_falls(run: "Run") -> dict[str, float]:
     return dict(zip(routes, table["accuracy_fall"].round(5), strict=True))
 
 
-EXPLANATION: dict[str, tuple[str, str, Literal["above", "below"]]] = {
-    "without_previous_value": (
-        "reads_x1_by_value",
-        "KV shifting reads x1 at x2's place, by the value of the token before.",
-        "above",
+def _fall(id: str, sentence: str, column: str, **threshold: Any) -> Ask:
+    """Ask about a drop of the smallest KV shifting models."""
+    cell = {"curve": f"{KV}, {SMALLEST}"}
+
+    def fall(data: pd.DataFrame) -> stats.Estimate:
+        found = pick(data, cell)[column].dropna().tolist()
+        return stats.paired(found, [0.0] * len(found))
+
+    number = named(f"fall of accuracy {column.replace('_', ' ')}, median over seeds", fall, cell)
+    return Ask(id, sentence, number, source=f"an explanation ({SMALLEST})", **threshold)
+
+
+EXPLANATION = (
+    _fall(
+        "reads_x1_by_value", "KV shifting reads x1 at x2's place, by the value of the token before.",
+        "without_previous_value", above=CARRIES,
     ),
-    "without_previous_key": ("key_not_needed", "The key of the token before is not what it needs.", "below"),
-}
-
-
-def _explanation(data: pd.DataFrame) -> list[Claim]:
-    """Judge why the shift helps with 3-grams: at x2 a head attends to x2 and reads the previous token's value."""
-    runs = data[data["curve"] == f"{KV}, {SMALLEST}"]
-    falls = {column: runs[column].dropna().tolist() for column in EXPLANATION}
-    return [
-        Claim(
-            id=name,
-            source=f"an explanation ({SMALLEST})",
-            of_paper=False,
-            sentence=sentence,
-            measure=f"fall of accuracy {column.replace('_', ' ')}, median over seeds",
-            estimate=stats.paired(falls[column], [0.0] * len(falls[column])),
-            threshold=CARRIES,
-            right_side=side,
-            seeds=len(falls[column]),
-            declared="2026-11-22",
-        )
-        for column, (name, sentence, side) in EXPLANATION.items()
-    ]
+    _fall(
+        "key_not_needed", "The key of the token before is not what it needs.", "without_previous_key", below=CARRIES
+    ),
+)  # fmt: skip
+"""Why the shift helps with 3-grams: at x2 a head attends to x2 and reads the previous token's value."""

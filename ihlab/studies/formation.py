@@ -68,9 +68,9 @@ IS_INDUCTION = 0.5
 LEARNERS, CONTROL = (KV1, V2), V1
 """Control: one vanilla layer does not learn induction, so nothing should be found there."""
 
-SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 3}
-STEPS = {"laptop": {KV1: 400, V2: 1600, V1: 1600}, "gpu": {KV1: 600, V2: 2000, V1: 2000}}
-"""Number of steps in the window. At a scale that is not listed, the window is the whole run."""
+SEEDS = {"smoke": 2, "laptop": 16}
+STEPS = {KV1: 400, V2: 1600, V1: 1600}
+"""Number of steps in a laptop's window. At smoke scale the window is the whole run."""
 EVERY = {KV1: 2, V2: 4, V1: 10}
 """Steps between evaluations. V2 takes four times as long as KV1. The control's rule is made for few evaluations."""
 
@@ -91,6 +91,7 @@ class Formation:
     """Order of the rises, in one layer of KV shifting and in two of vanilla, paired within each seed."""
 
     name = "formation"
+    scales = ("smoke", "laptop")
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the models of Figure 1a, evaluated densely over the steps in which they learn, at a constant rate."""
@@ -98,7 +99,7 @@ class Formation:
         run = run.replace(eval_rows=min(256, run.eval_rows))
         planned = []
         for curve in (*LEARNERS, CONTROL):
-            windowed = run.replace(steps=STEPS.get(scale, {}).get(curve, run.steps), eval_every=EVERY[curve])
+            windowed = run.replace(steps=run.steps if scale == "smoke" else STEPS[curve], eval_every=EVERY[curve])
             planned += plan(self.name, windowed, {curve: DEPTHS[curve]}, SEEDS[scale])
         return planned
 

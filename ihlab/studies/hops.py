@@ -1,25 +1,44 @@
 """Figure 8 and four questions about it: how many hops do models follow, by their attention and number of layers?
 
 `ihlab.claims.hop_horizon` has the measurement.
+
+- `figure8_learned`: Figure 8's laptop models with learned positions in place of RoPE. The published models of `gpu` and
+  `paper` have learned positions anyway.
+- `figure8_law`: the number of hops that vanilla, KV shifting and each of its halves follow, by number of layers.
+- `saved_layer`: is the shift worth one layer, and does one layer double k*? In both constructions L layers with the
+  shift follow as many hops as L + 1 without, so the claims apply to either. In both, one more layer doubles the hops to
+  within the margin. That it does *no more* cannot be tested: sequences of 2^L hops leave little room beyond the
+  2^(L-1) - 1 hops that L vanilla layers follow by hand. Two claims tested it as first declared.
+- `shift_halves`: is the key shift the half that saves a layer? In both constructions shifted keys are worth one layer,
+  which doubles the hops. Shifted values are worth nothing: the previous token's value does not help to find the next
+  token. The claim is about proportions of models, not means or ranks, because models fall into two groups. Some stay at
+  three hops, where differences in k* of a hundredth mean nothing, and others learn more.
+- `one_more_layer`: does the shift still follow more hops with L + 1 layers, and does one more such layer add any? It
+  shares two cells with `saved_layer`. Sequences have 2^L hops: as many as L + 1 layers with the shift follow with
+  pointers alone, and one more than L + 1 vanilla layers follow by hand. More hops cannot be observed, so both
+  differences can only be underestimated. The claims are about ranks and proportions, not means, because hop horizons of
+  seeds fall into groups. The two claims about the halves were declared after the results of the others were known.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim, changed
-from ihlab.claims.experiment import Planned, Scale
-from ihlab.claims.hop_horizon import SMALL_ERROR, Cell, hop_horizons, hop_table
-from ihlab.claims.labels import ATTENTION_LABELS, K_ONLY, KV, V_ONLY, VANILLA
+from ihlab.claims.ask import Ask, Measured, Number, claims_of, named, pick, values
+from ihlab.claims.claim import Claim
+from ihlab.claims.experiment import Planned, Scale, Trained
+from ihlab.claims.hop_horizon import SMALL_ERROR, Cell, hop_horizons, hop_table, horizon_table
+from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.claims.learning_curves import plan
+from ihlab.claims.study import Study
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.plots.curves import Mark
 from ihlab.plots.hops import hop_errors, hop_ticks, horizon_law
@@ -27,64 +46,45 @@ from ihlab.plots.style import BLUE, ORANGE, PAGE, PINK, SKY, new_figure, printed
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
 
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
-
-
-# Models and settings
+# Models
 
 
 def _task(hops: int, letters: int, alphabet: int = 4) -> MultiHopTask:
     return MultiHopTask(vocab_size=hops + 3 + alphabet, length=letters + 1, max_hops=hops, alphabet=alphabet)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """Settings of the experiments at one scale. L is the number of layers in the last three experiments."""
+class Size(NamedTuple):
+    """Settings of Figure 8 at one scale."""
 
-    task: MultiHopTask  # of Figure 8
-    layers: tuple[int, ...]  # of Figure 8
-    seeds: range  # of Figure 8
-    law_hops: int  # hops in a sequence: one more than the law's deepest models follow with pointers alone
-    law_layers: dict[str, tuple[int, ...]]  # by attention; one layer without the key shift cannot follow a hop
-    law_steps: dict[int, int]  # by number of layers
-    L: int
-    steps: int  # of the last three experiments, the same for all models
-    few: int  # seeds of `saved_layer`, and of the cells that `one_more_layer` compares with its new cell
-    # Seeds of all other cells. With eight, exact tests of proportions and ranks can reach significance among five
-    # claims. With fewer than six, a proportion of one cell's models can never be significant.
-    many: int = 8
+    task: MultiHopTask
+    layers: tuple[int, ...]
+    seeds: range
 
-
-_DEEP = {VANILLA: (2, 3, 4), KV: (1, 2, 3, 4), K_ONLY: (1, 2, 3, 4), V_ONLY: (2, 3, 4)}
 
 SIZES: dict[Scale, Size] = {
-    "smoke": Size(
-        task=_task(2, 15), layers=(2,), seeds=range(2),
-        law_hops=3, law_layers={VANILLA: (2,), KV: (1, 2), K_ONLY: (2,), V_ONLY: (2,)}, law_steps={1: 20, 2: 20},
-        L=1, steps=20, few=2, many=2,
-    ),
-    # Figure 8's claims, steps and batch size were fixed before any model with these seeds was trained. In the law, two
-    # layers with the shift follow one hop fewer after 1500 steps than after 6000. Three layers have fewer steps,
-    # because each step costs more and sequences of 5 hops cannot show the 7 of the construction. After 12,000 steps KV
-    # shifting still learns more hops; three vanilla layers follow as many as after 3000.
-    "laptop": Size(
-        task=_task(8, 48), layers=(2, 3), seeds=range(15, 20),
-        law_hops=5, law_layers={VANILLA: (2, 3), KV: (1, 2, 3), K_ONLY: (2,), V_ONLY: (2,)},
-        law_steps={1: 1500, 2: 6000, 3: 3000},
-        L=3, steps=12_000, few=5,
-    ),
-    "gpu": Size(
-        task=_task(16, 98), layers=(2, 3, 4, 5), seeds=range(5),
-        law_hops=9, law_layers=_DEEP, law_steps={1: 3000, 2: 12_000, 3: 24_000, 4: 24_000},
-        L=3, steps=48_000, few=8,
-    ),
-    "paper": Size(
-        task=_task(16, 98), layers=(2, 3, 4, 5, 6), seeds=range(3),
-        law_hops=9, law_layers=_DEEP, law_steps={1: 10_000, 2: 20_000, 3: 40_000, 4: 80_000},
-        L=4, steps=100_000, few=8,
-    ),
-}  # fmt: skip
+    "smoke": Size(_task(2, 15), (2,), range(2)),
+    # The claims, steps and batch size were fixed before any model with these seeds was trained.
+    "laptop": Size(_task(8, 48), (2, 3), range(15, 20)),
+    "gpu": Size(_task(16, 98), (2, 3, 4, 5), range(5)),
+    "paper": Size(_task(16, 98), (2, 3, 4, 5, 6), range(3)),
+}
+
+LAW_HOPS = {"smoke": 3, "laptop": 5}
+"""Hops in a sequence of the law: one more than its deepest models follow with pointers alone."""
+LAW_STEPS = {1: 1500, 2: 6000, 3: 3000}
+"""Steps by number of layers on a laptop. Two layers with the shift follow one hop fewer after 1500 steps than after
+6000. Three layers have fewer steps, because each step costs more and sequences of 5 hops cannot show the 7 of the
+construction. After 12,000 steps KV shifting still learns more hops; three vanilla layers follow as many as after 3000.
+"""
+L = {"smoke": 1, "laptop": 3}
+"""Layers in `saved_layer`, `shift_halves` and `one_more_layer`. Their sequences have 2^L hops. Hand-built, L layers
+with the shift or L + 1 without follow one fewer."""
+LONG = 12_000
+"""Steps of these three experiments on a laptop, the same for all models."""
+FEW, MANY = range(5), range(8)
+"""Seeds of `saved_layer` and of the cells that `one_more_layer` compares with its new cell, and of all others. With
+eight, exact tests of proportions and ranks can reach significance among five claims. With fewer than six, a proportion
+of one cell's models can never be significant."""
 
 
 def figure8_config(scale: Scale) -> RunConfig:
@@ -107,19 +107,6 @@ def figure8_config(scale: Scale) -> RunConfig:
     )  # fmt: skip
 
 
-def law_config(scale: Scale, hops: int, steps: int) -> RunConfig:
-    """Return the config of the other experiments' vanilla models with two layers: ten letters, no MLPs.
-
-    With Figure 8's four letters, a window of the last few tokens already contains several hops. The law is about
-    attention, and its constructions need MLPs only to switch hops on and off. The rate was chosen on three vanilla
-    layers, with seeds that no experiment uses: within 3000 steps they learned three hops at 8e-3, but not at 3e-3 or
-    1.6e-2.
-    """
-    run = _llama_config(_task(hops, letters=10 * hops - 2, alphabet=10), scale)
-    run = run.replace(steps=steps, model=run.model.replace(mlp="none"))
-    return run if scale == "smoke" else run.replace(batch_size=64, lr=8e-3)
-
-
 def _llama_config(task: MultiHopTask, scale: Scale) -> RunConfig:
     model = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length)
     if scale == "smoke":
@@ -131,29 +118,36 @@ def _llama_config(task: MultiHopTask, scale: Scale) -> RunConfig:
     )  # fmt: skip
 
 
-def models(scale: Scale) -> dict[str, list[tuple[Cell, RunConfig, int | range]]]:
-    """Return each experiment's cells, each with its config except attention and layers, and its seeds or their number.
+def _of_cell(run: RunConfig, cell: Mapping[str, Any], **changes: Any) -> RunConfig:
+    model = Cell(**cell)
+    return run.replace(model=run.model.replace(attention=model.variant, n_layers=model.n_layers, **changes))
 
-    Sequences of the last three have 2^L hops. Hand-built, L layers with the shift or L + 1 without follow one fewer.
+
+def learned_config(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
+    """Return the config of a model of Figure 8 with learned positions."""
+    return _of_cell(figure8_config(scale), cell, positional="learned")
+
+
+def attention_only(cell: Mapping[str, Any], scale: Scale, hops: int, steps: int) -> RunConfig:
+    """Return the config of a model of the other experiments: ten letters, no MLPs.
+
+    With Figure 8's four letters, a window of the last few tokens already contains several hops. The law is about
+    attention, and its constructions need MLPs only to switch hops on and off. The rate was chosen on three vanilla
+    layers, with seeds that no experiment uses: within 3000 steps they learned three hops at 8e-3, but not at 3e-3 or
+    1.6e-2.
     """
-    size, figure8 = SIZES[scale], figure8_config(scale)
-    L, long = size.L, law_config(scale, 2**size.L, size.steps)
-    learned = figure8.replace(model=figure8.model.replace(positional="learned"))
-    beside = Cell(KV, L), Cell(VANILLA, L + 1), Cell(K_ONLY, L + 1), Cell(V_ONLY, L + 1)
-    return {
-        "figure8": [(Cell(label, layers), figure8, size.seeds) for layers in size.layers for label in (VANILLA, KV)],
-        "figure8_learned": [
-            (Cell(label, layers), learned, size.many) for layers in size.layers for label in (VANILLA, KV)
-        ],
-        "figure8_law": [
-            (Cell(label, layers), law_config(scale, size.law_hops, size.law_steps[layers]), size.many)
-            for label, several in size.law_layers.items()
-            for layers in several
-        ],
-        "saved_layer": [(cell, long, size.few) for cell in (Cell(KV, L), Cell(VANILLA, L), Cell(VANILLA, L + 1))],
-        "shift_halves": [(Cell(label, L), long, size.many) for label in (K_ONLY, V_ONLY)],
-        "one_more_layer": [(Cell(KV, L + 1), long, size.many), *((cell, long, size.few) for cell in beside)],
-    }
+    run = _of_cell(_llama_config(_task(hops, letters=10 * hops - 2, alphabet=10), scale), cell, mlp="none")
+    return run if scale == "smoke" else run.replace(steps=steps, batch_size=64, lr=8e-3)
+
+
+def law_config(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
+    """Return the config of a model of the law."""
+    return attention_only(cell, scale, LAW_HOPS[scale], LAW_STEPS[cell["n_layers"]])
+
+
+def long_config(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
+    """Return the config of a model of the last three experiments."""
+    return attention_only(cell, scale, 2 ** L[scale], LONG)
 
 
 def origin() -> pd.DataFrame:
@@ -167,64 +161,200 @@ def origin() -> pd.DataFrame:
     return table[same][["n_layers", "hops", "error"]]
 
 
-# The common part of the experiments
+# Figure 8
 
-Ask = Callable[..., Claim]
-"""A function that makes a claim: `_claim` with some fields given."""
 
-MARKS = dict(
-    zip(
-        ATTENTION_LABELS.values(),
-        (Mark(ORANGE, "s"), Mark(BLUE, "o"), Mark(SKY, "P"), Mark(PINK, "X")),
-        strict=True,
+def _errors(data: pd.DataFrame, cell: Cell, least: int, most: int) -> list[float]:
+    """Return the mean error over a range of hops, for each seed of a cell."""
+    rows = pick(data[data["hops"].between(least, most)], cell._asdict())
+    return [float(error) for error in rows.groupby("seed")["error"].mean()]
+
+
+def _bias(layers: int, most: int) -> Ask:
+    """Ask whether KV shifting makes fewer errors than vanilla where sequences need several hops."""
+    many, shifted, plain = min(4, most), Cell(KV, layers), Cell(VANILLA, layers)
+
+    def less(data: pd.DataFrame) -> stats.Estimate:
+        one, other = (_errors(data, cell, many, most) for cell in (shifted, plain))
+        return stats.difference(one, other, stats.DIFFERENCE)
+
+    return Ask(
+        f"multi_hop_bias.{layers}_layers",
+        f"KV shifting has a very good bias for learning multi-hop ({layers} layers).",
+        named(f"mean error over k = {many} .. {most}, {shifted} less {plain}", less),
+        below=0.0,
+        source="Appendix E.1, Figure 8",
+        of_paper=True,
+        statement=34,
+        setting={"layers": f"{layers} layers"},
+        declared="2026-11-21",
     )
-)
-
-MARGIN = 0.3
-"""Largest distance from one whole layer, in doublings of k*, that still counts as one layer."""
 
 
-class HopStudy:
-    """An experiment on the number of hops that models follow. Subclasses define the claims."""
+def _growth(layers: int, hops: int) -> Number:
+    """Return how much larger the error of vanilla is at 2 * `hops` than at `hops`."""
+    cell, far = Cell(VANILLA, layers), 2 * hops
 
-    name: str
-    title: str = ""
-    """Title of the picture of hop horizons."""
-    runs_of: str = ""
-    """The experiment whose runs it shares; "" if it has its own runs."""
+    def growth(data: pd.DataFrame) -> stats.Estimate:
+        by_model = np.subtract(_errors(data, cell, far, far), _errors(data, cell, hops, hops))
+        return stats.mean(by_model.tolist(), stats.DIFFERENCE)
 
-    def cells(self, scale: Scale) -> list[Cell]:
-        """Return every cell, in the order of the runs."""
-        return [cell for cell, _, _ in models(scale)[self.name]]
+    return named(f"error of {cell}, k = {far} less k = {hops}, by model", growth)
+
+
+def _error(layers: int, hops: int) -> Number:
+    cell = Cell(KV, layers)
+    return named(
+        f"error of {cell} at k = {hops}", lambda data: stats.mean(_errors(data, cell, hops, hops), stats.SHARE)
+    )
+
+
+def _untested(why: str, cell: Cell | None = None) -> Number:
+    """Return a number that tests nothing, with the seeds of a cell, if any."""
+    return lambda data: Measured("", None, len(pick(hop_horizons(data), cell._asdict())) if cell else 0, why)
+
+
+def _distance_to_origin(data: pd.DataFrame) -> stats.Estimate:
+    same = data[data["attention"] == VANILLA].merge(origin(), on=["n_layers", "hops"], suffixes=("", "_origin"))
+    distance = (same["error"] - same["error_origin"]).abs().groupby(same["seed"]).mean()
+    return stats.mean(distance.tolist(), stats.SHARE)
+
+
+def figure8_asks(scale: Scale) -> list[Ask]:
+    """Ask Appendix E.1. The two sentences about five layers are also asked about the deepest models.
+
+    L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024). KV shifting, which needs no
+    previous-token layer, reaches 2^(L - 1). At L = 5 these are the paper's 8 and 16. Other constructions follow
+    more hops (`ihlab.theory.k_hop`). `figure8_law` tests how many trained models follow.
+    """
+    most, layers = SIZES[scale].task.max_hops, SIZES[scale].layers
+    deepest, paper = max(layers), partial(Ask, source="Appendix E.1, Figure 8", of_paper=True)
+    why = _untested(
+        f"The models have {deepest} layers and rows at most {most} hops; the sentence is about five layers."
+    )
+    large = deepest >= 5 and most >= 16
+    asks = [
+        *(_bias(each, most) for each in layers),
+        paper(
+            "vanilla_degrades_beyond_8",
+            "The vanilla model will significantly degrade when the hop number exceeds 8 (L = 5).",
+            _growth(5, 8) if large else why, above=SMALL_ERROR,
+        ),
+        paper(
+            "kv_small_error_at_16",
+            "KV shifting attention still has a small error when the hop count reaches 16 (L = 5).",
+            _error(5, 16) if large else why, below=SMALL_ERROR,
+        ),
+    ]  # fmt: skip
+    hops = 2 ** (deepest - 2)
+    if 2 * hops <= most:
+        law = partial(Ask, source="the same at any depth")
+        degrade = f"{deepest} vanilla layers degrade from {hops} hops to {2 * hops}."
+        asks += [
+            law(f"vanilla_degrades_{hops}_to_{2 * hops}", degrade, _growth(deepest, hops), above=SMALL_ERROR),
+            law(
+                f"kv_reaches_{2 * hops}", f"{deepest} layers of KV shifting reach {2 * hops} hops.",
+                _error(deepest, 2 * hops), below=SMALL_ERROR,
+            ),
+        ]  # fmt: skip
+    if scale in ("gpu", "paper"):
+        number = named("mean distance of the error from the published one, over depths and hops", _distance_to_origin)
+        agree = partial(paper, source="Figure 8a and 8b", below=0.05)
+        asks.append(agree("reproduces_original", "Our vanilla reproduces the original's.", number))
+    return asks
+
+
+def errors_by_hops(data: pd.DataFrame) -> Figure:
+    """Draw errors over a log2 axis of hops, as in the paper: a panel for each attention, a curve for each depth."""
+    figure = new_figure(PAGE, 4.6)
+    for axes, label in zip(figure.subplots(1, 2, sharey=True), (VANILLA, KV), strict=True):
+        shown = data[(data["attention"] == label) & (data["hops"] > 0)]
+        hop_errors(axes, shown, origin() if label == VANILLA else None)
+        hop_ticks(
+            axes, {layers: Cell(label, layers).by_hand() for layers in sorted(set(data["n_layers"]))}, SMALL_ERROR
+        )
+        axes.axhline(0.75, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing one of four letters")
+        axes.set(xlabel="hops")
+        axes.set_title(label, fontsize=11)
+        axes.label_outer()
+    figure.axes[0].set_ylabel("error")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def mean_errors(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean error over seeds at 1, 2, 4, ... hops, by number of layers and attention."""
+    shown = data[data["hops"].isin((1, 2, 4, 8, 16))]
+    table = shown.pivot_table(index=["n_layers", "attention"], columns="hops", values="error", sort=False).round(3)
+    table = table.rename(columns="error at k = {}".format).rename_axis(columns=None)
+    return table.reset_index(names=["layers", "attention"])
+
+
+TITLE = "Do models with KV shifting make fewer errors in multi-hop induction"
+KEY = "Line: median of the seeds. Band: all seeds. The learning rate was tuned for neither."
+
+
+class Figure8:
+    """Errors of vanilla and KV shifting attention, one panel each, with one curve per number of layers."""
+
+    name = "figure8"
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the runs of every cell: curves such as "vanilla, 2 layers"."""
-        planned: list[Planned] = []
-        for cell, config, seeds in models(scale)[self.name]:
-            fields: dict[str, object] = {"attention": cell.variant, "n_layers": cell.n_layers}
-            curve = f"{cell.attention}, {cell.n_layers} layers"
-            stacked = scale == "gpu" and not config.model.dropout
-            planned += plan(self.runs_of or self.name, config, {curve: fields}, seeds, stacked)
-        return planned
+        curves: dict[str, dict[str, object]] = {
+            f"{label}, {layers} layers": {"attention": Cell(label, layers).variant, "n_layers": layers}
+            for layers in SIZES[scale].layers
+            for label in (VANILLA, KV)
+        }
+        return plan(self.name, figure8_config(scale), curves, SIZES[scale].seeds)
 
-    def gather(self, trained: Sequence[tuple[str, "Run"]], scale: Scale) -> pd.DataFrame:
+    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather each model's error at each number of hops, on the same sequences for all models."""
         return pd.concat([hop_table(run) for _, run in trained], ignore_index=True)
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str | pd.DataFrame:
-        """Return k* and the hops that each model follows, with those of the constructions."""
-        horizons, rows = hop_horizons(data), []
-        for cell in self.cells(scale):
-            mine = cell.of(horizons).sort_values("log2_hops")
-            sign = mine["bound"].map({"above": "≥", "below": "<", "": ""})
-            k_star = ", ".join(sign + (2 ** mine["log2_hops"]).map("{:.1f}".format))
-            rows.append((str(cell), k_star, _sorted(mine["hops"]), cell.by_hand(), cell.by_pointers()))
-        columns = ["model", f"k* by seed (error {SMALL_ERROR})", "whole hops", "by hand", "by pointers alone"]
-        return pd.DataFrame(rows, columns=columns)
+    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
+        """Judge the claims of Appendix E.1."""
+        return claims_of(figure8_asks(scale), data, "2026-11-22")
 
+    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+        """Return the mean errors."""
+        return mean_errors(data)
+
+    @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw k* for each number of layers and variant, with the hops of the constructions in grey."""
-        return horizon_law(hop_horizons(data), MARKS, _constructed, self.title)
+        """Draw the errors."""
+        figure = errors_by_hops(data)
+        figure.suptitle(f"{TITLE} (RoPE at laptop scale)?\n{KEY}", fontsize=11)
+        return figure
+
+
+FIGURE8_LEARNED = Study(
+    name="figure8_learned",
+    title=f"With learned positions, {TITLE[0].lower()}{TITLE[1:]}?",
+    key=KEY,
+    declared="2026-11-26",
+    cells=[Cell(label, layers)._asdict() for layers in SIZES["laptop"].layers for label in (VANILLA, KV)],
+    smoke=[Cell(label, layers)._asdict() for layers in SIZES["smoke"].layers for label in (VANILLA, KV)],
+    config=learned_config,
+    seeds=MANY,
+    measure=hop_table,
+    asks=[
+        replace(ask, source="Figure 8 with learned positions", of_paper=False, statement=None, declared="")
+        for ask in figure8_asks("laptop")
+        if not ask.sentence.endswith("(L = 5).")
+    ],
+    view=errors_by_hops,
+    shown=mean_errors,
+)
+
+
+# Hop horizons
+
+MARKS = {VANILLA: Mark(ORANGE, "s"), KV: Mark(BLUE, "o"), K_ONLY: Mark(SKY, "P"), V_ONLY: Mark(PINK, "X")}
+
+ask = partial(Ask, source="beside Appendix E.1")
+MARGIN = 0.3
+"""Largest distance from one whole layer, in doublings of k*, that still counts as one layer."""
 
 
 def _constructed(label: str, n_layers: int) -> dict[str, int]:
@@ -232,336 +362,193 @@ def _constructed(label: str, n_layers: int) -> dict[str, int]:
     return {"constructed by hand": cell.by_hand(), "constructed, pointers alone": cell.by_pointers()}
 
 
-def _claim(name: str, sentence: str, *measured: Any, **fields: Any) -> Claim:
-    """Return a claim. `measured` are its measure, estimate, threshold and right side; trailing ones may be omitted."""
-    names = ("measure", "estimate", "threshold", "right_side")
-    return Claim(id=name, sentence=sentence, **dict(zip(names, measured, strict=False)), **fields)
+def horizons(data: pd.DataFrame) -> Figure:
+    """Draw k* for each number of layers and variant, with the hops of the constructions in grey."""
+    return horizon_law(hop_horizons(data), MARKS, _constructed)
 
 
-def _own_claim(data: pd.DataFrame, declared: str = "2026-11-23") -> Ask:
-    seeds = int(data["seed"].nunique())
-    return partial(_claim, source="beside Appendix E.1", seeds=seeds, declared=declared, of_paper=False)
+def law(data: pd.DataFrame) -> Figure:
+    """Draw the same with the published vanilla models as diamonds."""
+    same_depth = origin()["n_layers"].isin(data.loc[data["attention"] == VANILLA, "n_layers"])
+    published = hop_horizons(origin()[same_depth].assign(attention=VANILLA, seed=0))
+    return horizon_law(hop_horizons(data), MARKS, _constructed, published)
 
 
-def _most_follow(ask: Ask, horizons: pd.DataFrame, name: str, sentence: str, wanted: Mapping[Cell, int]) -> list[Claim]:
-    """Judge whether more than half of the models follow exactly the number of hops given for their cell.
-
-    With eight models or fewer there is no claim, because it could be significant only if all of them agreed.
-    """
-    hits = [found == hops for cell, hops in wanted.items() for found in cell.of(horizons)["hops"]]
-    all_but_one = stats.share(len(hits) - 1, len(hits)) if hits else stats.unknown()
-    if (all_but_one.p_value(0.5) or 0.0) > 1 - stats.CONFIDENCE:
-        return []
-    told = " and ".join(f"{hops} ({str(cell).replace(' with', ',')})" for cell, hops in wanted.items())
-    what = f"that follow exactly {told} hops: errors at most {SMALL_ERROR} up to there, and not beyond"
-    return [ask(name, sentence, f"share of {len(hits)} models {what}", stats.share(sum(hits), len(hits)), 0.5)]
+def _log2(data: pd.DataFrame, cell: Cell) -> list[float]:
+    """Return log2 k* of a cell's models, by seed."""
+    return values(hop_horizons(data), cell._asdict(), "log2_hops")
 
 
-def _more_go_beyond(ask: Ask, horizons: pd.DataFrame, keys: Cell, values: Cell) -> Claim:
-    """Judge whether shifted keys exceed the hops of hand-built vanilla in more models than shifted values do."""
+def _less(one: Cell, other: Cell, ranks: bool = False) -> Number:
+    """Return log2 k* of one cell less that of another: the difference of means, or with `ranks` the shift."""
+    compare = stats.shift if ranks else stats.difference
+    measure = f"{'shift' if ranks else 'difference'} in log2 k*, {one} less {other}"
+    return named(measure, lambda data: compare(_log2(data, one), _log2(data, other)), one._asdict())
+
+
+def _more_go_beyond(keys: Cell, values: Cell) -> Ask:
+    """Ask whether shifted keys exceed the hops of hand-built vanilla in more models than shifted values do."""
     plain = values.by_hand()
-    beyond = [cell.of(horizons)["hops"] > plain for cell in (keys, values)]
-    counts = hits, of, others, of_others = [n for mine in beyond for n in (int(mine.sum()), len(mine))]
+
+    def number(data: pd.DataFrame) -> Measured:
+        beyond = [pick(hop_horizons(data), cell._asdict())["hops"] > plain for cell in (keys, values)]
+        counts = hits, of, others, of_others = [n for mine in beyond for n in (int(mine.sum()), len(mine))]
+        measure = (
+            f"share of models that follow more than {plain} hops, {keys} less {values} ({hits} of {of} and {others} of "
+            f"{of_others}; by Fisher's exact test p {stats.fisher(*counts):.2g})"
+        )
+        return Measured(measure, stats.share_difference(*counts), of)
+
+    sentence = "More models with shifted keys alone go beyond vanilla by hand than with shifted values alone"
+    return ask("keys_beyond_vanilla_by_hand", sentence, number, above=0.0)
+
+
+def _follow_exactly(*cells: Cell) -> Number:
+    """Return the share of models that follow exactly as many hops as their construction with pointers alone."""
+
+    def share(data: pd.DataFrame) -> stats.Estimate:
+        table = hop_horizons(data)
+        hits = [hops == cell.by_pointers() for cell in cells for hops in pick(table, cell._asdict())["hops"]]
+        return stats.share(sum(hits), len(hits))
+
+    told = " and ".join(f"{cell.by_pointers()} ({cell})" for cell in cells)
+    what = f"follow exactly {told} hops: errors at most {SMALL_ERROR} up to there, and not beyond"
+    return named(f"share of models that {what}", share)
+
+
+COLUMNS = {
+    "n_layers": "layers", "by_hand": "by hand", "pointers": "by pointers", "hops": "whole hops", "k_star": "median k*"
+}  # fmt: skip
+_study = partial(
+    Study,
+    key="Marker: a seed. Bar: the median.",
+    declared="2026-11-23",
+    config=long_config,
+    measure=hop_table,
+    view=horizons,
+    shown=lambda data: horizon_table(data).round(2).rename(columns=COLUMNS),
+)
+
+
+def _cells(*several: tuple[str, int]) -> list[dict[str, Any]]:
+    return [Cell(*one)._asdict() for one in several]
+
+
+# A cell counts if its construction follows fewer hops than a sequence has, so that an extra hop would show, and if the
+# two constructions differ: one layer with the shift follows one hop in both.
+FIGURE8_LAW = _study(
+    name="figure8_law",
+    title="How many hops do models of so many layers follow?",
+    cells=_cells((VANILLA, 2), (VANILLA, 3), (KV, 1), (KV, 2), (KV, 3), (K_ONLY, 2), (V_ONLY, 2)),
+    smoke=_cells((VANILLA, 2), (KV, 1), (KV, 2), (K_ONLY, 2), (V_ONLY, 2)),
+    config=law_config,
+    seeds=MANY,
+    asks=[
+        ask(
+            "law_of_pointers",
+            "L layers of KV shifting follow 2^(L-1) hops, as with pointers alone (L = 2, 3)",
+            _follow_exactly(Cell(KV, 2), Cell(KV, 3)),
+            above=0.5,
+        )
+    ],
+    view=law,
+)
+
+
+def _saved(layers: int) -> tuple[Cell, Cell, Cell]:
+    return Cell(KV, layers), Cell(VANILLA, layers), Cell(VANILLA, layers + 1)
+
+
+def _more(layers: int) -> tuple[Cell, ...]:
+    more = layers + 1
+    return Cell(KV, more), Cell(KV, layers), Cell(VANILLA, more), Cell(K_ONLY, more), Cell(V_ONLY, more)
+
+
+SHIFTED, FEWER, MORE = _saved(L["laptop"])
+NEW, SHALLOWER, DEEP_VANILLA, DEEP_KEYS, DEEP_VALUES = _more(L["laptop"])
+
+
+CHANGED = "2026-11-23: a referee of the table saw that rows of so few hops leave hardly any room for more than a layer"
+
+
+def _no_more(id: str, sentence: str, one: Cell, statement: int | None = None) -> Ask:
+    """Ask whether something is worth no more than a layer. This was declared, but cannot be tested."""
+    why = f"From {FEWER.by_hand()} hops, those by hand, rows of {2 ** L['laptop']} leave room for hardly more."
     return ask(
-        "keys_beyond_vanilla_by_hand",
-        "More models with shifted keys alone go beyond vanilla by hand than with shifted values alone",
-        f"share of models that follow more than {plain} hops, {keys} less {values} ({hits} of {of} and {others} of "
-        f"{of_others}; by Fisher's exact test p {stats.fisher(*counts):.2g})",
-        stats.share_difference(*counts),
-        0.0,
-    )
+        id, sentence, _untested(why, FEWER), below=1 + MARGIN, first=_less(one, FEWER), changed=CHANGED,
+        statement=statement,
+    )  # fmt: skip
 
 
-def _errors(data: pd.DataFrame, cell: Cell, least: int, most: int) -> list[float]:
-    """Return the mean error over a range of hops, for each seed of a cell."""
-    mine = cell.of(data)
-    return mine[mine["hops"].between(least, most)].groupby("seed")["error"].mean().tolist()
+_mean = named(f"mean log2 k*, {SHIFTED}", lambda data: stats.mean(_log2(data, SHIFTED)), SHIFTED._asdict())
 
+SAVED_LAYER = _study(
+    name="saved_layer",
+    title="Is the shift worth one more layer?",
+    cells=_cells(*_saved(L["laptop"])),
+    smoke=_cells(*_saved(L["smoke"])),
+    seeds=FEW,
+    asks=[
+        ask(
+            "more_hops_at_equal_depth", "At equal depth the shift follows more hops", _less(SHIFTED, FEWER), above=0.0
+        ),
+        ask(
+            "worth_no_less_than_a_doubling", "It is worth no less than a layer by hand, one doubling",
+            _less(SHIFTED, FEWER), above=1 - MARGIN, statement=8,
+        ),
+        _no_more("worth_no_more_than_a_doubling", "It is worth no more than that", SHIFTED, statement=8),
+        ask(
+            "no_fewer_than_one_more_layer", "The shift follows no fewer hops than one vanilla layer more",
+            _less(SHIFTED, MORE), above=-MARGIN,
+        ),
+        ask("no_more_than_one_more_layer", "It follows no more than that", _less(SHIFTED, MORE), below=MARGIN),
+        ask(
+            "layer_no_less_than_a_doubling", "One more vanilla layer is no less than a doubling", _less(MORE, FEWER),
+            above=1 - MARGIN,
+        ),
+        _no_more("layer_no_more_than_a_doubling", "It is no more than that", MORE),
+        ask(
+            "beyond_pointers",
+            f"Layers with the shift go beyond the {SHIFTED.by_pointers()} hops of pointers alone",
+            _mean, above=math.log2(SHIFTED.by_pointers() + 1),
+        ),
+        ask(
+            f"follows_{SHIFTED.by_hand()}_by_hand",
+            f"They follow the {SHIFTED.by_hand()} hops that they can by hand",
+            _mean, above=math.log2(SHIFTED.by_hand()),
+        ),
+    ],
+)  # fmt: skip
 
-def _sorted(hops: pd.Series) -> str:
-    return ", ".join(map(str, sorted(hops)))
+SHIFT_HALVES = _study(
+    name="shift_halves",
+    title="Which half of the shift follows more hops?",
+    cells=_cells((K_ONLY, L["laptop"]), (V_ONLY, L["laptop"])),
+    smoke=_cells((K_ONLY, L["smoke"]), (V_ONLY, L["smoke"])),
+    seeds=MANY,
+    asks=[_more_go_beyond(Cell(K_ONLY, L["laptop"]), Cell(V_ONLY, L["laptop"]))],
+)
 
-
-# The experiments
-
-
-class Figure8(HopStudy):
-    """Errors of vanilla and KV shifting attention, one panel each, with one curve per number of layers."""
-
-    name = "figure8"
-    positions = "RoPE at laptop scale"
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge the claims of Appendix E.1. The two sentences about five layers are also judged for the deepest models.
-
-        L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024). KV shifting, which needs no
-        previous-token layer, reaches 2^(L - 1). At L = 5 these are the paper's 8 and 16. Other constructions follow
-        more hops (`ihlab.theory.k_hop`). `figure8_law` tests how many trained models follow.
-        """
-        most, deepest = SIZES[scale].task.max_hops, max(SIZES[scale].layers)
-        many, seeds, claims = min(4, most), int(data["seed"].nunique()), []
-        ask = partial(_claim, source="Appendix E.1, Figure 8", seeds=seeds, declared="2026-11-22")
-        for layers in SIZES[scale].layers:
-            shifted, plain = (_errors(data, Cell(label, layers), many, most) for label in (KV, VANILLA))
-            sentence = f"KV shifting has a very good bias for learning multi-hop ({layers} layers)."
-            means = f"KV shifting less vanilla ({np.mean(shifted):.2f} and {np.mean(plain):.2f})"
-            less = stats.difference(shifted, plain, stats.DIFFERENCE)
-            measure = f"mean error over k = {many} .. {most}, {means}"
-            setting = {"layers": f"{layers} layers"}
-            fields = {"setting": setting, "statement": 34, "declared": "2026-11-21"}
-            claims.append(ask(f"multi_hop_bias.{layers}_layers", sentence, measure, less, 0.0, "below", **fields))
-
-        def contrast(ask: Ask, asked: Mapping[str, str], layers: int, hops: int) -> list[Claim]:
-            """Judge whether vanilla degrades from `hops` to 2 * `hops`, and whether KV shifting reaches 2 * `hops`."""
-            of = f"with {layers} layers"
-            near, far = (_errors(data, Cell(VANILLA, layers), k, k) for k in (hops, 2 * hops))
-            growth = stats.mean(np.subtract(far, near).tolist(), stats.DIFFERENCE)
-            small = stats.mean(_errors(data, Cell(KV, layers), 2 * hops, 2 * hops), stats.SHARE)
-            degrades, reaches = asked.items()
-            measure = f"error of vanilla {of}, k = {2 * hops} less k = {hops}, by model"
-            return [
-                ask(*degrades, measure, growth, SMALL_ERROR),
-                ask(*reaches, f"error of KV shifting {of} at k = {2 * hops}", small, SMALL_ERROR, "below"),
-            ]
-
-        asked = {
-            "vanilla_degrades_beyond_8": "The vanilla model will significantly degrade when the hop number exceeds 8 "
-            "(L = 5).",
-            "kv_small_error_at_16": "KV shifting attention still has a small error when the hop count reaches 16 "
-            "(L = 5).",
-        }
-        if deepest >= 5 and most >= 16:
-            claims += contrast(ask, asked, 5, 8)
-        else:
-            why = f"The models have {deepest} layers and rows at most {most} hops; the sentence is about five layers."
-            claims += [ask(*pair, why=why, seeds=0) for pair in asked.items()]
-        hops = 2 ** (deepest - 2)
-        if 2 * hops <= most:
-            asked = {
-                f"vanilla_degrades_{hops}_to_{2 * hops}": f"{deepest} vanilla layers degrade from {hops} hops to "
-                f"{2 * hops}.",
-                f"kv_reaches_{2 * hops}": f"{deepest} layers of KV shifting reach {2 * hops} hops.",
-            }
-            law = partial(ask, source="the same at any depth", of_paper=False)
-            claims += contrast(law, asked, deepest, hops)
-        if scale in ("gpu", "paper"):
-            same = data[data["attention"] == VANILLA].merge(origin(), on=["n_layers", "hops"], suffixes=("", "_origin"))
-            distance = (same["error"] - same["error_origin"]).abs().groupby(same["seed"]).mean()
-            measure = "mean distance of the error from the published one, over depths and hops"
-            mean, agree = stats.mean(distance.tolist(), stats.SHARE), partial(ask, source="Figure 8a and 8b")
-            sentence = "Our vanilla reproduces the original's."
-            claims.append(agree("reproduces_original", sentence, measure, mean, 0.05, "below"))
-        return claims
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the errors of the deepest models in one sentence."""
-        deepest, seeds = max(SIZES[scale].layers), data["seed"].nunique()
-        hops = min(2 ** (deepest - 1), SIZES[scale].task.max_hops)
-        shifted, plain = (np.mean(_errors(data, Cell(label, deepest), hops, hops)) for label in (KV, VANILLA))
-        return (
-            f"With {deepest} layers the error at {hops} hops is {shifted:.3f} with KV shifting and {plain:.3f} without "
-            f"(means of {seeds} seeds, all at one learning rate that was tuned for neither)."
-        )
-
-    @printed
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw errors over a log2 axis of hops, as in the paper."""
-        figure = new_figure(PAGE, 4.6)
-        for axes, label in zip(figure.subplots(1, 2, sharey=True), (VANILLA, KV), strict=True):
-            shown = data[(data["attention"] == label) & (data["hops"] > 0)]
-            hop_errors(axes, shown, origin() if label == VANILLA else None)
-            hop_ticks(axes, {layers: Cell(label, layers).by_hand() for layers in SIZES[scale].layers}, SMALL_ERROR)
-            axes.axhline(0.75, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing one of four letters")
-            axes.set(xlabel="hops")
-            axes.set_title(label, fontsize=11)
-            axes.label_outer()
-        figure.axes[0].set_ylabel("error")
-        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        seeds = data["seed"].nunique()
-        figure.suptitle(
-            f"Do models with KV shifting make fewer errors in multi-hop induction ({self.positions})?\n"
-            f"Line: median of {seeds} seeds. Band: all seeds.",
-            fontsize=11,
-        )
-        return figure
-
-
-class Figure8Learned(Figure8):
-    """Figure 8's laptop models with learned positions in place of RoPE: does the result depend on RoPE?
-
-    The published models of `gpu` and `paper` have learned positions anyway.
-    """
-
-    name = "figure8_learned"
-    positions = "learned positions"
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge those claims of Figure 8 that apply here. Measures and thresholds were fixed before the runs."""
-        asked = [claim for claim in super().claims(data, scale) if claim.estimate is not None]
-        fields = {"source": "Figure 8 with learned positions", "of_paper": False, "declared": "2026-11-26"}
-        fields["statement"] = None
-        return [replace(claim, **fields) for claim in asked]  # type: ignore[arg-type]
-
-
-class Figure8Law(HopStudy):
-    """The number of hops that vanilla, KV shifting and each of its halves follow, by number of layers."""
-
-    name = "figure8_law"
-    title = "How many hops do models of so many layers follow?"
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge whether trained models follow exactly as many hops as the constructions do.
-
-        A cell counts if two conditions hold. A construction follows fewer hops than a sequence has, so that an extra
-        hop would show. And the two constructions differ: one layer with the shift, or two without, follow one hop in
-        both. The claim about V only counts all its cells, because it distinguishes V only from K only.
-        """
-        horizons, ask, hand, pointers = hop_horizons(data), _own_claim(data), Cell.by_hand, Cell.by_pointers
-
-        def follow(
-            name: str, sentence: str, label: str, hops: Callable[[Cell], int], all_cells: bool = False
-        ) -> list[Claim]:
-            cells = [cell for cell in self.cells(scale) if cell.attention == label]
-            told_apart = [cell for cell in cells if all_cells or cell.by_pointers() < cell.by_hand()]
-            wanted = {cell: hops(cell) for cell in told_apart if hops(cell) < SIZES[scale].law_hops}
-            depths = ", ".join(str(cell.n_layers) for cell in wanted)
-            return _most_follow(ask, horizons, name, f"{sentence} (L = {depths})", wanted)
-
-        return [
-            *follow("vanilla_by_hand", "L vanilla layers follow 2^(L-1) - 1 hops, as by hand", VANILLA, hand),
-            *follow("kv_by_hand", "L layers of KV shifting follow 2^L - 1 hops, as by hand", KV, hand),
-            *follow("keys_by_hand", "So do those whose keys alone are shifted", K_ONLY, hand),
-            *follow(
-                "values_by_hand", "Those whose values alone are shifted follow as many as vanilla", V_ONLY, hand,
-                all_cells=True,
-            ),
-            *follow(
-                "law_of_pointers", "L layers of KV shifting follow 2^(L-1) hops, as with pointers alone", KV, pointers
-            ),
-            *follow(
-                "vanilla_by_pointers", "L vanilla layers follow 2^(L-2) hops, as with a layer for the token before",
-                VANILLA, pointers,
-            ),
-        ]  # fmt: skip
-
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw k* against layers, the constructions as lines and the published vanilla models as diamonds."""
-        published = origin().assign(attention=VANILLA, seed=0)
-        there = hop_horizons(published[published["n_layers"].isin(SIZES[scale].law_layers[VANILLA])])
-        return horizon_law(hop_horizons(data), MARKS, _constructed, self.title, there)
-
-
-class SavedLayer(HopStudy):
-    """Hop horizons of L KV shifting, L vanilla and L + 1 vanilla layers, all trained for the same number of steps."""
-
-    name = "saved_layer"
-    title = "Is the shift worth one more layer?"
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge differences of log2 k*: whether the shift is worth one layer, and whether one layer doubles k*.
-
-        In both constructions L layers with the shift follow as many hops as L + 1 without, so the claims apply to
-        either. In both, one more layer doubles the hops to within the margin. That it does *no more* cannot be tested:
-        sequences of 2^L hops leave little room beyond the 2^(L-1) - 1 hops that L vanilla layers follow by hand. Two
-        claims tested it as first declared.
-        """
-        horizons, ask, layers = hop_horizons(data), _own_claim(data), SIZES[scale].L
-        kv, vanilla, _ = cells = self.cells(scale)
-        shifted, fewer, more = (cell.of(horizons)["log2_hops"].tolist() for cell in cells)
-        told = f"{KV} with {layers} layers"
-        whole, beyond = kv.by_hand(), kv.by_pointers()
-
-        def between(a: list[float], b: list[float], what: str, name: str, sentence: str, *bar: Any) -> Claim:
-            return ask(name, sentence, f"difference in log2 k*, {what}", stats.difference(a, b), *bar)
-
-        def no_more(declared: Claim) -> Claim:
-            why = f"From {vanilla.by_hand()} hops, those by hand, rows of {2**layers} leave room for hardly more."
-            when = "2026-11-23: a referee of the table saw that rows of so few hops leave hardly any room for more than"
-            return changed(ask(declared.id, declared.sentence, why=why), declared, scale, f"{when} a layer")
-
-        depth = partial(between, shifted, fewer, f"{told} less vanilla with {layers}")
-        saved = partial(between, shifted, more, f"{told} less vanilla with {layers + 1}")
-        layer = partial(between, more, fewer, f"vanilla with {layers + 1} layers less {layers}")
-        own, mean = f"mean log2 k*, {told}", stats.mean(shifted)
-        return [
-            depth("more_hops_at_equal_depth", "At equal depth the shift follows more hops", 0.0),
-            replace(
-                depth(
-                    "worth_no_less_than_a_doubling", "It is worth no less than a layer by hand, one doubling",
-                    1 - MARGIN,
-                ),
-                statement=8,
-            ),
-            replace(
-                no_more(depth("worth_no_more_than_a_doubling", "It is worth no more than that", 1 + MARGIN, "below")),
-                statement=8,
-            ),
-            saved(
-                "no_fewer_than_one_more_layer", "The shift follows no fewer hops than one vanilla layer more", -MARGIN
-            ),
-            saved("no_more_than_one_more_layer", "It follows no more than that", MARGIN, "below"),
-            layer("layer_no_less_than_a_doubling", "One more vanilla layer is no less than a doubling", 1 - MARGIN),
-            no_more(layer("layer_no_more_than_a_doubling", "It is no more than that", 1 + MARGIN, "below")),
-            ask(
-                "beyond_pointers", f"Layers with the shift go beyond the {beyond} hops of pointers alone", own, mean,
-                math.log2(beyond + 1),
-            ),
-            ask(
-                f"follows_{whole}_by_hand", f"They follow the {whole} hops that they can by hand", own, mean,
-                math.log2(whole),
-            ),
-        ]  # fmt: skip
-
-
-class ShiftHalves(HopStudy):
-    """Hop horizons of L layers with only keys or only values shifted, trained as in `saved_layer`."""
-
-    name = "shift_halves"
-    title = "Which half of the shift follows more hops?"
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge whether the key shift is the half that saves a layer.
-
-        In both constructions shifted keys are worth one layer, which doubles the hops. Shifted values are worth
-        nothing: the previous token's value does not help to find the next token. The claim is about proportions of
-        models, not means or ranks, because models fall into two groups. Some stay at three hops, where differences in
-        k* of a hundredth mean nothing, and others learn more.
-        """
-        return [_more_go_beyond(_own_claim(data), hop_horizons(data), *self.cells(scale))]
-
-
-class OneMoreLayer(HopStudy):
-    """Hop horizons of L + 1 layers with the shift or one of its halves. It shares two cells with `saved_layer`."""
-
-    name = "one_more_layer"
-    title = "Does one more layer with the shift follow more hops?"
-    runs_of = SavedLayer.name
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge whether the shift still follows more hops at this depth, and whether one more such layer adds any.
-
-        Sequences have 2^L hops: as many as L + 1 layers with the shift follow with pointers alone, and one more than
-        L + 1 vanilla layers follow by hand. More hops cannot be observed, so both differences can only be
-        underestimated. The claims are about ranks and proportions, not means, because hop horizons of seeds fall into
-        groups. The two claims about the halves were declared after the results of the others were known.
-        """
-        horizons = hop_horizons(data)
-        new, shallower, vanilla, keys, values = self.cells(scale)
-        of_new, of_keys = (_own_claim(cell.of(data), declared="2026-11-24") for cell in (new, keys))
-
-        def more(ask: Ask, name: str, sentence: str, one: Cell, other: Cell) -> Claim:
-            a, b = (cell.of(horizons)["log2_hops"].tolist() for cell in (one, other))
-            measure = f"shift in log2 k*, {one} less {other} ({len(a)} and {len(b)} models)"
-            return ask(name, sentence, measure, stats.shift(a, b), 0.0)
-
-        return [
-            more(
-                of_new, "more_hops_at_equal_depth", "At equal depth the shift follows more hops here, too", new, vanilla
-            ),
-            more(of_new, "one_more_layer_more_hops", "One more layer with the shift follows more hops", new, shallower),
-            more(
-                of_keys, "keys_beyond_values",
-                "Shifted keys alone follow more hops than shifted values alone, here, too", keys, values,
-            ),
-            _more_go_beyond(of_keys, horizons, keys, values),
-        ]  # fmt: skip
+ONE_MORE_LAYER = _study(
+    name="one_more_layer",
+    title="Does one more layer with the shift follow more hops?",
+    declared="2026-11-24",
+    cells=_cells(*_more(L["laptop"])),
+    smoke=_cells(*_more(L["smoke"])),
+    seeds=lambda cell: MANY if Cell(**cell) == NEW else FEW,
+    asks=[
+        ask(
+            "more_hops_at_equal_depth", "At equal depth the shift follows more hops here, too",
+            _less(NEW, DEEP_VANILLA, ranks=True), above=0.0,
+        ),
+        ask(
+            "one_more_layer_more_hops", "One more layer with the shift follows more hops",
+            _less(NEW, SHALLOWER, ranks=True), above=0.0,
+        ),
+        ask(
+            "keys_beyond_values", "Shifted keys alone follow more hops than shifted values alone, here, too",
+            _less(DEEP_KEYS, DEEP_VALUES, ranks=True), above=0.0,
+        ),
+        _more_go_beyond(DEEP_KEYS, DEEP_VALUES),
+    ],
+)  # fmt: skip

@@ -12,7 +12,7 @@ from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import FIGURE4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
-from ihlab.studies.hops import Figure8, Figure8Law, Figure8Learned, OneMoreLayer, SavedLayer, ShiftHalves
+from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
 from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import INITIALISATION
 from ihlab.studies.key_offset import KEY_OFFSET
@@ -59,11 +59,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         ROBUSTNESS,
         LENGTHS,
         INITIALISATION,
-        Figure8Learned(),
-        Figure8Law(),
-        SavedLayer(),
-        ShiftHalves(),
-        OneMoreLayer(),
+        FIGURE8_LEARNED,
+        FIGURE8_LAW,
+        SAVED_LAYER,
+        SHIFT_HALVES,
+        ONE_MORE_LAYER,
         TEXT,
         SHIFTS,
         KEY_OFFSET,

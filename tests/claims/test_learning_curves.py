@@ -7,7 +7,8 @@ import pytest
 
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.claims import stats
-from ihlab.claims.learning_curves import crossings, final, learning_curve_table, plan, ratio_of_steps, steps_to
+from ihlab.claims.ask import of, ratio
+from ihlab.claims.learning_curves import crossings, final, learning_curve_table, plan, steps_per_run, steps_to
 from tasks import InductionTask
 
 
@@ -80,7 +81,7 @@ def test_the_ratio_of_steps_knows_the_horizon():
     """Never within 100 steps is more than 100, though the runs went on to 110."""
     fast, slow = [(0, 0.1), (20, 0.9)], [(0, 0.1), (110, 0.99)]
     data = table(a=[fast] * 5, b=[slow] * 5)
-    estimate = ratio_of_steps(data, "a", "b")
+    estimate = of(steps_per_run, ratio({"curve": "a"}, {"curve": "b"}))(data).estimate
     assert estimate == stats.ratio_of_times([20.0] * 5, [math.inf] * 5, 100.0)
     assert estimate.value == estimate.high == 0.2
     assert estimate.low == 0

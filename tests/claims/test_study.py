@@ -193,6 +193,12 @@ def test_smoke_scale_leaves_out_questions_about_cells_that_it_does_not_train():
         small.claims(data, "laptop")
 
 
+def test_smoke_scale_may_train_cells_of_its_own():
+    small = study(smoke=cells(variant=("kv_shift",)))
+    trained = [(plan.curve, Fake(plan.config, (0.0, 1.0))) for plan in small.runs("smoke")]
+    assert small.gather(trained, "smoke")["variant"].tolist() == ["kv_shift"] * 2
+
+
 def test_the_picture_says_the_title_and_its_key():
     data = pd.DataFrame({"variant": ["k_shift"], "seed": [0], "steps_to_90": [10.0]})
     titled = study(key="Marker: a seed.", more_views={"again": dots("variant")})
