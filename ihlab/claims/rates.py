@@ -1,38 +1,16 @@
 """Steps to 90% accuracy as a table, and the learning rate at which a curve needs the fewest."""
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from ihlab.claims import stats
-from ihlab.sweep.results import first_reach
-
 if TYPE_CHECKING:
-    from ihlab.training.run import Run
+    pass
 
 ACCURACY = 0.9
 """A run has learned once it gets this fraction of its first answers right (one first answer per sequence)."""
-
-
-def steps_table(trained: Sequence[tuple[str, "Run"]]) -> pd.DataFrame:
-    """Return a table with one row per run.
-
-    - curve, lr, seed;
-    - steps_to_90: the first evaluated step with an accuracy (`RunConfig.stop_at_metric`, by default accuracy_first) of
-      0.9 or more; inf if there is none, also because the run diverged;
-    - accuracy_first: at the run's last evaluation. With `RunConfig.stop_at_accuracy` this is the step in steps_to_90;
-    - horizon: the maximum number of steps of the run.
-    """
-    rows = []
-    for curve, run in trained:
-        metrics, config = run.metrics, run.config
-        reached = first_reach(metrics["step"], metrics[config.stop_at_metric], ACCURACY)
-        last = round(float(metrics["accuracy_first"].iloc[-1]), 6)
-        rows.append((curve, config.lr, config.seed, reached, last, config.steps))
-    return pd.DataFrame(rows, columns=["curve", "lr", "seed", "steps_to_90", "accuracy_first", "horizon"])
 
 
 def steps_by(steps: "pd.Series[float]", horizon: "float | pd.Series[float]") -> "pd.Series[float]":
@@ -75,17 +53,3 @@ def median_in_words(steps: Sequence[float]) -> str:
     """Return the median of waiting times as text, "never" if it is infinite."""
     middle = float(np.median(steps))
     return f"{middle:.0f}" if np.isfinite(middle) else "never"
-
-
-def ratio_in_words(a: Sequence[float], b: Sequence[float], horizon: float) -> str:
-    """Return the median ratio of waiting times, a / b, as text; as a bound if infinite times leave it open.
-
-    A pair with an infinite time gives only a bound on its ratio. The median is computed twice, with all such ratios as
-    small and as large as possible. If both medians are equal, the infinite times do not matter.
-    """
-    least, most = stats.median_ratio_bounds(a, b, horizon)
-    if math.isclose(least, most):
-        return f"{least:.2g}"
-    if math.isfinite(most):
-        return f"at most {most:.3g}" if least == 0 else f"{least:.3g} to {most:.3g}"
-    return f"at least {least:.3g}" if least > 0 else "unknown"

@@ -337,15 +337,6 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     return _ordered(value, low, high, mann_whitney_tails(len(a), len(b)))
 
 
-def median_ratio_bounds(a: Sequence[float], b: Sequence[float], horizon: float) -> Range:
-    """Return the smallest and the largest possible median of all pairwise ratios a_i / b_j of waiting times.
-
-    They are equal if infinite times do not affect the median.
-    """
-    least, most = (float(np.median(ratios)) for ratios in _bounds_of_ratios(a, b, horizon))
-    return least, most
-
-
 def _bounds_of_ratios(a: Sequence[float], b: Sequence[float], horizon: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the smallest and the largest possible value of every ratio a_i / b_j; inf is "not within `horizon`"."""
     x, y = np.asarray(a, dtype=float)[:, None], np.asarray(b, dtype=float)[None]
