@@ -108,7 +108,7 @@ def rotated_heads(cfg, w, layer, x):
     n_heads, n_kv = cfg.n_heads, cfg.n_key_value_heads
     inputs = {what: lerped(w.get(f"input_shift.{what}.mu"), x) for what in ("query", "key", "value")}
     queries = w.heads("q_proj", inputs["query"], n_heads)
-    if cfg.latent:
+    if cfg.attention in ("mla", "mla_kv"):
         keys, values = latent_heads(cfg, w, x)
     else:
         keys, values = w.heads("k_proj", inputs["key"], n_kv), w.heads("v_proj", inputs["value"], n_kv)
@@ -168,7 +168,7 @@ def rotate(cfg, layer, x):
         return x
     if cfg.attention == "differential":
         return np.concatenate([rotated(half, cfg.rotary_base) for half in np.split(x, 2, axis=1)], axis=1)
-    if cfg.latent:
+    if cfg.attention in ("mla", "mla_kv"):
         still, turned = np.split(x, [cfg.d_head - cfg.rope_width], axis=1)
         return np.concatenate([still, rotated(turned, cfg.rotary_base)], axis=1)
     fast = cfg.d_head // 4 if cfg.attention in ("partial_rotary", "key_offset") else cfg.d_head
