@@ -78,7 +78,8 @@ class Ask:
         if self.first is None:
             return now
         first = self._claim(self.first(data), declared)
-        return now if first.estimate == now.estimate else replace(now, first=first, changed=self.changed)
+        same = (first.estimate, first.why) == (now.estimate, now.why)
+        return now if same else replace(now, first=first, changed=self.changed)
 
     def _claim(self, measured: Measured, declared: str) -> Claim:
         threshold, tested = self.below if self.above is None else self.above, bool(measured.measure)

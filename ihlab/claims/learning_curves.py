@@ -75,13 +75,6 @@ def final_loss(run: "Run") -> float:
     return last if np.isfinite(last) and not run.diverged else math.inf
 
 
-def lowest_loss_rates(trained: Trained) -> dict[str, float]:
-    """Return, for each curve, the learning rate with the lowest `final_loss`. In a tie the lowest rate wins."""
-    tried = [(curve, final_loss(run), run.config.lr) for curve, run in trained]
-    table = pd.DataFrame(tried, columns=["curve", "loss", "lr"]).sort_values(["loss", "lr"])
-    return {str(curve): float(lr) for curve, lr in table.groupby("curve")["lr"].first().items()}
-
-
 def final(data: pd.DataFrame, curve: str, column: str = "accuracy_first") -> list[float]:
     """Return the last value of a column for every seed of a curve."""
     return [float(run[column].iloc[-1]) for _, run in data[data["curve"] == curve].groupby("seed")]

@@ -26,8 +26,8 @@ from ihlab.studies.period import PERIOD
 from ihlab.studies.printed import Table2, Tables6To13
 from ihlab.studies.robustness import ROBUSTNESS
 from ihlab.studies.shifts import SHIFTS
-from ihlab.studies.table4 import Table4
-from ihlab.studies.table5 import Table5
+from ihlab.studies.table4 import TABLE4
+from ihlab.studies.table5 import TABLE5
 from ihlab.studies.text import TEXT
 from ihlab.studies.toy_and_text import TOY_AND_TEXT
 from ihlab.studies.variants import COMPARISONS
@@ -43,7 +43,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         FIGURE4,
         Figure8(),
         Figure9(),
-        Table5(),
+        TABLE5,
         Formation(),
         ORDER,
         CRITICAL_PERIOD,
@@ -52,7 +52,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         MQAR,
         Table2(),
         Tables6To13(),
-        Table4(),
+        TABLE4,
         BasinMap(),
         MANY_HEADS,
         InitialState(),

@@ -1,4 +1,8 @@
-"""Table 5: which of alpha1 and alpha2, and of beta1 and beta2, is larger in each key/value head of trained models."""
+"""Table 5: which of alpha1 and alpha2, and of beta1 and beta2, is larger in each key/value head of trained models.
+
+The paper's count depends on the gauge. Another one does not. Heads of one model share its loss, and models of one seed
+share their first random numbers. So each seed's heads are pooled over all models, and the intervals are over seeds.
+"""
 
 from collections.abc import Sequence
 
@@ -7,12 +11,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.induction import KV1, SHAPES, kv, kv_runs, width_runs
+from ihlab.claims.ask import Ask, Cell, Measured, Number
+from ihlab.claims.experiment import Planned, Scale
+from ihlab.claims.induction import KV1, NARROW, NARROW_SEEDS, SEEDS, SHAPES, kv, kv_runs, width_runs
+from ihlab.claims.study import Run, Study, cells
 from ihlab.plots.curves import Mark
 from ihlab.plots.quadrants import corners, quadrants
-from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PAGE, PINK, new_figure, printed
+from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PAGE, PINK, new_figure
+from ihlab.training.config import RunConfig
 
 WIDTHS = [name for name, (*_, positional) in SHAPES.items() if positional == "rope"]
 MARKS = (Mark(BLACK, "s"), Mark(GREEN, "D"), Mark(ORANGE, "^"), Mark(PINK, "v"))
@@ -26,91 +32,48 @@ COUNTS = {RAW: "raw, as the paper counts", FREE: "gauge-free, by size"}
 OWN, PREVIOUS = "own", "previous"
 
 
-class Table5:
-    """The paper's count and a count that does not depend on the gauge, at initialisation and at the end."""
+def first_planned(cell: Cell, scale: Scale) -> Planned:
+    """Return the first run of a curve of Figure 1a or 1b."""
+    return next(planned for planned in (*kv_runs(scale), *width_runs(scale)) if planned.curve == cell["curve"])
 
-    name = "table5"
 
-    def runs(self, scale: Scale) -> list[Planned]:
-        """Plan the KV shifting runs of Figures 1a and 1b."""
-        return [planned for planned in (*kv_runs(scale), *width_runs(scale)) if planned.curve in STYLES]
+def config(cell: Cell, scale: Scale) -> RunConfig:
+    """Return the run of a curve of Figure 1."""
+    return first_planned(cell, scale).config
 
-    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather each key/value head twice: from the first checkpoint and from the last.
 
-        - alpha1, alpha2, beta1, beta2: as stored;
-        - key, value: |alpha1| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|);
-        - key_raw, value_raw, key_gauge_free, value_gauge_free: own or previous, whichever is larger.
-        """
-        from ihlab.interp.shifts import shift_report
+def measure(run: Run) -> pd.DataFrame:
+    """Measure each key/value head at the first checkpoint and at the last.
 
-        parts = []
-        for curve, run in trained:
-            for when, step in ((START, run.checkpoints[0]), (END, run.checkpoints[-1])):
-                report = shift_report(run.model(step))
-                facts = pd.DataFrame(
-                    {"curve": curve, "seed": run.config.seed, "when": when, "step": step}, index=report.index
-                )
-                stored = report[["layer", "head", "alpha1", "alpha2", "beta1", "beta2"]]
-                columns = {
-                    "key": (1 - report["alpha_share"]).round(6),
-                    "value": (1 - report["beta_share"]).round(6),
-                    "key_raw": report["alpha_raw"],
-                    "value_raw": report["beta_raw"],
-                    "key_gauge_free": report["alpha_larger"],
-                    "value_gauge_free": report["beta_larger"],
-                }
-                parts.append(pd.concat([facts, stored.assign(**columns)], axis=1))
-        return pd.concat(parts, ignore_index=True)
+    - alpha1, alpha2, beta1, beta2: as stored;
+    - key, value: |alpha1| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|);
+    - key_raw, value_raw, key_gauge_free, value_gauge_free: own or previous, whichever is larger.
+    """
+    from ihlab.interp.shifts import shift_report
 
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Return Appendix F's claims about the table, which this scale cannot test, and claims about our heads.
+    parts = []
+    for when, step in ((START, run.checkpoints[0]), (END, run.checkpoints[-1])):
+        report = shift_report(run.model(step))
+        larger = {"alpha_raw": "key_raw", "beta_raw": "value_raw",
+                  "alpha_larger": "key_gauge_free", "beta_larger": "value_gauge_free"}  # fmt: skip
+        stored = report[["layer", "head", "alpha1", "alpha2", "beta1", "beta2", *larger]].rename(columns=larger)
+        shares = {"key": 1 - report["alpha_share"], "value": 1 - report["beta_share"]}
+        parts.append(stored.assign(when=when, step=step, **shares))
+    return pd.concat(parts, ignore_index=True)
 
-        Heads of one model share its loss, and models of one seed share their first random numbers. So each seed's heads
-        are pooled over all models, and the intervals are over seeds.
-        """
-        seeds = int(data["seed"].nunique())
-        return [*_of_the_paper(), *(_induction_heads(data, count, seeds) for count in COUNTS), _coupled(data, seeds)]
 
-    def summary(self, data: pd.DataFrame, scale: Scale) -> str:
-        """State the four cells in one sentence."""
-        cells = counted(data[data["when"] == END], FREE)
-        return (
-            f"Of {cells.sum()} heads trained for induction {cells[0, 1]} end with the key of the token before and "
-            f"their own value, the induction head of Theorem 3.3 (own key and value {cells[0, 0]}, both of the token "
-            f"before {cells[1, 1]}, own key and value of the token before {cells[1, 0]}); the paper's 2.9B language "
-            "model has most of its heads on the diagonal."
-        )
-
-    @printed
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw each head before and after training, with counts per quadrant, and the paper's own count."""
-        figure = new_figure(PAGE, 4.8)
-        *panels, table = figure.subplots(1, 3, width_ratios=(1.25, 1.25, 1))
-        for axes, when in zip(panels, (START, END), strict=True):
-            heads = data[data["when"] == when]
-            corners(axes, heads.assign(key=1 - heads["key"]), STYLES)
-            axes.set_title("before training" if when == START else "after training", fontsize=11)
-            axes.set_xlabel("the token before's fraction of the key\n" r"$|\alpha_2| / (|\alpha_1| + |\alpha_2|)$")
-        panels[0].set_ylabel("own fraction of the value\n" r"$|\beta_1| / (|\beta_1| + |\beta_2|)$")
-        columns, rows = ([rf"${x}_1 {sign} {x}_2$" for sign in (">", r"\leq")] for x in (r"\alpha", r"\beta"))
-        cells = counted(data[data["when"] == END], RAW)
-        quadrants(table, cells, columns, rows, "after training, counted\nwith signs, as in the paper")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        ends = data[data["when"] == END]
-        figure.suptitle(
-            f"Which token's key and value do heads use? {len(ends)} heads trained for induction, "
-            f"{ends['seed'].nunique()} seeds\nNumbers: heads in that quarter. Upper right: an induction head, "
-            "as in Theorem 3.3.",
-            fontsize=11,
-        )
-        return figure
+# Questions
 
 
 def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
     """Count the heads in each cell, laid out as in the paper: columns own, previous key; rows own, previous value."""
     key, value = heads[f"key_{count}"], heads[f"value_{count}"]
     return np.array([[int(((key == k) & (value == v)).sum()) for k in (OWN, PREVIOUS)] for v in (OWN, PREVIOUS)])
+
+
+def by_seed(data: pd.DataFrame, when: str, count: str) -> list[np.ndarray]:
+    """Return the table of each seed's heads."""
+    return [counted(heads, count) for _, heads in data[data["when"] == when].groupby("seed")]
 
 
 def coupling(cells: Sequence[np.ndarray]) -> stats.Estimate:
@@ -133,57 +96,106 @@ def _coupling(shares: np.ndarray) -> float:
     return float(diagonal.mean() - untied[others].mean())
 
 
-LANGUAGE_MODEL = "The paper says it of a 2.9B language model, which has much to learn; here induction is all there is."
-
-
-def _of_the_paper() -> list[Claim]:
-    """Return Appendix F's claims about the table. A model of pure induction cannot test any of them."""
-    sentences = {
-        "diagonal_dominates": "The numbers on the diagonal dominate: most heads tend to use the key and value of the "
-        "same token.",
-        "become_coupled": "alpha and beta are independent at initialisation; as training progressed, they became "
-        "coupled.",
-        "not_symmetrical": "They are not symmetrical: the lower left corner is relatively small.",
-    }
-    return [
-        Claim(id=id, source="Appendix F, Table 5", sentence=sentence, declared="2026-11-22", why=LANGUAGE_MODEL)
-        for id, sentence in sentences.items()
-    ]
-
-
-def _by_seed(data: pd.DataFrame, when: str, count: str) -> list[np.ndarray]:
-    """Return the table of each seed's heads."""
-    return [counted(heads, count) for _, heads in data[data["when"] == when].groupby("seed")]
-
-
-def _induction_heads(data: pd.DataFrame, count: str, seeds: int) -> Claim:
-    """Judge whether heads end at Theorem 3.3's alpha and beta, by the paper's count or by the gauge-free one."""
-    tables = _by_seed(data, END, count)
-    hits, sizes = [int(table[0, 1]) for table in tables], [int(table.sum()) for table in tables]
-    return Claim(
-        id=f"induction_key_before_own_value.{'raw' if count == RAW else 'gauge_free'}",
-        source="Theorem 3.3 in trained heads, in the layout of Table 5",
-        of_paper=False,
-        sentence="Heads trained for induction use the key of the token before and their own value.",
-        measure=f"share of heads in the upper right corner, {COUNTS[count]} ({sum(hits)} of {sum(sizes)})",
-        estimate=stats.clustered_share(hits, sizes),
-        threshold=0.5,
-        seeds=seeds,
-        declared="2026-11-22",
+def coupled(data: pd.DataFrame) -> Measured:
+    """Return the coupling of trained heads."""
+    start, end = (by_seed(data, when, FREE) for when in (START, END))
+    measure = (
+        "share of a seed's heads on the diagonal (mean over seeds), less that of keys of one seed paired with values "
+        f"of another (mean over pairs of seeds), {COUNTS[FREE]}; jackknife over seeds (at initialisation "
+        f"{coupling(start).value:.2f})"
     )
+    return Measured(measure, coupling(end), len(end))
 
 
-def _coupled(data: pd.DataFrame, seeds: int) -> Claim:
-    return Claim(
-        id="induction_coupled",
-        source="in the measure of Appendix F",
-        of_paper=False,
-        sentence="alpha and beta of models trained for induction are coupled.",
-        measure="share of a seed's heads on the diagonal (mean over seeds), less that of keys of one seed paired with "
-        f"values of another (mean over pairs of seeds), {COUNTS[FREE]}; jackknife over seeds (at initialisation "
-        f"{coupling(_by_seed(data, START, FREE)).value:.2f})",
-        estimate=coupling(_by_seed(data, END, FREE)),
-        threshold=0.0,
-        seeds=seeds,
-        declared="2026-11-22",
-    )
+def induction_heads(count: str) -> Number:
+    """Return the share of heads that end at Theorem 3.3's alpha and beta, by a count."""
+
+    def number(data: pd.DataFrame) -> Measured:
+        tables = by_seed(data, END, count)
+        hits, sizes = [int(table[0, 1]) for table in tables], [int(table.sum()) for table in tables]
+        measure = f"share of heads in the upper right corner, {COUNTS[count]} ({sum(hits)} of {sum(sizes)})"
+        return Measured(measure, stats.clustered_share(hits, sizes), len(tables))
+
+    return number
+
+
+def of_the_paper(id: str, sentence: str) -> Ask:
+    """Return a claim of Appendix F about the table. A model of pure induction cannot test any of them."""
+    why = "The paper says it of a 2.9B language model, which has much to learn; here induction is all there is."
+    untested = Measured("", None, 0, why)
+    return Ask(id, sentence, lambda _: untested, above=0.0, source="Appendix F, Table 5", of_paper=True)
+
+
+ASKS = (
+    of_the_paper(
+        "diagonal_dominates",
+        "The numbers on the diagonal dominate: most heads tend to use the key and value of the same token.",
+    ),
+    of_the_paper(
+        "become_coupled",
+        "alpha and beta are independent at initialisation; as training progressed, they became coupled.",
+    ),
+    of_the_paper("not_symmetrical", "They are not symmetrical: the lower left corner is relatively small."),
+    *(
+        Ask(
+            f"induction_key_before_own_value.{count}",
+            "Heads trained for induction use the key of the token before and their own value.",
+            induction_heads(count), above=0.5, source="Theorem 3.3 in trained heads, in the layout of Table 5",
+        )
+        for count in COUNTS
+    ),
+    Ask(
+        "induction_coupled", "alpha and beta of models trained for induction are coupled.",
+        coupled, above=0.0, source="in the measure of Appendix F",
+    ),
+)  # fmt: skip
+
+
+# What is shown
+
+
+def shown(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the number of heads in each cell. The key before and the own value make the head of Theorem 3.3."""
+    rows = []
+    for count, words in COUNTS.items():
+        for when in (START, END):
+            (both_own, induction), (crossed, both_before) = counted(data[data["when"] == when], count)
+            rows.append({
+                "heads": f"at {when}" if when == START else f"at the {when}", "counted": words,
+                "key before, own value (Theorem 3.3)": induction, "own key and value": both_own,
+                "both of the token before": both_before, "own key, value before": crossed,
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def heads_by_corner(data: pd.DataFrame) -> Figure:
+    """Draw each head before and after training, with counts per quadrant, and the paper's own count."""
+    figure = new_figure(PAGE, 4.8)
+    *panels, table = figure.subplots(1, 3, width_ratios=(1.25, 1.25, 1))
+    for axes, when, title in zip(panels, (START, END), ("before training", "after training"), strict=True):
+        heads = data[data["when"] == when]
+        corners(axes, heads.assign(key=1 - heads["key"]), STYLES)
+        axes.set_title(title, fontsize=11)
+        axes.set_xlabel("the token before's fraction of the key\n" r"$|\alpha_2| / (|\alpha_1| + |\alpha_2|)$")
+    panels[0].set_ylabel("own fraction of the value\n" r"$|\beta_1| / (|\beta_1| + |\beta_2|)$")
+    columns, rows = ([rf"${x}_1 {sign} {x}_2$" for sign in (">", r"\leq")] for x in (r"\alpha", r"\beta"))
+    counts = counted(data[data["when"] == END], RAW)
+    quadrants(table, counts, columns, rows, "after training, counted\nwith signs, as in the paper")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+TABLE5 = Study(
+    name="table5",
+    title="Which token's key and value do heads trained for induction use?",
+    key="Numbers: heads in that quarter. Upper right: an induction head, as in Theorem 3.3.",
+    declared="2026-11-22",
+    cells=cells(curve=tuple(STYLES)),
+    config=config,
+    seeds=lambda cell: range((NARROW_SEEDS if cell["curve"] in map(kv, NARROW) else SEEDS)["laptop"]),
+    stacked=lambda cell: first_planned(cell, "laptop").stacked,
+    measure=measure,
+    asks=ASKS,
+    view=heads_by_corner,
+    shown=shown,
+)

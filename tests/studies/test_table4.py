@@ -1,38 +1,37 @@
-"""Table 4: verdicts on hits made by hand, and the whole way at smoke scale."""
+"""Table 4: verdicts on hits made by hand, the problems, and the whole way at smoke scale."""
 
 import io
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from ihlab.claims.ask import claims_of
 from ihlab.claims.claim import NOT_TESTED, judged
-from ihlab.model.config import ModelConfig
 from ihlab.studies.table4 import (
-    CURVES,
+    COMMONEST,
     GUESS,
     IN_TRAINING,
     KV,
     MEASURES,
+    MODELS,
     PARTS,
     RATES,
-    SETTINGS,
-    TUNING_SEED,
+    SETTING,
+    SMOKE,
+    TABLE4,
     VANILLA,
-    Table4,
+    WITH_HITS,
+    asks,
     commonest_answer,
-    igsm_run,
     packed,
     problems_like_training,
     unpacked,
 )
 from tasks.igsm.verify import ERRORS
 
-pytestmark = pytest.mark.slow
-
-[SETTING] = SETTINGS["laptop"]
+TASK = TABLE4.config(TABLE4.cells[0], "laptop").task
 
 
 def table(kv, vanilla, seen=0.8, guess=0.3, problems=400, spread=0.01, strict=None):
@@ -43,7 +42,7 @@ def table(kv, vanilla, seen=0.8, guess=0.3, problems=400, spread=0.01, strict=No
     """
     rng = np.random.default_rng(0)
     rows = []
-    for ops in SETTING.tested:
+    for ops in range(1, 6):
         hardness, constant = (rng.permutation(problems) + 0.5) / problems, rng.permutation(problems) < guess * problems
         for model, share in ((KV, kv), (VANILLA, vanilla)):
             for seed in range(5):
@@ -61,12 +60,12 @@ def table(kv, vanilla, seen=0.8, guess=0.3, problems=400, spread=0.01, strict=No
     data["share"] = [0.5 if hit is None else hit.mean() for hit in data["hit"]]
     data["hits"] = [None if hit is None else packed(hit) for hit in data["hit"]]
     data = data.drop(columns="hit").assign(setting=SETTING.name, problems=problems, kind="run", lr=8e-3, loss=0.1)
-    tuned = data[(data["ops"] == SETTING.train) & (data["seed"] == 0)].assign(kind="tuning", seed=TUNING_SEED)
-    return pd.concat([data, *(tuned.assign(lr=lr) for lr in RATES["laptop"])], ignore_index=True)
+    tuned = data[(data["ops"] == SETTING.train) & (data["seed"] == 0)].assign(kind="tuning", seed=100)
+    return pd.concat([data, *(tuned.assign(lr=lr) for lr in RATES)], ignore_index=True)
 
 
 def verdicts(data):
-    return [claim.verdict for claim in judged(Table4().claims(data, "laptop"))]
+    return [claim.verdict for claim in judged(TABLE4.claims(data, "laptop"))]
 
 
 @pytest.mark.parametrize(
@@ -81,10 +80,9 @@ def verdicts(data):
 )
 def test_verdicts(kv, vanilla, of_the_paper, more_than_guess):
     data = table(kv, vanilla)
-    claims = Table4().claims(data, "laptop")
+    claims = TABLE4.claims(data, "laptop")
     assert verdicts(data) == [of_the_paper] * 4 + ["undecided"] * 3 + [*more_than_guess, "holds", "holds"]
     assert claims[0].estimate.value == pytest.approx(kv - vanilla)
-    assert {claim.declared for claim in claims} == {"2026-11-23"}
 
 
 def test_problems_are_a_sample_too():
@@ -95,32 +93,28 @@ def test_problems_are_a_sample_too():
 
 def test_where_training_was_not_learned_more_operations_test_nothing():
     data = table(0.5, 0.4, strict={KV: (0.0, 0.4), VANILLA: (0.0, 0.3)})
-    claims = Table4().claims(data, "laptop")
-    assert verdicts(data) == [NOT_TESTED, "holds", "undecided", "undecided", "holds", "holds", "holds", "holds"]
+    claims = TABLE4.claims(data, "laptop")
+    assert verdicts(data) == [NOT_TESTED] * 4 + ["holds", "undecided", "undecided", "holds", "holds", "holds", "holds"]
     assert "more than half of the training split's problems with 3 operations" in claims[0].why
     assert "(KV shifting: 0.400, vanilla: 0.300)" in claims[0].why
-    assert "; with 4, which nobody has learned, some step gives the right value" in claims[1].measure
-    assert "+0.100 [" in claims[1].measure
-
-
-def test_a_single_curve_that_has_learned_is_enough():
-    data = table(0.5, 0.4, strict={KV: (0.3, 0.51), VANILLA: (0.1, 0.2)})
-    assert verdicts(data)[:5] == ["holds"] * 5
+    assert {(claim.estimate, claim.first) for claim in claims[:4]} == {(None, None)}
+    one_learned = table(0.5, 0.4, strict={KV: (0.3, 0.51), VANILLA: (0.1, 0.2)})
+    assert verdicts(one_learned)[:5] == ["holds"] * 5
 
 
 @pytest.mark.parametrize("solved", [0.0, 0.05])
 def test_what_nobody_solves_compares_nothing_but_counts_among_the_claims(solved):
     data = table(0.5, 0.4, strict={KV: (solved, 0.9), VANILLA: (0.0, 0.8)}, spread=0.0)
+    claim = judged(TABLE4.claims(data, "laptop"))[2]
     assert verdicts(data)[2:4] == [NOT_TESTED, NOT_TESTED]
-    claims = judged(Table4().claims(data, "laptop"))
-    assert claims[2].why.startswith("Neither solves problems with 4 operations in this sense (")
-    assert claims[2].p_holm is not None
-    assert claims[2].first.why == ""
-    assert (claims[2].first.measure, claims[2].first.p_holm) == (claims[2].measure, claims[2].p_holm)
+    assert claim.why.startswith("Neither solves problems with 4 operations in this sense (")
+    assert claim.p_holm is not None
+    assert claim.first.why == ""
+    assert (claim.first.measure, claim.first.p_holm) == (claim.measure, claim.p_holm)
 
 
 def test_fewer_operations_are_judged_apart():
-    claims = Table4().claims(table(0.2, 0.1, seen=0.7), "laptop")
+    claims = TABLE4.claims(table(0.2, 0.1, seen=0.7), "laptop")
     assert claims[4].estimate.value == pytest.approx(0.0)
     assert claims[-1].estimate.value == pytest.approx(0.4)
     assert "1, 2 and 3 operations" in claims[-1].sentence
@@ -134,9 +128,24 @@ def test_hits_are_still_text_in_a_stored_table():
     assert (unpacked("0b0110") == hits).all()
 
 
+def test_what_a_solution_needs_of_the_prompt_is_judged_in_parts():
+    """Planning that is better by .2 and looking up that is as good."""
+    data = table(0.8, 0.6)
+    better = (data["measure"] == "planned") & (data["model"] == VANILLA)
+    data.loc[better, "hits"] = data.loc[better, "hits"].map(
+        lambda hits: packed(unpacked(hits) & (np.arange(400) % 4 > 0))
+    )
+    planned, looked_up = TABLE4.claims(data, "laptop")[5:7]
+    assert "plans more problems with 2 and 3 operations" in planned.sentence
+    assert "looks up all that is stated in more problems with 1, 2 and 3 operations" in looked_up.sentence
+    assert planned.estimate.value == pytest.approx(0.2, abs=0.03)
+    assert [claim.verdict for claim in judged([planned, looked_up])] == ["holds", "undecided"]
+
+
+@pytest.mark.slow
 def test_the_constant_answer_is_that_of_other_problems():
     """So that it is not fitted to those it is judged on: their own commonest one is right more often."""
-    task = replace(igsm_run("laptop", SETTING).task, difficulty="toy", format="compact", letters="ordered", length=160)
+    task = replace(TASK, difficulty="toy", format="compact", letters="ordered", length=160)
     right = {"own": 0.0, "other": 0.0}
     for seed in range(20):
         problems = task.prompts(20, np.random.default_rng([seed, 2]), 2, "test")
@@ -148,121 +157,72 @@ def test_the_constant_answer_is_that_of_other_problems():
     assert task.decode(np.array([commonest_answer(task, 160, 2, 4096)]))[0].isdigit()
 
 
-def test_each_curve_gets_the_rate_with_the_lowest_held_out_loss():
-    best = {VANILLA: 4e-3, KV: 8e-3}
-    first = Table4().runs("laptop")
-    assert {(plan.config.lr, plan.config.seed) for plan in first} == {(lr, TUNING_SEED) for lr in RATES["laptop"]}
-
-    def trained(plan):
-        loss = abs(np.log(plan.config.lr / best[plan.curve.split(", ")[0]]))
-        metrics = pd.DataFrame({"eval_loss": [0.0, loss]})  # the last one counts
-        return plan.curve, SimpleNamespace(config=plan.config, metrics=metrics, diverged=None)
-
-    then = Table4().follow([trained(plan) for plan in first], "laptop")
-    assert {(plan.curve.split(", ")[0], plan.config.lr) for plan in then} == set(best.items())
-    assert TUNING_SEED not in {plan.config.seed for plan in then}
-    assert len({plan.config.name for plan in (*first, *then)}) == len(first) + len(then)
-
-
-def test_a_run_that_diverged_is_not_chosen_and_other_rates_than_the_grids_may_be_tried():
-    """As `ihlab.studies.varied` tries them."""
-    first = [replace(plan, config=plan.config.replace(lr=2 * plan.config.lr)) for plan in Table4().runs("laptop")]
-
-    def trained(plan):
-        slow = plan.config.lr == 8e-3
-        losses = [1.0, 2.0 if slow else np.nan]
-        return plan.curve, SimpleNamespace(
-            config=plan.config, metrics=pd.DataFrame({"eval_loss": losses}), diverged=None if slow else {"step": 1}
-        )
-
-    then = Table4().follow([trained(plan) for plan in first], "laptop")
-    assert {plan.config.lr for plan in then} == {8e-3}
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("ops", [3, 4, 5])
 def test_tested_problems_need_nothing_that_training_lacks_but_their_operations(ops):
-    task = igsm_run("laptop", SETTING).task
-    problems = problems_like_training(task, 160, ops, 100, 5)
+    problems = problems_like_training(TASK, 160, ops, 100, 5)
     assert set(problems.ops) == {ops}
     assert len(problems.tokens) == 100
-    assert problems.size.max() <= task.length + 1
-    trained_on = set(np.unique(task.prompts(4000, np.random.default_rng(0)).tokens))
+    assert problems.size.max() <= TASK.length + 1
+    trained_on = set(np.unique(TASK.prompts(4000, np.random.default_rng(0)).tokens))
     assert set(np.unique(problems.tokens)) <= trained_on
     assert len({problem.tobytes() for problem in problems.tokens}) > 95
 
 
-def test_what_a_solution_needs_of_the_prompt_is_judged_in_parts():
-    """Planning that is better by .2 and looking up that is as good."""
-    data = table(0.8, 0.6)
-    better = (data["measure"] == "planned") & (data["model"] == VANILLA)
-    data.loc[better, "hits"] = data.loc[better, "hits"].map(
-        lambda hits: packed(unpacked(hits) & (np.arange(400) % 4 > 0))
-    )
-    planned, looked_up = Table4().claims(data, "laptop")[5:7]
-    assert planned.sentence == "KV shifting plans more problems with 2 and 3 operations rightly."
-    assert (
-        looked_up.sentence
-        == "KV shifting looks up all that is stated in more problems with 1, 2 and 3 operations rightly."
-    )
-    assert planned.estimate.value == pytest.approx(0.2, abs=0.03)
-    assert [claim.verdict for claim in judged([planned, looked_up])] == ["holds", "undecided"]
-
-
-def test_tested_in_steps_up_to_the_most():
-    assert list(SETTING.tested) == [1, 2, 3, 4, 5]
-    assert [list(setting.tested) for setting in SETTINGS["paper"]] == [[3, 6, 9, 12, 15], [3, 6, 9, 12, 15, 18, 21, 24]]
-
-
 def test_only_the_attention_differs():
-    for scale in SETTINGS:
-        plans = [plan for plan in Table4().runs(scale) if plan.config.lr == RATES[scale][0]]
-        shapes = {
-            (plan.config.replace(name="any", model=plan.config.model.replace(attention="vanilla"))) for plan in plans
-        }
-        assert len(shapes) == len(SETTINGS[scale])
+    for scale in TABLE4.scales:
+        vanilla, kv = (TABLE4.config({"model": model}, scale) for model in (VANILLA, KV))
+        assert (vanilla.model.attention, kv.model.attention) == ("vanilla", "kv_shift")
+        assert kv.replace(model=kv.model.replace(attention="vanilla")) == vanilla
 
 
-def test_the_papers_settings():
-    assert [setting.name for setting in SETTINGS["paper"]] == ["Tr12-Te15", "Tr21-Te24"]
-    for setting in SETTINGS["paper"]:
-        run = igsm_run("paper", setting)
-        assert (run.model.n_ctx, run.lr, run.task.ops) == (1024, 2e-4, f"<={setting.train}")
-        assert RATES["paper"] == (2e-4, 2e-3)  # footnote 14
-        assert isinstance(run.model, ModelConfig)
-
-
+@pytest.mark.slow
 def test_the_whole_way_at_smoke_scale(smoke):
     _, folder = smoke("table4")
     data = folder.data()
-    assert set(data["model"]) == set(CURVES)
-    assert data[data["kind"] == "run"].groupby("model")["seed"].nunique().eq(2).all()
-    assert set(data.loc[data["kind"] == "tuning", "seed"]) == {TUNING_SEED}
-    assert set(data["measure"]) == {*MEASURES, GUESS, *PARTS, IN_TRAINING, *ERRORS, "unnecessary", "errors"}
-    judged_rows = data[data["measure"].isin([*MEASURES, GUESS, *PARTS, IN_TRAINING])]
-    for _, row in judged_rows.iterrows():
+    assert set(data["model"]) == set(MODELS)
+    runs = data[data["kind"] == "run"]
+    assert runs.groupby("model")["seed"].nunique().eq(2).all()
+    assert {kind: set(rows["ops"]) for kind, rows in data.groupby("kind")} == {"run": {1, 2, 3}, "tuning": {2}}
+    assert set(data["measure"]) == {*WITH_HITS, *ERRORS, "unnecessary", "errors"}
+    with_hits = data[data["measure"].isin(WITH_HITS)]
+    for _, row in with_hits.iterrows():
         assert len(unpacked(row["hits"])) == 8
         assert unpacked(row["hits"]).mean() == row["share"]
-    assert data.loc[~data.index.isin(judged_rows.index), "hits"].isna().all()
+    assert data.loc[~data.index.isin(with_hits.index), "hits"].isna().all()
     constant = data[data["measure"] == GUESS].groupby("ops")["hits"].nunique()
     assert constant.eq(1).all()  # the same problems for every run
-    assert folder.claims()[0]["verdict"] == NOT_TESTED
+    assert claims_of(asks(SMOKE), data, TABLE4.declared)[0].verdict == NOT_TESTED
+
+
+def test_senses_of_solved_problems_are_drawn():
+    panels = TABLE4.draw(table(0.9, 0.7, spread=0.0), "laptop").axes
+    assert [axes.get_title() for axes in panels] == [
+        "every clause is right", "the final answer is right", "some step gives the right value"
+    ]  # fmt: skip
+    for axes, guessed in zip(panels, (0, 5), strict=False):
+        dots = [(x, round(y)) for line in axes.lines if len(line.get_xdata()) in (1, 5) for x, y in line.get_xydata()]
+        assert dots.count((0.9, 3)) == 5, "five seeds with four operations"
+        assert sum(x == pytest.approx(0.3) for x, _ in dots) == guessed
+    assert COMMONEST in [text.get_text() for text in panels[0].figure.legends[0].get_texts()]
 
 
 def test_errors_are_drawn():
     data = table(0.9, 0.7).assign(share=lambda data: 0.69 + 0.01 * data["seed"])
-    [axes] = Table4().draw_more(data, "laptop")["errors"].axes
-    means = [line.get_xdata() for line in axes.lines if line.get_label() in CURVES]
-    assert [list(each) for each in means] == [pytest.approx([71.0] * (len(ERRORS) + 1))] * 2
-    ranges = [segment[:, 0] for lines in axes.collections for segment in lines.get_segments()]
-    assert ranges == [pytest.approx([69.0, 73.0])] * 2 * (len(ERRORS) + 1)
+    [axes] = TABLE4.draw_more(data, "laptop")["errors"].axes
+    dots = [line.get_xdata() for line in axes.lines if len(line.get_xdata()) == 5]
+    assert np.array(dots) == pytest.approx(np.tile([69.0, 70, 71, 72, 73], (2 * (len(ERRORS) + 1), 1)))
+    assert [label.get_text() for label in axes.get_yticklabels()] == [*ERRORS, "unnecessary"]
 
 
 def test_the_summary_has_every_share():
     data = table(0.5, 0.4, strict={KV: (0.05, 0.6), VANILLA: (0.0, 0.3)}, spread=0.0)
-    rows = Table4().summary(data, "laptop").set_index("operations")
-    seen, beyond, trained = (rows.loc[ops].tolist()[1:] for ops in ("3", "4", "3, training split"))
-    assert seen[:2] == ["0.300", "0.600"]
-    assert beyond[:4] == ["0.000", "0.050", "0.400", "0.500"]
-    assert beyond[4].startswith("0.3")
-    assert trained[:3] == ["0.300", "0.600", ""]
-    assert seen[-1] == "vanilla 0.008 (end of the grid), KV shifting 0.008 (end of the grid)"
+    rows = TABLE4.summary(data, "laptop").set_index(["model", "solved"])
+    three, four = rows["operations: 3"], rows["operations: 4"]
+    for model, strict, few, some in ((VANILLA, "0.000", "0.300", "0.400"), (KV, "0.050", "0.600", "0.500")):
+        assert (three[model, "every clause right"], four[model, "every clause right"]) == (few, strict)
+        assert four[model, "some step right"] == some
+        assert four[model, "constant answer right"].startswith("0.3")
+        trained = "every clause right, training split"
+        assert (three[model, trained], four[model, trained]) == (few, "")
+    assert set(rows["rate"]) == {"0.008 (end of the grid)"}
