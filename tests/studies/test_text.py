@@ -216,9 +216,8 @@ def test_smoke_runs_end_in_a_table(made):
 def test_a_row_is_what_the_model_costs_on_held_out_text(made):
     root, folder = made
     data = folder.data()
-    names = {run["run"]: run for run in json.loads((folder.path / "manifest.json").read_text())["runs"]}
-    name = next(name for name, run in names.items() if run["curve"] == KV2 and run["seed"] == 1)
-    run = Run.open(root / "runs" / name)
+    planned = TEXT.follow([(p.curve, Run.create(p.config, root / "runs")) for p in TEXT.runs("smoke")], "smoke")
+    run = Run.create(next(p.config for p in planned if p.curve == KV2 and p.config.seed == 1), root / "runs")
     model, batch, spent = run.model(), draw(run.config.task, EVAL_SEED, "eval", 2, 4 * run.config.eval_rows), 0.0
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
         with torch.no_grad():
