@@ -14,6 +14,8 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
+import psutil
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -47,6 +49,16 @@ CONTEXT = _Context()
 """Starts processes like `multiprocessing.get_context("spawn")`, but from a server that starts with the first one."""
 
 CONTEXT.set_forkserver_preload(["tests.faults.loaded"])
+
+
+def session_of(pid: int) -> list[int]:
+    """Return the living processes of a session, the resource tracker included."""
+    alive = []
+    for other in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
+            if os.getsid(other) == pid and psutil.Process(other).status() != psutil.STATUS_ZOMBIE:
+                alive.append(other)
+    return alive
 
 
 def _run(script: str, arguments: tuple[str, ...], folder: str, out: str, err: str) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
@@ -105,7 +106,7 @@ def campaign(examples: int, seed: int, folder: Path) -> list[Row]:
     inside = folder / "inside"  # so that "../x" stays in the folder
     inside.mkdir(parents=True, exist_ok=True)
     tally = Tally(folder)
-    with contextlib.chdir(inside), _environment():
+    with contextlib.chdir(inside), patch.dict(os.environ, COLUMNS="200"):
         _warm_up()
         of_commands, of_sweeps = examples // 4, examples // 8
         _draw(configs(), examples - of_commands - of_sweeps, seed, lambda drawn: try_config(tally, drawn))
@@ -127,19 +128,6 @@ def _draw(strategy: st.SearchStrategy[Any], examples: int, seed: int, attempt: C
         attempt(drawn)
 
     every()
-
-
-@contextlib.contextmanager
-def _environment() -> Iterator[None]:
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "200"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = before
 
 
 def _warm_up() -> None:

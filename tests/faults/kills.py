@@ -23,11 +23,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import psutil
 from safetensors.numpy import load_file, save
 
 from tests.faults.table import Row
-from tests.forked import CONTEXT
+from tests.forked import CONTEXT, session_of
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ANY, WRITE = "at any moment", "in the middle of a write"
@@ -265,15 +264,6 @@ class Started:
 
         return cls(process.pid, wait)
 
-    def living(self) -> list[int]:
-        """Return the processes of the command's session that are alive."""
-        alive = []
-        for pid in psutil.pids():
-            with suppress(ProcessLookupError, PermissionError, psutil.Error):
-                if os.getsid(pid) == self.pid and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                    alive.append(pid)
-        return alive
-
 
 class Attempt:
     """One start of a command, killed as planned: whether it `was_killed`, its exit `code`, and what was `wrong`."""
@@ -298,7 +288,7 @@ class Attempt:
         if self.code not in self._codes(kill):
             self.wrong.append(f"exit code {self.code}")
         deadline = time.monotonic() + TO_END
-        while (alive := started.living()) and time.monotonic() < deadline:
+        while (alive := session_of(started.pid)) and time.monotonic() < deadline:
             time.sleep(0.1)
         if alive:
             self.wrong.append(f"{len(alive)} processes live on")

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 from safetensors.torch import load_file, save_file
 
-from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab import Run, train
 from ihlab.cli import main
-from tasks import ConfigError, InductionTask, TextTask
+from tasks import ConfigError, TextTask
+from tests.faults import ways_in
 from tests.faults.table import Row
 from tests.faults.time_limit import Slow, time_limit
 
@@ -120,12 +121,7 @@ def tried(case: Hostile, sound: Path, folder: Path, command: Callable[[Path], Op
 
 # Run folders
 
-CONFIG = RunConfig(
-    name="given",
-    task=InductionTask(vocab_size=24, length=12),
-    model=ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=24, n_ctx=12, attention="kv_shift"),
-    steps=6, batch_size=4, warmup=2, eval_every=3, eval_rows=8, checkpoints=3,
-)  # fmt: skip
+CONFIG = ways_in.CONFIG.replace(name="given", steps=6, checkpoints=3)
 
 
 def resumed(run: Path) -> Callable[[], Any]:
@@ -185,9 +181,8 @@ def sound_text_run(folder: Path) -> Path:
     texts.mkdir(parents=True)
     for name in "abc":
         (texts / name).write_text(f"what {name} says " * 30)
-    model = CONFIG.model.__class__(**{**vars(CONFIG.model), "d_vocab": 256})
     task = TextTask(corpus=str(texts), vocab_size=256, length=12)
-    run = train(CONFIG.replace(task=task, model=model), folder, "cpu").folder
+    run = train(CONFIG.replace(task=task, model=CONFIG.model.replace(d_vocab=256)), folder, "cpu").folder
     (run / "done.json").unlink()
     for path in (run / "checkpoints").iterdir():
         save_file(load_file(path), path)

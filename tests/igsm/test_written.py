@@ -1,8 +1,5 @@
 """A solution drawn as it was written: its tokens in order, how sure each was, each finding beside its step."""
 
-from itertools import combinations
-
-import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -12,6 +9,7 @@ from ihlab.igsm.written import MOST_LETTERS, written_solution
 from ihlab.plots.style import ORANGE
 from tasks import ConfigError
 from tasks.igsm.verify import findings
+from tests.igsm.readable import assert_readable
 from tests.tasks.igsm.solutions_by_hand import COMPACT, LONG, NATURAL, RIGHT
 
 
@@ -65,19 +63,9 @@ def test_no_text_covers_another_or_leaves_the_page(problem, solution):
         solution.split(), findings(problem, solution.split()), certain(solution), "KV shifting, a failed problem"
     )
     figure.canvas.draw()
-    areas = [text.get_window_extent() for axes in figure.axes for text in axes.texts if text.get_text()]
-    assert [(a, b) for a, b in combinations(areas, 2) if a.overlaps(b)] == []
-    page = figure.bbox
-    assert all(page.x0 <= a.x0 and a.x1 <= page.x1 and page.y0 <= a.y0 and a.y1 <= page.y1 for a in areas)
+    assert_readable(figure, [text for axes in figure.axes for text in axes.texts if text.get_text()])
 
 
 def test_each_token_needs_a_probability():
     with pytest.raises(ConfigError, match="There are 2 probabilities for 3 tokens, but each token needs one"):
         written_solution(["<ans>", "0", "<eos>"], ["no error"], np.ones(2))
-
-
-def test_drawing_leaves_the_users_style():
-    mpl.get_backend()  # chosen at first use
-    before = mpl.rcParams.copy()
-    written_solution(RIGHT.split(), findings(COMPACT, RIGHT.split()), certain(RIGHT))
-    assert mpl.rcParams == before

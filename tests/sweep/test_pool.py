@@ -6,11 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from functools import partial
 
 import pandas as pd
-import psutil
 import pytest
 from rich.console import Console
 
@@ -20,6 +18,7 @@ from ihlab.sweep.pool import WorkerKilledError, costliest_first, in_processes, n
 from ihlab.training.config import graph_kind
 from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask
+from tests.forked import session_of
 
 pytestmark = pytest.mark.slow
 
@@ -93,26 +92,18 @@ def test_stacked_runs_are_those_trained_alone_to_rounding(tmp_path):
     assert {index: step for index, step, _ in updates} == dict.fromkeys(range(5), 10)
 
 
-def test_a_stacked_run_that_diverges_stops_no_other(tmp_path):
-    configs = [
-        BASE.replace(clip=None),
-        BASE.replace(clip=None, lr=1e30),
-        BASE.replace(clip=None, batch_size=8, lr=1e30),
-    ]
-    train_all(configs, tmp_path, "cpu", 2, lambda update: None, {config.digest for config in configs})
-    calm, *wild = (Run.open(config.folder(tmp_path)) for config in configs)
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_run_that_diverges_stops_no_other_and_is_not_trained_again(tmp_path, stacked):
+    steady = BASE.replace(clip=None)
+    configs = [steady.replace(lr=1e30), steady, steady.replace(batch_size=8, lr=1e30)]
+    may_be_stacked = {config.digest for config in configs if stacked}
+    train_all(configs, tmp_path, "cpu", 2, lambda update: None, may_be_stacked)
+    wild, calm, other = (Run.open(config.folder(tmp_path)) for config in configs)
     assert calm.done
     assert not calm.diverged
-    assert all(run.diverged and not run.done for run in wild)
-
-
-def test_a_run_alone_that_diverges_stops_no_other_and_is_not_trained_again(tmp_path):
-    configs = [BASE.replace(clip=None, lr=1e30), BASE.replace(clip=None)]
-    train_all(configs, tmp_path, "cpu", 2, lambda update: None)
-    wild, calm = (Run.open(config.folder(tmp_path)) for config in configs)
-    assert (wild.done, calm.diverged) == (None, None)
+    assert all(run.diverged and not run.done for run in (wild, other))
     stamp = (wild.folder / "diverged.json").stat().st_mtime_ns
-    train_all(configs, tmp_path, "cpu", 2, lambda update: None)
+    train_all(configs, tmp_path, "cpu", 2, lambda update: None, may_be_stacked)
     assert (wild.folder / "diverged.json").stat().st_mtime_ns == stamp
     with pytest.raises(ConfigError, match=r"diverged at learning rate 1e\+30, but a learning curve needs its end"):
         learning_curve_table([("wild", wild)])
@@ -183,25 +174,15 @@ def test_an_interrupt_stops_and_saves_the_workers(tmp_path, send):
 ONE_IDLE = LONG.replace("[base.replace(seed=seed) for seed in range(3)]", "[base, base.replace(steps=4)]")
 
 
-def session_of(process):
-    """The living processes of a session, the resource tracker included."""
-    alive = []
-    for pid in psutil.pids():
-        with suppress(ProcessLookupError, psutil.Error):
-            if os.getsid(pid) == process.pid and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                alive.append(pid)
-    return alive
-
-
 def test_a_killed_parent_leaves_no_worker_and_what_they_trained_is_saved(tmp_path):
     """Neither the one that trains nor the one that waits for a job, whose queue does not end with the parent."""
     root, process = started(ONE_IDLE, tmp_path)
     wait_until(lambda: list(root.rglob("done.json")) and evaluated_twice(root) == 2)
-    assert len(session_of(process)) == 4  # the parent, two workers and the resource tracker
+    assert len(session_of(process.pid)) == 4  # the parent, two workers and the resource tracker
     process.kill()
     process.wait()
-    wait_until(lambda: not session_of(process), seconds=10)
-    assert session_of(process) == []
+    wait_until(lambda: not session_of(process.pid), seconds=10)
+    assert session_of(process.pid) == []
     [stopped] = [run for run in map(Run.open, root.iterdir()) if not run.done]
     assert stopped.checkpoints[-1] > stopped.config.first_step
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from ihlab import Run
 from ihlab.sweep.ray_pool import in_ray
 from tasks import ConfigError
 from tests.faults.ways_in import CONFIG
+from tests.sweep.test_pool import evaluated_twice, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -40,18 +40,13 @@ finally:
 """
 
 
-def evaluated_twice(root):
-    return sum(len(path.read_text().splitlines()) > 2 for path in root.rglob("metrics.csv"))
-
-
 def test_an_interrupt_stops_and_saves_the_runs(tmp_path):
     root = tmp_path / "runs"
     process = subprocess.Popen(
         [sys.executable, "-c", LONG, str(root)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    deadline = time.monotonic() + 400  # of a busy machine, on which Ray takes minutes to start
-    while evaluated_twice(root) < 2 and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.1)
+    # Ray takes minutes to start on a busy machine.
+    wait_until(lambda: evaluated_twice(root) == 2 or process.poll() is not None, seconds=400)
     os.kill(process.pid, signal.SIGINT)
     printed, _ = process.communicate(timeout=90)
     assert process.returncode != 0

@@ -5,16 +5,12 @@ import time
 
 import pytest
 
-from ihlab import ModelConfig, Run, RunConfig
+from ihlab import Run
 from ihlab.sweep import retry as attempts
 from ihlab.sweep.retry import Outcome, attempt
-from tasks import InductionTask
+from tests.faults import ways_in
 
-CONFIG = RunConfig(
-    task=InductionTask(vocab_size=40, length=12),
-    model=ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12),
-    steps=4, batch_size=2, eval_rows=8, eval_every=2, checkpoints=2,
-)  # fmt: skip
+CONFIG = ways_in.CONFIG.replace(steps=4, batch_size=2, eval_every=2, checkpoints=2)
 
 
 def tried(config, root, report=lambda step, row: None):

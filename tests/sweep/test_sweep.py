@@ -170,7 +170,6 @@ sweep([Point({}, run)], sys.argv[1])
 """
 
 
-@pytest.mark.slow
 def test_a_script_whose_workers_would_begin_it_again_is_told(tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text(UNGUARDED, encoding="utf-8")
@@ -178,7 +177,6 @@ def test_a_script_whose_workers_would_begin_it_again_is_told(tmp_path):
     assert "came to the call that had started it: make that call under `if __name__" in ended.stderr
 
 
-@pytest.mark.slow
 def test_a_task_of_a_notebook_is_refused_before_any_worker_starts(tmp_path):
     ended = subprocess.run(
         [sys.executable, "-c", IN_A_SESSION, str(tmp_path)], capture_output=True, text=True, check=False

@@ -6,17 +6,14 @@ import struct
 
 import pytest
 
-from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab import Run, train
 from ihlab.sweep import tracking
 from ihlab.sweep.retry import attempt
 from ihlab.training.config import to_dict
-from tasks import ConfigError, InductionTask
+from tasks import ConfigError
+from tests.faults import ways_in
 
-CONFIG = RunConfig(
-    task=InductionTask(vocab_size=40, length=12),
-    model=ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift"),
-    name="watched", steps=12, batch_size=2, eval_rows=8, eval_every=3, checkpoints=2,
-)  # fmt: skip
+CONFIG = ways_in.CONFIG.replace(name="watched", steps=12, batch_size=2, checkpoints=2)
 
 
 def records(folder):

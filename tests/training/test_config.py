@@ -83,11 +83,9 @@ def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept)
         ({"betas": (0.9, 1.0)}, ["RunConfig.betas", "[0, 1)"]),
         ({"name": "../escape"}, ["RunConfig.name", "folder name"]),
         ({"stop_at_accuracy": 0.0}, ["RunConfig.stop_at_accuracy is 0.0", "above 0 and at most 1"]),
-        ({"stop_at_accuracy": -0.5}, ["RunConfig.stop_at_accuracy is -0.5", "above 0 and at most 1"]),
         ({"stop_at_accuracy": 90}, ["RunConfig.stop_at_accuracy is 90.0", "above 0 and at most 1"]),
         ({"stop_at_accuracy": float("nan")}, ["RunConfig.stop_at_accuracy is nan", "finite"]),
         ({"stop_at_accuracy": "0.9"}, ["RunConfig.stop_at_accuracy", "'0.9'", "a number"]),
-        ({"schedule": "trapezium"}, ["RunConfig.schedule", "'trapezium'", "'trapezoid'"]),
         ({"step": 3}, ["step", "did you mean 'steps'?"]),
         ({"task": InductionTask(vocab_size=80, length=12)}, ["vocab_size is 80", "d_vocab is only 40"]),
         ({"task": InductionTask(vocab_size=40, length=3)}, ["length is 3", "at least 4"]),
@@ -110,10 +108,8 @@ def test_whole_numbers_and_floats_are_one_setting(small):
 
 @pytest.mark.parametrize("missing", ["task", "model", "betas"])
 def test_a_stored_config_without_a_part_is_refused(small, missing):
-    stored = to_dict(small)
-    del stored[missing]
     with pytest.raises(ConfigError, match=f"no '{missing}'"):
-        from_dict(stored)
+        from_dict({name: value for name, value in to_dict(small).items() if name != missing})
 
 
 @pytest.mark.parametrize(
@@ -180,10 +176,8 @@ def test_runs_of_a_task_whose_rule_changed_have_another_hash():
 def test_a_stored_run_of_another_rule_is_refused_with_a_sentence_that_names_both(rule):
     """A run from before there were rules says nothing of one."""
     stored = to_dict(run_of(InductionTask(vocab_size=64, length=32)))
-    if rule is None:
-        del stored["task"]["rule"]
-    else:
-        stored["task"]["rule"] = rule
+    del stored["task"]["rule"]
+    stored["task"] |= {"rule": rule} if rule else {}
     kept = json.dumps(stored)
     with pytest.raises(ConfigError) as caught:
         from_dict(stored)

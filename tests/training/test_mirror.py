@@ -46,7 +46,6 @@ ALL, NONE, FIRST, LAST = slice(None), slice(0), slice(1), slice(-1, None)
 MIRRORS = {
     "alpha": (ALL, NONE),
     "beta": (NONE, ALL),
-    "alpha and beta": (ALL, ALL),
     "one head's alpha and another's beta": (FIRST, LAST),
 }
 """The key/value heads whose alpha and W_K change sign, and those whose beta and W_V do."""

@@ -74,6 +74,12 @@ def test_bf16_follows_fp32(small, tmp_path, whole):
     assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(whole.metrics["eval_loss"].iloc[-1], rel=0.05)
 
 
+def assert_same_weights(run, other, steps):
+    for step in steps:
+        pairs = zip(run.model(step).parameters(), other.model(step).parameters(), strict=True)
+        assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+
+
 KILLED = """
     import os, signal, sys, torch
     from ihlab import RunConfig, train
@@ -93,7 +99,7 @@ KILLED = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("at", "dropout"), [(3, 0.0), (17, 0.0), (17, 0.3)])
+@pytest.mark.parametrize(("at", "dropout"), [(3, 0.0), (17, 0.3)])
 def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at, dropout):
     """Killed without warning in the middle of everything, as by a lost machine."""
     small = small.replace(model=small.model.replace(dropout=dropout))
@@ -105,9 +111,7 @@ def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at, dropout):
     resumed, whole = train(small, tmp_path / "killed"), train(small, tmp_path / "whole")
     assert resumed.done["resumed_from"] == max(s for s in small.checkpoint_steps() if s <= at)
     assert resumed.metrics.equals(whole.metrics)
-    for step in whole.checkpoints:
-        ours, theirs = resumed.model(step), whole.model(step)
-        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    assert_same_weights(resumed, whole, whole.checkpoints)
     assert [p.name for p in folder.rglob("*.partial")] == []
 
 
@@ -194,13 +198,6 @@ def test_dropout_is_on_in_training_steps_and_off_in_evaluations(dropping, tmp_pa
         assert evaluate(model.train())["eval_loss"] != pytest.approx(recorded.loc[step, "eval_loss"], rel=1e-4)
 
 
-def test_dropout_changes_what_is_learned(dropping, tmp_path):
-    without = train(dropping.replace(model=dropping.model.replace(dropout=0.0)), tmp_path)
-    with_dropout = train(dropping, tmp_path)
-    assert with_dropout.metrics["eval_loss"].iloc[0] == without.metrics["eval_loss"].iloc[0]
-    assert with_dropout.metrics["eval_loss"].iloc[-1] != without.metrics["eval_loss"].iloc[-1]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("unembedding", ["linear", "none"])
 def test_a_one_layer_shifted_gpt2_learns_induction(tmp_path, unembedding):
@@ -228,9 +225,7 @@ def assert_same_up_to(run, whole, step):
     expected = whole.metrics[whole.metrics["step"] <= step]
     assert run.metrics.equals(expected)
     assert run.checkpoints == sorted({*(s for s in whole.checkpoints if s <= step), step})
-    for kept in set(run.checkpoints) & set(whole.checkpoints):
-        ours, theirs = run.model(kept), whole.model(kept)
-        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    assert_same_weights(run, whole, set(run.checkpoints) & set(whole.checkpoints))
 
 
 def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path, learned):

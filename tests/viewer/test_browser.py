@@ -2,6 +2,7 @@
 
 import re
 import time
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -12,12 +13,12 @@ from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import kv_shift_induction_head
 from ihlab.training import checkpoint
 from ihlab.viewer import write_view
+from tests.viewer.test_data import ROW
 
 pytestmark = pytest.mark.slow
 
-ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
 
-
+@lru_cache
 def cached(run, step):
     _, cache = run.model(step).run_with_cache(torch.tensor([ROW]))
     return cache
@@ -82,13 +83,12 @@ def test_hover_shows_the_token_and_the_models_number(show, run, view):
     page.locator(".head").nth(5).click()
     assert chosen_head(page) == (1, 1)
     true = shown_by_loops(run, 20, 1, 1, view)
+    stored = true if view.startswith("key") else shown_by_loops(run, 20, 1, 1, "raw")
+    weighted = view in ("effective", "value1", "value2")
+    times = run.model(20).layers[1].attn.beta[0].abs().sum().item() if weighted else 1
     for query, key in ((0, 0), (4, 1), (7, 7), (11, 3), (11, 10)):
         tip = hover(page, query, key)
         value, half_digit = number(tip.locator("b").inner_text())
-        stored = true if view.startswith("key") else shown_by_loops(run, 20, 1, 1, "raw")
-        times = (
-            run.model(20).layers[1].attn.beta[0].abs().sum().item() if view in ("effective", "value1", "value2") else 1
-        )
         error = times * np.ptp(stored[query, : query + 1]) / 510
         assert value == pytest.approx(true[query, key], abs=error + half_digit + 1e-6)
         assert tip.locator("span").inner_text() == f"query {query} ‘t{query}’ → key {key} ‘t{key}’"
@@ -280,14 +280,15 @@ def test_a_long_context_is_drawn_in_seconds(browser, tmp_path):
     tokens = torch.randint(0, 512, (2, 512), generator=torch.Generator().manual_seed(0)).repeat(1, 2)
     path = write_view(Transformer(cfg, seed=0), tmp_path / "long.html", tokens)
     assert path.stat().st_size < 20e6
-    times = []
-    for _ in range(3):
+    for _ in range(3):  # another try, if the machine was busy
         page = browser.new_page(viewport={"width": 1280, "height": 1000})
         begun = time.perf_counter()
         page.goto(path.as_uri())
         page.wait_for_selector("body[data-ready]")
-        times.append(time.perf_counter() - begun)
+        took = time.perf_counter() - begun
         small = page.locator(".head canvas").first.evaluate("canvas => [canvas.width, canvas.height]")
         page.close()
+        if took < 8:
+            break
     assert small == [147, 147]  # blocks of 7 x 7
-    assert min(times) < 8
+    assert took < 8

@@ -15,9 +15,8 @@ from ihlab.viewer.data import view_data
 from ihlab.viewer.tags import TAGS
 from ihlab.viewer.tokens import held_out_rows
 from tasks import IGNORE, Batch, ConfigError, InductionTask
-from tests.viewer.test_data import decoded, unpacked
+from tests.viewer.test_data import ROW, decoded, unpacked
 
-ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
 WORDS = "the cat sat . the cat".split()
 
 
@@ -51,15 +50,8 @@ def close(data, true, row=0, causal=True):
 
 def test_patterns_are_taken_in_every_form_that_people_hold(patterns):
     one = patterns[:, 0]
-    forms = [
-        one,
-        one.numpy(),
-        one.double(),
-        list(one),
-        tuple(one.numpy()),
-        [layer[None] for layer in one],
-        one[:, None],
-    ]
+    forms = [one, one.numpy(), one.double(), list(one), tuple(one.numpy()), [layer[None] for layer in one]]
+    forms.append(one[:, None])
     for form in forms:
         data = view_data(form, WORDS)
         assert close(data, one)

@@ -6,10 +6,9 @@ import pytest
 from playwright.sync_api import expect
 
 from ihlab.viewer import write_view
+from tests.viewer.test_data import ROW
 
 pytestmark = pytest.mark.slow
-
-ROW = [3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5]
 
 
 def test_play_walks_through_training(show, run):
