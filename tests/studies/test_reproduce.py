@@ -136,29 +136,11 @@ def test_a_study_plans_every_run_once(name):
     assert bool(digests) == (name not in without)
 
 
-WITHOUT_IDS = frozenset(
-    "table5 order period checker mqar table2 tables6to13 many_heads initial_state robustness lengths initialisation "
-    "llc shifts key_offset mixes toy_and_text pairs by_position upcycle figure7 figure10 figure11 elsewhere table15 "
-    "zoo".split()
-)
-"""Studies whose code does not name its claims yet: their ids are only in the stored claims."""
-
-
-LONG_SUMMARIES = WITHOUT_IDS | {"critical_period"}
-"""Studies whose summaries are still paragraphs of many numbers."""
-
-
-def anonymous(claim: dict) -> dict:
-    return {name: value for name, value in claim.items() if name not in ("id", "setting", "statement", "first")}
-
-
 @pytest.mark.parametrize("folder", result_folders(FIGURES, tuple(EXPERIMENTS)), ids=lambda folder: folder.experiment)
 def test_committed_claims_and_summaries_follow_from_the_committed_tables(folder):
     study, data = EXPERIMENTS[folder.experiment], folder.data()
     claims, stored = [claim.to_dict() for claim in judged(study.claims(data, folder.scale))], folder.claims()
-    if folder.experiment in WITHOUT_IDS:
-        claims, stored = ([anonymous(claim) for claim in each] for each in (claims, stored))
     assert claims == stored
     is_table = folder.summary().startswith("| ")
-    assert is_table or len(re.findall(r"\d[\d.,]*", folder.summary())) <= 6 or folder.experiment in LONG_SUMMARIES
+    assert is_table or len(re.findall(r"\d[\d.,]*", folder.summary())) <= 6
     assert summary_text(study.summary(data, folder.scale)) == f"{folder.summary()}\n"
