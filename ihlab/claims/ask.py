@@ -51,6 +51,7 @@ class Ask:
       same one in several settings;
     - `setting`: what sets this question apart from those, such as {"positions": "RoPE"};
     - `statement`: the number of the paper's statement that it answers (docs/coverage.md), if any;
+    - `cells`: the cells that it compares, if the study needs to know them;
     - `declared`: the date on which it was asked; "": the study's;
     - `first`, `changed`: the number as first declared, if it was changed after the runs, with the date and the reason.
     """
@@ -65,6 +66,7 @@ class Ask:
     of_paper: bool = False
     statement: int | None = None
     setting: Mapping[str, str] = field(default_factory=dict)
+    cells: Sequence[Cell] = ()
     declared: str = ""
     first: Number | None = None
     changed: str = ""

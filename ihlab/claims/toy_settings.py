@@ -112,4 +112,4 @@ def asked(one: str, kind: Kind, other: str, label: str, /, **fields: Any) -> Ask
     number = less("best", beside, cell) if kind == "less accurate" else ratio(cell, beside, factor=kind == "equal")
     threshold, side = LIMITS[kind]
     fields[side] = threshold
-    return Ask(number=number, **fields)
+    return Ask(number=number, cells=(cell, beside), **fields)

@@ -97,7 +97,12 @@ def study(
     name: str, title: str, variants: Sequence[str], settings: Sequence[str], asks: Sequence[Ask], *,
     many_seeds: Sequence[str] = (), **fields: Any,
 ) -> Study:  # fmt: skip
-    """Return the study of some variants in some settings, which are its picture's panels."""
+    """Return the study of some variants in some settings, which are its picture's panels.
+
+    Smoke scale trains KV shifting and the cells that questions compare.
+    """
+    every = cells(variant=variants, setting=settings)
+    compared = [cell for ask in asks for part in ask.cells for cell in (part, {**part, "variant": KV})]
     usual = {
         "view": dots("variant", panels="setting"),
         "key": "Dot: a seed. Bar: the median. Each variant at its own learning rate.",
@@ -106,7 +111,8 @@ def study(
         name=name,
         title=title,
         declared="2026-11-22",
-        cells=cells(variant=variants, setting=settings),
+        cells=every,
+        smoke=[cell for cell in every if cell in compared],
         config=config,
         stacked=True,
         tuned=TUNED,
@@ -351,7 +357,6 @@ TABLE15 = study(
     (VANILLA, KV, *MLA_AT_RANKS),
     (INDUCTION2, NGRAM),
     many_seeds=(NGRAM,),
-    smoke=cells(variant=(KV, *MLA_AT_RANKS), setting=(INDUCTION2, NGRAM)),
     asks=[
         *(
             asked(
@@ -425,7 +430,6 @@ ZOO = study(
     "zoo", "Steps that attention variants need, relative to KV shifting",
     tuple(ZOO_VARIANTS),
     (INDUCTION1, INDUCTION2, NGRAM, HOPS, RECALL_GAP1, RECALL_GAP2),
-    smoke=cells(variant=(KV, V_ONLY, VANILLA), setting=(INDUCTION1,)),
     asks=[
         asked(
             V_ONLY, "much slower", KV, INDUCTION1,
