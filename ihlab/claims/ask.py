@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ihlab.claims import stats
-from ihlab.claims.claim import Claim, at_floor
+from ihlab.claims.claim import Claim, at_floor, slug
 from ihlab.claims.rates import count_in_words, rate_in_words, steps_by
 from tasks.config import require
 
@@ -104,20 +104,20 @@ class Ask:
 
 def claim_id(*parts: str) -> str:
     """Return the id of a question in a setting: ("learned", "KV, window 3") is "learned.kv_window_3"."""
-    bare = (part.lower().replace("'", "") for part in parts)
-    words = ("".join(char if char.isascii() and char.isalnum() else " " for char in part) for part in bare)
-    return ".".join("_".join(part.split()) for part in words)
+    return ".".join(slug(part.replace("'", "").encode("ascii", "ignore").decode()) for part in parts)
 
 
 # Cells of a table
 
 
-def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
-    """Return the rows of a cell, by rate and seed. A table without a column `kind` has only runs for claims.
+def of_kind(data: pd.DataFrame, kind: str = RUN) -> pd.DataFrame:
+    """Return the rows of a kind. A table without a column `kind` has only runs for claims."""
+    return data[data["kind"] == kind] if "kind" in data else data
 
-    Raises `NoRunsError` if there is none.
-    """
-    rows = data[data["kind"] == kind] if "kind" in data else data
+
+def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
+    """Return the rows of a cell, by rate and seed. Raises `NoRunsError` if there is none."""
+    rows = of_kind(data, kind)
     for column, value in cell.items():
         rows = rows[rows[column] == value] if column in rows else rows[:0]
     if rows.empty:
@@ -154,11 +154,11 @@ def _side(data: pd.DataFrame, cell: Cell, common: Sequence[str] = ()) -> str:
     if "lr" not in rows or len(set(rows["lr"])) > 1:
         return cell_words
     lr = float(rows["lr"].iloc[0])
+    tuned = "kind" in data and "steps_to_90" in data
     try:
-        tuning = pick(data, cell, TUNING).rename(columns={"steps_to_90": "steps"}) if "kind" in data else None
+        rate = rate_in_words(lr, pick(data, cell, TUNING)) if tuned else f"{lr:g}"
     except NoRunsError:
-        tuning = None
-    rate = f"{lr:g}" if tuning is None or "steps" not in tuning else rate_in_words(lr, tuning)
+        rate = f"{lr:g}"
     return f"{cell_words} at {rate}"
 
 

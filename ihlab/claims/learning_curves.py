@@ -85,7 +85,8 @@ def steps_to(data: pd.DataFrame, curve: str, threshold: float, column: str = "ac
 
     The default column is the accuracy at a sequence's first answer. Only steps up to `horizon` count.
     """
-    return [first_reach(run["step"], run[column], threshold) for run in _before_decay(data, curve)]
+    runs = steps_per_run(data[data["curve"] == curve], threshold, column)
+    return runs.sort_values("seed")["steps_to_90"].astype(float).tolist()
 
 
 def steps_per_run(data: pd.DataFrame, threshold: float = 0.9, column: str = "accuracy_first") -> pd.DataFrame:
@@ -107,7 +108,8 @@ def crossings(data: pd.DataFrame, curve: str, threshold: float, column: str = "a
     Use this when evaluations are about as far apart as the effect.
     """
     found = []
-    for run in _before_decay(data, curve):
+    counted = data[(data["curve"] == curve) & (data["step"] <= data["horizon"])]
+    for _, run in counted.groupby("seed"):
         steps, accuracy = run["step"].to_numpy(dtype=float), run[column].to_numpy(dtype=float)
         above = np.flatnonzero(accuracy >= threshold)
         if not above.size:
@@ -116,9 +118,3 @@ def crossings(data: pd.DataFrame, curve: str, threshold: float, column: str = "a
         around = slice(max(above[0] - 1, 0), above[0] + 1)
         found.append(float(np.interp(threshold, accuracy[around], steps[around])))
     return found
-
-
-def _before_decay(data: pd.DataFrame, curve: str) -> list[pd.DataFrame]:
-    """Return each seed's evaluations up to `horizon`."""
-    counted = data[(data["curve"] == curve) & (data["step"] <= data["horizon"])]
-    return [run for _, run in counted.groupby("seed")]

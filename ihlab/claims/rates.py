@@ -1,13 +1,9 @@
-"""Steps to 90% accuracy as a table, and the learning rate at which a curve needs the fewest."""
+"""The learning rate at which a curve needs the fewest steps to 90% accuracy; steps and rates in words."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-
-if TYPE_CHECKING:
-    pass
 
 ACCURACY = 0.9
 """A run has learned once it gets this fraction of its first answers right (one first answer per sequence)."""
@@ -18,16 +14,16 @@ def steps_by(steps: "pd.Series[float]", horizon: "float | pd.Series[float]") -> 
     return steps.astype(float).where(steps <= horizon, np.inf)
 
 
-def fastest_rate(table: pd.DataFrame, common: float | None = None) -> float:
-    """Return the learning rate with the fewest mean steps. `table` has columns lr, steps (inf: never) and horizon.
+def fastest_rate(table: pd.DataFrame) -> float:
+    """Return the learning rate with the fewest mean steps.
+
+    `table` has the columns lr, steps_to_90 (inf: never) and horizon.
 
     A run that never learns counts as twice the horizon, so a rate at which some seed fails loses to a rate at which
-    all learn. In a tie the smallest rate wins. If no run learned at any rate, return `common`, if given.
+    all learn. In a tie the smallest rate wins.
     """
-    never = np.isinf(table["steps"])
-    if common is not None and never.all():
-        return common
-    mean = table["steps"].where(~never, 2 * table["horizon"]).groupby(table["lr"]).mean()
+    never = np.isinf(table["steps_to_90"])
+    mean = table["steps_to_90"].where(~never, 2 * table["horizon"]).groupby(table["lr"]).mean()
     return float(mean.index[int(mean.to_numpy().argmin())])  # groupby sorts, so in a tie this is the smallest rate
 
 
@@ -37,7 +33,7 @@ def rate_in_words(lr: float, tuning: pd.DataFrame) -> str:
     `tuning` has the columns of `fastest_rate`.
     """
     text = f"{lr:g}"
-    if np.isinf(tuning["steps"]).all():
+    if np.isinf(tuning["steps_to_90"]).all():
         return f"{text} (no rate of the grid learns it within {tuning['horizon'].max():.0f} steps)"
     if lr == tuning["lr"].max():
         return f"{text} (highest of the grid)"

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims.ask import RUN, TUNING, Ask, Cell, claims_of
+from ihlab.claims.ask import RUN, TUNING, Ask, Cell, claims_of, of_kind
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.learning_curves import final_loss, slug
@@ -77,7 +77,7 @@ class Tuned:
         if np.isinf(table["steps_to_90"]).all():
             best = table["best"].round(6).groupby(table["lr"]).mean()
             return float(best.index[int(best.to_numpy().argmax())])
-        return fastest_rate(table.rename(columns={"steps_to_90": "steps"}))
+        return fastest_rate(table)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,12 +181,12 @@ class Study:
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """Return the median of every shown column by cell, with the number of seeds. Steps tell how many never end."""
         if callable(self.shown):
-            return self.shown(_runs(data))
-        return medians(_runs(data), list((*self.cells, *self.later)[-1]), self.shown)
+            return self.shown(of_kind(data))
+        return medians(of_kind(data), list((*self.cells, *self.later)[-1]), self.shown)
 
     @printed
     def _picture(self, view: Callable[[pd.DataFrame], Figure], data: pd.DataFrame, scale: Scale) -> Figure:
-        figure = view(_runs(data))
+        figure = view(of_kind(data))
         figure.suptitle("\n".join(filter(None, (f"{self.title} ({scale} scale)", self.key))), fontsize=11)
         return figure
 
@@ -241,10 +241,6 @@ def wide(row: str, across: str, *columns: str) -> Callable[[pd.DataFrame], pd.Da
         return pd.DataFrame(list(table.values())).fillna("")
 
     return shown
-
-
-def _runs(data: pd.DataFrame) -> pd.DataFrame:
-    return data[data["kind"] == RUN] if "kind" in data else data
 
 
 def _median(found: Sequence[float]) -> str:

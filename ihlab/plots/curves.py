@@ -27,15 +27,21 @@ class Mark:
 
 
 @printed
-def learning_curves(axes: Axes, data: pd.DataFrame, x: str, y: str, lines: dict[str, Line]) -> None:
+def learning_curves(
+    axes: Axes, data: pd.DataFrame, x: str, y: str, lines: dict[str, Line], each_seed: bool = False
+) -> None:
     """Draw `y` against `x` for each curve named in `lines`.
 
     `data` has the columns curve, seed, `x` and `y`, with the same `x` in every seed of a curve. The band
-    runs from the lowest to the highest seed. A seed that ended earlier than others keeps its last value.
+    runs from the lowest to the highest seed. A seed that ended earlier than others keeps its last value. With
+    `each_seed`, draw a line per seed instead.
     """
     for name, style in lines.items():
         wide = data[data["curve"] == name].pivot_table(index=x, columns="seed", values=y).ffill()
         if wide.empty:
+            continue
+        if each_seed:
+            axes.plot(wide.index, wide, color=style.color, linestyle=style.dashes, linewidth=1.2)
             continue
         axes.plot(wide.index, wide.median(axis=1), color=style.color, linestyle=style.dashes, label=name)
         axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=style.color, alpha=0.18, linewidth=0)

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLACK, BLUE, GREEN, LINES, ORANGE, PAGE, PINK, RED, SKY, STEPS, new_figure
 
 COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK)
@@ -108,24 +109,15 @@ def curves(
     def view(data: pd.DataFrame) -> Figure:
         names, shown = _in_order(data, colors), _in_order(data, panels) if panels else [None]
         figure = new_figure(PAGE, 4.2)
+        lines = {name: Line(COLORS[n], LINES[n % len(LINES)]) for n, name in enumerate(names)}
         for axes, panel in zip(figure.subplots(1, len(shown), sharey=True, squeeze=False)[0], shown, strict=True):
             mine = data if panel is None else data[data[panels] == panel]
-            for number, name in enumerate(names):
-                wide = mine[mine[colors] == name].pivot_table(index=x, columns="seed", values=y).ffill()
-                color, dashes = COLORS[number], LINES[number % len(LINES)]
-                if each_seed and not wide.empty:
-                    axes.plot(wide.index, wide, color=color, linestyle=dashes, linewidth=1.2)
-                elif not wide.empty:
-                    axes.plot(wide.index, wide.median(axis=1), color=color, linestyle=dashes)
-                    axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=color, alpha=0.18, lw=0)
+            learning_curves(axes, mine.assign(curve=mine[colors]), x, y, lines, each_seed)
             axes.set(title="" if panel is None else str(panel), xlabel=xlabel or x, **axis)
-            axes.set_axisbelow(True)
         figure.axes[0].set_ylabel(ylabel or y)
-        keys = [
-            figure.axes[0].plot([], [], color=COLORS[n], linestyle=LINES[n % len(LINES)], label=str(name))[0]
-            for n, name in enumerate(names)
-        ]
-        _legend(figure, keys)
+        _legend(
+            figure, [Line2D([], [], color=line.color, ls=line.dashes, label=str(name)) for name, line in lines.items()]
+        )
         return figure
 
     return view

@@ -27,6 +27,7 @@ from ihlab.claims.induction import (
     vanilla,
 )
 from ihlab.claims.learning_curves import final, learning_curve_table, plan, steps_per_run, steps_to
+from ihlab.claims.rates import median_in_words
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLUE, ORANGE, new_figure, printed
 from tasks import IGNORE
@@ -170,8 +171,7 @@ def _depth_asks(positional: str, near_chance: float) -> list[Ask]:
 
 
 def _steps(data: pd.DataFrame, curve: str) -> str:
-    median = float(np.median(steps_to(data, curve, LEARNED)))
-    return f"{median:.0f}" if np.isfinite(median) else "never"
+    return median_in_words(steps_to(data, curve, LEARNED))
 
 
 class Figure1b:
