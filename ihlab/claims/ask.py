@@ -15,7 +15,7 @@ import pandas as pd
 from ihlab.claims import stats
 from ihlab.claims.claim import Claim, at_floor, slug
 from ihlab.claims.rates import count_in_words, rate_in_words, steps_by
-from tasks.config import require
+from tasks.config import ConfigError, require
 
 Cell = Mapping[str, Any]
 """The values of some columns."""
@@ -28,7 +28,7 @@ WORDS = {"steps_to_90": "steps to 90% accuracy", "best": "highest accuracy", "ac
 
 
 class Measured(NamedTuple):
-    """A number with its interval. `why`: the reason why it tests nothing; "" if it does."""
+    """A number with its interval. `why`: why nothing can be tested; "" if it can."""
 
     measure: str
     estimate: stats.Estimate | None
@@ -39,7 +39,7 @@ class Measured(NamedTuple):
 Number = Callable[[pd.DataFrame], Measured]
 
 
-class NoRunsError(LookupError):
+class NoRunsError(ConfigError, LookupError):
     """The table has no run of a cell."""
 
 
@@ -47,11 +47,12 @@ class NoRunsError(LookupError):
 class Ask:
     """A question of a study: a sentence that holds if the number is `above` or `below` a threshold.
 
-    - `id`: a stable name of the question, unique in its figure. Questions whose ids share the part before a dot are the
-      same one in several settings;
+    - `id`: a stable name of the question, unique in its figure. "faster.rope" and "faster.alibi" are one question
+      asked in two settings;
     - `setting`: what sets this question apart from those, such as {"positions": "RoPE"};
     - `statement`: the number of the paper's statement that it answers (docs/coverage.md), if any;
-    - `cells`: the cells that it compares, if the study needs to know them;
+    - `cells`: the cells that it compares, from which a study can choose those of smoke scale;
+    - `source`: the place in the paper, or where the question comes from; `of_paper`: whether the paper says it;
     - `declared`: the date on which it was asked; "": the study's;
     - `first`, `changed`: the number as first declared, if it was changed after the runs, with the date and the reason.
     """
@@ -128,7 +129,10 @@ def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
 def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
     """Return a column of a cell, or a formula of columns such as "whole - without_own", by seed."""
     rows = pick(data, cell).sort_values("seed")
-    found = rows[column] if column in rows else rows.eval(column, engine="python")
+    try:
+        found = rows[column] if column in rows else rows.eval(column, engine="python")
+    except NameError:
+        raise ConfigError(f"A question needs '{column}', but the table has only {', '.join(map(str, rows))}.") from None
     return np.asarray(found, dtype=float).tolist()
 
 
@@ -212,15 +216,14 @@ def less(
 def ratio(
     one: Cell, other: Cell, column: str = "steps_to_90", horizon: float | None = None, factor: bool = False
 ) -> Number:
-    """Return the ratio of one cell's waiting times to another's, or with `factor` that ratio or its inverse.
+    """Return the ratio of one cell's waiting times to another's, or with `factor` the larger of that and its inverse.
 
     Times count up to `horizon`, by default the largest of the two cells.
     """
 
     def number(data: pd.DataFrame) -> Measured:
-        rows = [pick(data, cell) for cell in (one, other)]
-        last = horizon or float(max(side["horizon"].max() for side in rows))
-        a, b = (steps_by(side.sort_values("seed")[column], last).tolist() for side in rows)
+        last = horizon or max(max(values(data, cell, "horizon")) for cell in (one, other))
+        a, b = (steps_by(pd.Series(values(data, cell, column)), last).tolist() for cell in (one, other))
         first, second, common = _sides(data, one, other)
         counts = f"{count_in_words(a)} and {count_in_words(b)} seeds get there within {last:.0f} steps"
         words = f"{'factor between the ' if factor else ''}{WORDS.get(column, column)}"

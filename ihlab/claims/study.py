@@ -38,7 +38,10 @@ def cells(**axes: Sequence[Any]) -> list[Cell]:
 
 
 def steps_to_90(run: Run) -> dict[str, float]:
-    """Return the steps to 90% of the accuracy that stops a run (inf: never), its last and its highest value."""
+    """Return `steps_to_90`, the first step with 90% accuracy (inf: never), the last `accuracy` and the `best` one.
+
+    The accuracy is the one named by `RunConfig.stop_at_metric`.
+    """
     metrics, accuracy = run.metrics, run.metrics[run.config.stop_at_metric]
     reached = first_reach(metrics["step"], accuracy, ACCURACY)
     return {"steps_to_90": reached, "accuracy": float(accuracy.iloc[-1]), "best": float(accuracy.max())}
@@ -48,8 +51,8 @@ def steps_to_90(run: Run) -> dict[str, float]:
 class Tuned:
     """Every cell is trained at each rate on tuning seeds, and then at its best rate on the seeds of the claims.
 
-    - `by`: the best rate has the lowest held-out loss, or the fewest steps to 90% (`fastest_rate`). If no run gets
-      there, it has the highest accuracy;
+    - `by`: what makes a rate the best. "steps": the fewest steps to 90% accuracy, or the highest accuracy if no run
+      gets there. "loss": the lowest held-out loss;
     - `smoke`: the rates of smoke scale, by default the first;
     - `smoke_seeds`: the number of tuning seeds at smoke scale;
     - `changes`: fields of the config that differ in tuning runs;
@@ -92,11 +95,12 @@ class Study:
     - `stacked`: whether runs may be trained as members of an ensemble, of all cells or of each;
     - `measure`: the columns of one run, or a table with any number of rows;
     - `measure_tuning`: the same for tuning runs, whose models no claim uses;
-    - `follow_up`, `later`: from the finished runs to those that continue them, each with its cell of `later`;
+    - `follow_up`: returns the cell and the config of each run that continues a finished one; `later`: those cells;
     - `asks`, `declared`: the questions, and the date on which they were fixed, before the runs;
-    - `view`, `title`, `key`: the picture of the runs for claims, and the two lines above it;
+    - `view`: the picture of all runs except the tuning runs; `title`, `key`: the two lines above it;
     - `more_views`: further pictures, by the suffix of their files' names;
-    - `shown`: columns of the summary, which has one row per cell with their medians, or a function that makes it.
+    - `shown`: columns of the summary, which has one row per cell with their medians, or a function that makes it;
+    - `scales`: the scales at which it can be made.
     """
 
     name: str
@@ -151,7 +155,7 @@ class Study:
         return planned
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Measure every run. Return the table of the module's first lines."""
+        """Measure every run. Return the table that the module's docstring describes."""
         named, parts = {curve_of(cell): cell for cell in (*self.cells, *self.smoke, *self.later)}, []
         for curve, run in trained:
             tuned = self._tuned(named[curve])
@@ -179,7 +183,7 @@ class Study:
         return {suffix: self._picture(view, data, scale) for suffix, view in self.more_views.items()}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """Return the median of every shown column by cell, with the number of seeds. Steps tell how many never end."""
+        """Return the median of every shown column by cell, with the number of seeds. Steps say how many get there."""
         if callable(self.shown):
             return self.shown(of_kind(data))
         return medians(of_kind(data), list((*self.cells, *self.later)[-1]), self.shown)

@@ -143,9 +143,9 @@ def _axis(axes: Axes, table: pd.DataFrame, log: bool, xlim: tuple[float, float] 
     never = NEVER * high
     if log:
         above = [never] if np.isinf(found).any() else []
-        ticks = [tick for tick in STEPS if low / 1.6 <= tick <= (never / 2 if above else high)]
+        ticks = [tick for tick in STEPS if low / 1.6 <= tick <= (never / 2 if above else high)] or [low]
         axes.set(xscale="log", xlim=(low / 1.3, 1.25 * (never if above else high)))
-        axes.set_xticks([*ticks, *above], [*map(str, ticks), *("never" for _ in above)], fontsize=9)
+        axes.set_xticks([*ticks, *above], [*(f"{tick:g}" for tick in ticks), *("never" for _ in above)], fontsize=9)
         axes.minorticks_off()
     if xlim is not None:
         axes.set_xlim(*xlim)

@@ -124,3 +124,8 @@ def test_questions_about_missing_cells_are_left_out_only_where_that_is_meant():
 def test_ids_are_snake_case_with_a_dot_before_each_setting():
     assert claim_id("learned", "KV, window 3 (per channel)") == "learned.kv_window_3_per_channel"
     assert claim_id("faster", "RoPE", "β1 & 2 heads") == "faster.rope.1_2_heads"
+
+
+def test_a_column_that_the_table_lacks_is_named():
+    with pytest.raises(ConfigError, match="A question needs 'stepz', but the table has only kind, variant, lr, seed"):
+        ratio(A, B, "stepz")(STEPS)

@@ -86,3 +86,8 @@ def test_curves_are_the_median_and_the_range_of_seeds_and_ended_seeds_go_on():
 def test_each_seed_can_be_a_line():
     [axes] = curves("step", "y", colors="curve", each_seed=True)(STEPS).axes
     assert sum(len(line.get_xdata()) == 3 for line in axes.get_lines()) == 6
+
+
+def test_equal_values_are_at_a_tick():
+    [axes] = dots("variant")(table(("A", "x", 0, 43.0, 0), ("A", "x", 1, math.inf, 0))).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["43", "never"]
