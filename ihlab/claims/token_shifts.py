@@ -1,10 +1,11 @@
 """The token shifts that studies compare: what makes each, and the steps within which it has to learn a toy."""
 
+from dataclasses import replace
 from typing import Any
 
 from ihlab.claims.ask import Cell
 from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
+from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.claims.toy_settings import (
     HOPS,
     INDUCTION1,
@@ -12,6 +13,8 @@ from ihlab.claims.toy_settings import (
     NGRAM,
     RECALL_GAP1,
     RECALL_GAP2,
+    SETTINGS,
+    TUNED,
     WIDE,
     setting_config,
 )
@@ -26,6 +29,7 @@ TRAPEZOID, FORGET, GATED, BIGRAM = "trapezoid", "forgetting", "output gate", "bi
 _NONE = {"positional": "none"}  # as in the recurrences' papers
 VARIANTS: dict[str, dict[str, Any]] = {
     VANILLA: {},
+    KV: {"attention": "kv_shift"},
     K_ONLY: {"attention": "k_shift"},
     OWN: {"attention": "k_shift", "shift_first": "own"},
     V_ONLY: {"attention": "v_shift"},
@@ -59,6 +63,26 @@ FEW_TAPS: dict[str, dict[str, Any]] = {
 
 STEPS = {INDUCTION1: 400, INDUCTION2: 600, NGRAM: 120, HOPS: 400, RECALL_GAP1: 400, RECALL_GAP2: 400, WIDE: 400}
 """Steps within which a variant has to learn a setting."""
+
+FOLLOWED = {
+    **{(variant, HOPS): 0.05 for variant in (VANILLA, CONV_V, CONV_O, CONV_M, MULTI)},
+    (CONV_V, NGRAM): 0.126,
+    (LINEAR_CONV, WIDE): 0.002,
+    (DELTA_CONV, INDUCTION1): 0.005,
+}
+"""A fourth rate of variants that chose an edge of the three rates and did not learn, though some were close.
+
+It is a factor of two beyond that edge. It was added after the runs at the three rates.
+"""
+
+
+def toy_rates(cell: Cell) -> tuple[float, ...]:
+    """Return the learning rates tried for a variant in a setting."""
+    more = FOLLOWED.get((cell["variant"], cell["setting"]))
+    return (*SETTINGS[cell["setting"]].rates, *([more] if more else []))
+
+
+TOY_TUNED = replace(TUNED, rates=toy_rates)
 
 
 def toy_config(cell: Cell, scale: Scale) -> RunConfig:

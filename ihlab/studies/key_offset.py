@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ihlab.claims.ask import Ask, Cell, mean, ratio
 from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import K_ONLY
+from ihlab.claims.labels import K_ONLY, KV
 from ihlab.claims.study import Study, cells, steps_to_90
 from ihlab.claims.toy_settings import FAST, HOPS, INDUCTION1, TUNED, setting_config
 from ihlab.plots.views import dots
@@ -30,6 +30,7 @@ OFFSET, CONTROL = "partial key offset", "half unrotated"
 CHANNELS, K_HALF = "K only, taps by channel", "K only, half unrotated"
 VARIANTS: dict[str, dict[str, Any]] = {
     K_ONLY: {"attention": "k_shift"},
+    KV: {"attention": "kv_shift"},
     CHANNELS: {"attention": "k_shift", "shift_share": "channel"},
     K_HALF: {"attention": "k_shift"},  # and the rotation of `config`
     OFFSET: {"attention": "key_offset"},
@@ -40,6 +41,10 @@ PARTS = ("own", "previous", "fast", "slow")
 
 ALIKE, LITTLE, MOST, MARGIN, SPLIT = 1.5, 0.05, 0.5, 0.25, 0.2
 """Thresholds: of a factor of steps, of falls in accuracy (a little, most, a difference), of a difference of taps."""
+
+
+LATER = {"declared": "2026-11-27"}
+"""The date of the questions about KV shifting."""
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
@@ -67,7 +72,7 @@ def measure(run: "Run") -> dict[str, float]:
         return found
     model, evaluate = run.model(), Evaluator(run.config, torch.device("cpu"))
     found["whole"] = evaluate(model)["accuracy_first"]
-    for part in PARTS if model.cfg.attention in ("k_shift", "key_offset") else ():
+    for part in PARTS if model.cfg.attention in ("k_shift", "kv_shift", "key_offset") else ():
         with model.hooks(fwd_hooks=ablation(model, part)):
             found[f"without_{part}"] = evaluate(model)["accuracy_first"]
     shift = model.layers[0].attn.key_shift
@@ -105,10 +110,10 @@ def ablation(model: "Transformer", part: str) -> list[tuple[str, Any]]:
     return [*keep, (name, mean_ablate)]
 
 
-def in_steps(id: str, one: str, other: str, setting: str, sentence: str, fewer: bool = False) -> Ask:
+def in_steps(id: str, one: str, other: str, setting: str, sentence: str, fewer: bool = False, **fields: Any) -> Ask:
     """Ask whether two variants need about as many steps, or with `fewer` whether the first needs fewer."""
     cell, beside = ({"variant": variant, "setting": setting} for variant in (one, other))
-    return Ask(id, sentence, ratio(cell, beside, factor=not fewer), below=1 / ALIKE if fewer else ALIKE)
+    return Ask(id, sentence, ratio(cell, beside, factor=not fewer), below=1 / ALIKE if fewer else ALIKE, **fields)
 
 
 def in_match(id: str, variant: str, formula: str, sentence: str, words: str, **threshold: Any) -> Ask:
@@ -175,6 +180,22 @@ KEY_OFFSET = Study(
             "Taps by channel find the offset's split of channels.",
             "previous token's fraction of the taps, slow channels less fast ones",
             above=SPLIT,
+        ),
+        in_steps(
+            "fast_rotation_faster_than_kv", OFFSET, KV, FAST,
+            "Where rotation is fast, the offset needs fewer steps than KV shifting.", fewer=True, **LATER,
+        ),
+        in_match(
+            "kv_own_part_unused", KV, "whole - without_own",
+            "KV shifting does not use the own token's part of a key.",
+            "accuracy on first answers that is lost without this part",
+            below=LITTLE, **LATER,
+        ),
+        in_match(
+            "kv_matches_by_shifted_channels", KV, "(whole - without_slow) - (whole - without_fast)",
+            "KV shifting matches by the channels that the offset shifts, too.",
+            "accuracy on first answers lost without the slow channels, less that lost without the fast ones",
+            above=MARGIN, **LATER,
         ),
     ],
     shown=("steps_to_90", *(f"without_{part}" for part in PARTS), "taps_fast", "taps_slow"),

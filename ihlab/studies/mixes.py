@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.ask import Ask, Cell, claim_id, named
 from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
+from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.claims.real_text import held_out, held_out_classes, repeated, text_run
 from ihlab.claims.study import Run, Study, cells
 from ihlab.plots.style import PAGE, new_figure
@@ -34,8 +34,8 @@ from ihlab.training.config import RunConfig
 from tasks import TextTask
 
 OFFSET = "partial key offset"
-VARIANTS = {VANILLA: "vanilla", K_ONLY: "k_shift", OFFSET: "key_offset", V_ONLY: "v_shift"}
-SHIFTS = (K_ONLY, OFFSET, V_ONLY)
+VARIANTS = {VANILLA: "vanilla", K_ONLY: "k_shift", OFFSET: "key_offset", V_ONLY: "v_shift", KV: "kv_shift"}
+SHIFTS = (K_ONLY, OFFSET, V_ONLY, KV)
 
 RULES = {
     "code": "",
@@ -145,6 +145,17 @@ def by_mix(id: str, variant: str, sentence: str, what: str, **threshold: Any) ->
     return ask(claim_id(id, variant), f"{variant}: {sentence}", number, setting={"variant": variant}, **threshold)
 
 
+def beside_kv(id: str, sentence: str, words: str, both: np.ufunc) -> Ask:
+    """Ask whether KV shifting saves at least about as much as the larger gain of its halves, or as their sum."""
+
+    def lead(data: pd.DataFrame) -> stats.Estimate:
+        halves = both(gains(data, K_ONLY), gains(data, V_ONLY))
+        return stats.mean((gains(data, KV) - halves).tolist())
+
+    number = named(f"{SAVED} by {KV}, less the {words}, mean over mixes", lead)
+    return ask(id, f"{sentence}.", number, above=-SAME, declared="2026-11-27")
+
+
 KEYS = (
     ("gain_grows", "the gain grows with the fraction of bits that could be copied.", "slope", {"above": 0.0}),
     (
@@ -169,7 +180,7 @@ def view(data: pd.DataFrame) -> Figure:
     figure = new_figure(PAGE, 5.6)
     axes, at = figure.subplots(), copyable(data).sort_values()
     ends = np.array([0.0, 1.05 * at.max()])
-    for variant, color, marker, dashes in zip(SHIFTS, COLORS, MARKERS, ("-", "--", ":"), strict=False):
+    for variant, color, marker, dashes in zip(SHIFTS, COLORS, MARKERS, ("-", "--", ":", "-."), strict=False):
         fit_slope, at_zero = (estimate.value for estimate in line(data, variant))
         axes.plot(ends, at_zero + fit_slope * ends, dashes, color=color, lw=1.3)
         axes.plot(at, gains(data, variant)[at.index], marker, color=color, mfc="white", ms=6, label=variant)
@@ -217,6 +228,14 @@ MIXES = Study(
                 lambda data: stats.size(stats.mean((gains(data, K_ONLY) - gains(data, OFFSET)).tolist())),
             ),
             below=SAME,
+        ),
+        beside_kv(
+            "kv_as_the_better_half", f"{KV} saves at least as much as {K_ONLY} and as {V_ONLY}",
+            "larger of both", np.maximum,
+        ),
+        beside_kv(
+            "kv_as_both_halves", f"{KV} saves at least as much as {K_ONLY} and {V_ONLY} together",
+            "sum of both", np.add,
         ),
     ),
     shown=shown,

@@ -25,9 +25,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, claim_id, mean, named, pick, values
+from ihlab.claims.ask import Ask, Cell, Number, claim_id, mean, named, pick, values
 from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
+from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.claims.real_text import held_out, held_out_classes, text_run
 from ihlab.claims.study import Study, Tuned, steps_to_90, wide
 from ihlab.claims.token_shifts import (
@@ -45,12 +45,13 @@ from ihlab.claims.token_shifts import (
     SMEAR_READ,
     STEPS,
     THREE_TAPS,
+    TOY_TUNED,
     TWO_TAPS,
     VARIANTS,
     toy_config,
     toy_seeds,
 )
-from ihlab.claims.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, TUNED
+from ihlab.claims.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM
 from ihlab.plots.matrix import matrix
 from ihlab.training.config import RunConfig
 from tasks import TextTask
@@ -65,14 +66,14 @@ PUBLISHED = {CONV_ALL: 1.186, THREE_TAPS: 1.178, TWO_TAPS: 1.133, CONV_M: 1.079,
 RANKED = tuple(variant for variant in VARIANTS if variant != MULTI)
 """The variants of the first question."""
 SHIFTS = (
-    K_ONLY, OWN, V_ONLY, OFFSET, SMEAR_EMBED, SMEAR_READ, CONV_K, CONV_V, CONV_O, CONV_M, CONV_ALL,
+    KV, K_ONLY, OWN, V_ONLY, OFFSET, SMEAR_EMBED, SMEAR_READ, CONV_K, CONV_V, CONV_O, CONV_M, CONV_ALL,
 )  # fmt: skip
 """Those that let a token read the one before, in attention with a softmax and without a table."""
 TOYS: dict[str, tuple[str, ...]] = {
     INDUCTION1: RANKED,
     NGRAM: RANKED,
     INDUCTION2: (VANILLA, CONTROL, *(shift for shift in SHIFTS if shift != OWN)),
-    HOPS: (VANILLA, K_ONLY, V_ONLY, OFFSET, CONV_K, CONV_V, CONV_O, CONV_M, CONV_ALL),
+    HOPS: (VANILLA, KV, K_ONLY, V_ONLY, OFFSET, CONV_K, CONV_V, CONV_O, CONV_M, CONV_ALL),
 }
 """The toys and the variants that are trained on each: mostly those of `shifts`, whose runs are used again."""
 TRAINED = {toy: (*variants, *FEW_TAPS) for toy, variants in {**TOYS, TEXT: RANKED}.items()}
@@ -213,34 +214,42 @@ def on(toy: str, among: tuple[str, ...] = RANKED) -> tuple[str, ...]:
 # Questions
 
 _OF_TOYS = "a question of practitioners: does a toy foretell text?"
+_OF_BOTH = "a question of practitioners: do both halves of the shift help?"
 _OF_MARIN = "the order of short convolutions in Marin's issue 7585"
 _TEXT: Cell = {"setting": TEXT}
+_WITH_KV = "2026-11-27: KV shifting was added after the runs of the other variants."
 
 
 def costs_less(
     id: str, toy: str, where: str, among: tuple[str, ...] = RANKED, column: str = "bits_per_byte", **fields: Any
 ) -> Ask:
     """Ask whether variants that learn a toy faster save more on text."""
-    group = on(toy, among)
+
+    def correlation(group: tuple[str, ...]) -> Number:
+        words = f"rank correlation of speed with bits per byte saved ({len(group)} variants)"
+        return named(words, lambda data: rho(data, toy, group, column), _TEXT)
+
     return Ask(
         id=id,
         sentence=f"Variants that learn {toy} faster cost less {where}.",
-        number=named(
-            f"rank correlation of speed with bits per byte saved ({len(group)} variants)",
-            lambda data: rho(data, toy, group, column),
-            _TEXT,
-        ),
+        number=correlation(on(toy, among)),
         above=PREDICTS,
         source=_OF_TOYS,
+        first=correlation(tuple(variant for variant in on(toy, among) if variant != KV)),
+        changed=_WITH_KV,
         **fields,
     )
 
 
-def more_than_one_layer(data: pd.DataFrame) -> stats.Estimate:
+def more_than_one_layer(group: tuple[str, ...]) -> Number:
     """Return the rank correlation of induction with two layers with text, less that of induction with one."""
-    group = on(INDUCTION2)
-    two, one = (speeds(data, toy, group) for toy in (INDUCTION2, INDUCTION1))
-    return stats.rank_correlation_difference(two, one, -bits(data, group), lower_median)
+
+    def difference(data: pd.DataFrame) -> stats.Estimate:
+        two, one = (speeds(data, toy, group) for toy in (INDUCTION2, INDUCTION1))
+        return stats.rank_correlation_difference(two, one, -bits(data, group), lower_median)
+
+    words = f"difference of rank correlations with bits per byte saved ({len(group)} variants)"
+    return named(words, difference, _TEXT)
 
 
 def published_order(setting: str) -> Ask:
@@ -263,7 +272,7 @@ def published_order(setting: str) -> Ask:
     )
 
 
-def cheaper(id: str, one: str, other: str) -> Ask:
+def cheaper(id: str, one: str, other: str, **fields: Any) -> Ask:
     """Ask whether text costs less with one variant than with another."""
     return Ask(
         id=id,
@@ -274,7 +283,7 @@ def cheaper(id: str, one: str, other: str) -> Ask:
             _TEXT,
         ),
         below=0.0,
-        source=_OF_MARIN,
+        **{"source": _OF_MARIN, **fields},
     )
 
 
@@ -327,7 +336,7 @@ TOY_AND_TEXT = Study(
     smoke=[cell for cell in CELLS if cell["variant"] in (VANILLA, CONV_M)],
     config=config,
     stacked=lambda cell: cell["setting"] != TEXT,
-    tuned=lambda cell: _ON_TEXT if cell["setting"] == TEXT else TUNED,
+    tuned=lambda cell: _ON_TEXT if cell["setting"] == TEXT else TOY_TUNED,
     seeds=lambda cell: range(3) if cell["setting"] == TEXT else toy_seeds(cell),
     measure=measure,
     measure_tuning=measure_tuning,
@@ -346,17 +355,17 @@ TOY_AND_TEXT = Study(
         Ask(
             id="two_layers_say_more",
             sentence="Of two layers of text, induction with two layers says more than with one.",
-            number=named(
-                f"difference of rank correlations with bits per byte saved ({len(on(INDUCTION2))} variants)",
-                more_than_one_layer,
-                _TEXT,
-            ),
+            number=more_than_one_layer(on(INDUCTION2)),
             above=0.0,
+            first=more_than_one_layer(tuple(variant for variant in on(INDUCTION2) if variant != KV)),
+            changed=_WITH_KV,
             source="a question of practitioners: which toy foretells text?",
         ),
         *map(published_order, (TEXT, *TOYS)),
         cheaper("conv_mlp_out_below_conv_k", CONV_M, CONV_K),
         cheaper("conv_all_below_conv_mlp_out", CONV_ALL, CONV_M),
+        cheaper("kv_below_k_only", KV, K_ONLY, source=_OF_BOTH, declared="2026-11-27"),
+        cheaper("kv_below_v_only", KV, V_ONLY, source=_OF_BOTH, declared="2026-11-27"),
         read_by_keys(CONV_M, "M"),
         read_by_keys(CONV_O, "O"),
     ],

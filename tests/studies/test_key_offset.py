@@ -6,7 +6,7 @@ import torch
 
 from ihlab import ModelConfig, Transformer
 from ihlab.claims.claim import judged
-from ihlab.claims.labels import K_ONLY
+from ihlab.claims.labels import K_ONLY, KV
 from ihlab.claims.toy_settings import FAST, HOPS, INDUCTION1
 from ihlab.model.partial_offset import offset
 from ihlab.studies.key_offset import (
@@ -33,7 +33,7 @@ def test_the_half_that_is_left_unrotated_is_the_offsets(setting):
     for variant in (K_HALF, CONTROL):
         assert torch.allclose(rotated[variant], rotated[OFFSET])
     assert torch.equal(rotated[OFFSET][..., slow(8)], q[..., slow(8)])
-    for variant in (K_ONLY, CHANNELS):
+    for variant in (K_ONLY, KV, CHANNELS):
         assert torch.allclose(rotated[variant][..., ~slow(8)], rotated[OFFSET][..., ~slow(8)])
     turned = (rotated[K_ONLY] - q)[..., slow(8)].abs().max()
     assert turned > 1 if setting == FAST else turned < 0.1
@@ -43,7 +43,7 @@ def test_slow_channels_are_those_that_the_offset_shifts():
     assert torch.equal(offset(torch.zeros(8), torch.ones(8)).bool(), slow(8))
 
 
-@pytest.mark.parametrize("variant", [K_ONLY, CHANNELS, OFFSET])
+@pytest.mark.parametrize("variant", [K_ONLY, KV, CHANNELS, OFFSET])
 def test_an_ablated_part_of_a_key_is_its_mean_and_the_rest_is_kept(variant):
     model = Transformer(ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=9, n_ctx=12, **VARIANTS[variant]))
     tokens = torch.randint(9, (3, 12))
@@ -89,6 +89,6 @@ def verdicts(**planted):
 
 
 def test_verdicts_come_out_either_way():
-    assert verdicts(fast_offset=0.5, own=0.98, slow_part=0.05, taps=0.4) == ["holds"] * 9
+    assert verdicts(fast_offset=0.5, own=0.98, slow_part=0.05, taps=0.4) == ["holds"] * 12
     told = verdicts(fast_offset=1.0, own=0.05, slow_part=0.98, taps=0.0)
-    assert told == ["holds", "fails", "holds", "holds", *["fails"] * 5]
+    assert told == ["holds", "fails", "holds", "holds", *["fails"] * 8]

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.claims.labels import K_ONLY, V_ONLY, VANILLA
+from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.studies.mixes import MIXES, OFFSET, RATES, RULES, VARIANTS, copyable, gains
 from tests.studies import made_up
 
@@ -24,6 +24,7 @@ def test_runs_differ_in_variant_mix_and_rate_and_nothing_else(scale):
 def table(**gain):
     """A planted table: mixes with 5% to 40% of their bits copyable, and each variant's gain by that fraction."""
     by = {VANILLA: lambda x: 0.0, K_ONLY: gain["key"], OFFSET: gain.get("offset", gain["key"]), V_ONLY: gain["value"]}
+    by[KV] = gain.get("both", lambda x: gain["key"](x) + gain["value"](x))
     rng = np.random.default_rng(0)
 
     def row(cell):
@@ -51,13 +52,13 @@ def test_gains_are_fractions_of_vanillas_bits():
 
 
 def test_claims_hold_if_keys_gain_by_copying_and_values_everywhere():
-    assert verdicts(key=lambda x: x / 2, value=lambda x: 0.04) == ["holds"] * 6
+    assert verdicts(key=lambda x: x / 2, value=lambda x: 0.04) == ["holds"] * 8
 
 
 def test_claims_fail_if_every_bit_becomes_cheaper_alike():
     """Then the gain in bits per byte still differs by mix, but the fractions do not: no slope, and an intercept."""
-    told = verdicts(key=lambda x: 0.06, offset=lambda x: 0.09, value=lambda x: 0.0)
-    assert told == ["undecided", "fails", "undecided", "fails", "fails", "fails"]
+    told = verdicts(key=lambda x: 0.06, offset=lambda x: 0.09, value=lambda x: 0.0, both=lambda x: 0.03)
+    assert told == ["undecided", "fails", "undecided", *["fails"] * 5]
     assert verdicts(key=lambda x: 0.2 - x / 3, value=lambda x: 0.0)[0] == "fails"
 
 
