@@ -158,11 +158,13 @@ def no_model_is_stuck(data: pd.DataFrame) -> str:
 
 
 def rewind(id: str, part: str, sentence: str, **threshold: Any) -> Ask:
-    """Ask whether rewinding a part restores learning."""
+    """Ask whether a stuck model learns about as early as one released at once, if a part is rewound."""
     number = ratio(model(SCORED, rewound=part), model(SCORED, 0))
     return ask(id, sentence, unless(no_model_is_stuck, number), **threshold)
 
 
+AS_EARLY = "needs less than twice the steps of one released at once."
+LATE = "needs more than twice the steps of one released at once."
 ask = partial(Ask, source="docs/LOG.md, 2026-11-22")
 _by_dose = dots("dose", colors="data", xlabel="steps to 90% accuracy after the release (rows: steps before it)")
 _by_part = dots("rewound", xlabel=f"steps after {RELEASES['laptop'][-1]} steps without alpha2 (rows: what is rewound)")
@@ -186,30 +188,37 @@ CRITICAL_PERIOD = Study(
     measure=measure,
     asks=(
         ask(
-            "stuck_with_repeats", "Where immediate repeats are scored, a model long without alpha2 is stuck.",
+            "stuck_with_repeats",
+            "If immediate repeats are scored, a model released after 1600 steps without alpha2 needs more than twice "
+            "the steps of one released at once.",
             ratio(model(SCORED), model(SCORED, 0)), above=MUCH_LATER,
         ),
         ask(
-            "not_stuck_without_repeats", "Where they are not, it is not.",
+            "not_stuck_without_repeats",
+            "If immediate repeats are not scored, a model released after 1600 steps without alpha2 needs less than "
+            "twice the steps of one released at once.",
             ratio(model(UNSCORED), model(UNSCORED, 0)), below=MUCH_LATER,
         ),
         ask(
-            "stuck_is_saturated", "A stuck model has saturated attention.",
+            "stuck_is_saturated",
+            "The attention of a stuck model is saturated: its entropy is less than half that of uniform attention.",
             mean("entropy", model(SCORED), stats.SHARE), below=SATURATED,
         ),
         ask(
-            "stuck_values_are_tokens_before", "Its values are the tokens before.",
+            "stuck_values_are_tokens_before",
+            "The values of a stuck model come from the token before: beta1 has less than a fifth of the weight.",
             mean("beta1_share", model(SCORED), stats.SHARE), below=OWN_VALUE,
         ),
         ask(
-            "free_values_are_not", "Those of a model that is not stuck are not.",
+            "free_values_are_not",
+            "If immediate repeats are not scored, beta1 keeps more than a fifth of the weight after 1600 steps.",
             mean("beta1_share", model(UNSCORED), stats.SHARE), above=OWN_VALUE,
         ),
-        rewind("rewind_q_k_restores", QK, "Rewinding W_Q and W_K restores learning.", below=MUCH_LATER),
-        rewind("reset_adamw_does_not", MOMENTS, "Resetting AdamW's moments does not.", above=MUCH_LATER),
-        rewind("rewind_alpha_does_not", ALPHA, "Rewinding alpha does not.", above=MUCH_LATER),
-        rewind("rewind_beta_restores", BETA, "Rewinding beta restores learning.", below=MUCH_LATER),
-        rewind("rewind_rest_does_not", REST, "Rewinding everything else does not.", above=MUCH_LATER),
+        rewind("rewind_q_k_restores", QK, f"With W_Q and W_K rewound, a stuck model {AS_EARLY}", below=MUCH_LATER),
+        rewind("reset_adamw_does_not", MOMENTS, f"With AdamW's moments reset, a stuck model {LATE}", above=MUCH_LATER),
+        rewind("rewind_alpha_does_not", ALPHA, f"With alpha rewound, a stuck model {LATE}", above=MUCH_LATER),
+        rewind("rewind_beta_restores", BETA, f"With beta rewound, a stuck model {AS_EARLY}", below=MUCH_LATER),
+        rewind("rewind_rest_does_not", REST, f"With all but beta rewound, a stuck model {LATE}", above=MUCH_LATER),
     ),
     view=lambda data: _by_dose(data[data["rewound"] == AS_IT_IS]),
     more_views={"rewound": last_released},

@@ -138,15 +138,15 @@ KEY_OFFSET = Study(
     asks=[
         in_steps(
             "slow_rotation_as_k", OFFSET, K_ONLY, INDUCTION1,
-            "Where rotation is slow, the offset needs as many steps as K only.",
+            "Where rotation is slow, the offset needs as many steps as K only to learn induction.",
         ),
         in_steps(
             "fast_rotation_faster", OFFSET, K_ONLY, FAST,
-            "Where rotation is fast, the offset needs fewer steps than K only.", fewer=True,
+            "Where rotation is fast, the offset needs fewer steps than K only to learn induction.", fewer=True,
         ),
         in_steps(
             "unrotated_half_as_fast", OFFSET, K_HALF, FAST,
-            "There, K only with half of a head unrotated is as fast as the offset.",
+            "Where rotation is fast, K only with half of each head unrotated learns induction as fast as the offset.",
         ),
         in_steps(
             "two_hops_as_k", OFFSET, K_ONLY, HOPS, "The offset needs as many steps as K only to follow two hops.",
@@ -171,19 +171,20 @@ KEY_OFFSET = Study(
         ),
         in_match(
             "k_matches_by_shifted_channels", K_ONLY, "(whole - without_slow) - (whole - without_fast)",
-            "K only matches by the channels that the offset shifts, too.",
+            "K only loses more without the slow channels, which the offset shifts, than without the fast ones.",
             "accuracy on first answers lost without the slow channels, less that lost without the fast ones",
             above=MARGIN,
         ),
         in_match(
             "taps_find_split", CHANNELS, "taps_slow - taps_fast",
-            "Taps by channel find the offset's split of channels.",
+            "Taps by channel find the offset's split: more of the previous token in slow channels than in fast ones.",
             "previous token's fraction of the taps, slow channels less fast ones",
             above=SPLIT,
         ),
         in_steps(
             "fast_rotation_faster_than_kv", OFFSET, KV, FAST,
-            "Where rotation is fast, the offset needs fewer steps than KV shifting.", fewer=True, **LATER,
+            "Where rotation is fast, the offset needs fewer steps than KV shifting to learn induction.",
+            fewer=True, **LATER,
         ),
         in_match(
             "kv_own_part_unused", KV, "whole - without_own",
@@ -193,7 +194,7 @@ KEY_OFFSET = Study(
         ),
         in_match(
             "kv_matches_by_shifted_channels", KV, "(whole - without_slow) - (whole - without_fast)",
-            "KV shifting matches by the channels that the offset shifts, too.",
+            "KV shifting loses more without the slow channels, which the offset shifts, than without the fast ones.",
             "accuracy on first answers lost without the slow channels, less that lost without the fast ones",
             above=MARGIN, **LATER,
         ),

@@ -135,14 +135,17 @@ ask = partial(Ask, source="a hypothesis of our own")
 
 
 def by_mix(id: str, variant: str, sentence: str, what: str, **threshold: Any) -> Ask:
-    """Ask about a variant's line over mixes: its slope, its intercept or the intercept's size."""
+    """Ask about a variant's line over mixes: its slope, its intercept or the intercept's size.
+
+    In `sentence`, {} is the variant.
+    """
 
     def estimate(data: pd.DataFrame) -> stats.Estimate:
         slope, intercept = line(data, variant)
         return {"slope": slope, "intercept": intercept, "size of the intercept": stats.size(intercept)}[what]
 
     number = named(f"{what} over mixes: {SAVED} against their fraction at copyable positions", estimate)
-    return ask(claim_id(id, variant), f"{variant}: {sentence}", number, setting={"variant": variant}, **threshold)
+    return ask(claim_id(id, variant), sentence.format(variant), number, setting={"variant": variant}, **threshold)
 
 
 def beside_kv(id: str, sentence: str, words: str, both: np.ufunc) -> Ask:
@@ -157,9 +160,12 @@ def beside_kv(id: str, sentence: str, words: str, both: np.ufunc) -> Ask:
 
 
 KEYS = (
-    ("gain_grows", "the gain grows with the fraction of bits that could be copied.", "slope", {"above": 0.0}),
     (
-        "no_gain_without_copies", "where nothing could be copied, there is about no gain.", "size of the intercept",
+        "gain_grows", "The gain of {} on text grows with the fraction of bits that could be copied.", "slope",
+        {"above": 0.0},
+    ),
+    (
+        "no_gain_without_copies", "Where no text could be copied, {} gains about nothing.", "size of the intercept",
         {"below": NEAR},
     ),
 )  # fmt: skip
@@ -218,7 +224,7 @@ MIXES = Study(
             for id, sentence, what, threshold in KEYS
         ),
         by_mix(
-            "gain_without_copies", V_ONLY, "there is a gain even where nothing could be copied.", "intercept",
+            "gain_without_copies", V_ONLY, "{} gains even where no text could be copied.", "intercept",
             above=NEAR,
         ),
         ask(
@@ -230,11 +236,11 @@ MIXES = Study(
             below=SAME,
         ),
         beside_kv(
-            "kv_as_the_better_half", f"{KV} saves at least as much as {K_ONLY} and as {V_ONLY}",
+            "kv_as_the_better_half", f"{KV} saves at least as much on text as {K_ONLY} and as {V_ONLY}",
             "larger of both", np.maximum,
         ),
         beside_kv(
-            "kv_as_both_halves", f"{KV} saves at least as much as {K_ONLY} and {V_ONLY} together",
+            "kv_as_both_halves", f"{KV} saves at least as much on text as {K_ONLY} and {V_ONLY} together",
             "sum of both", np.add,
         ),
     ),

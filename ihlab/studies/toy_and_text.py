@@ -231,7 +231,7 @@ def costs_less(
 
     return Ask(
         id=id,
-        sentence=f"Variants that learn {toy} faster cost less {where}.",
+        sentence=f"Variants that learn a toy faster cost less {where}: {toy}.",
         number=correlation(on(toy, among)),
         above=PREDICTS,
         source=_OF_TOYS,
@@ -265,7 +265,7 @@ def published_order(setting: str) -> Ask:
     return Ask(
         id=claim_id("published_order", setting),
         setting={"task": setting},
-        sentence=f"Our order of the published models is the published one: {setting}.",
+        sentence=f"The order of Marin's five short convolutions is the published one: {setting}.",
         number=named(words, correlation, _TEXT),
         above=PREDICTS,
         source=_OF_MARIN,
@@ -276,7 +276,7 @@ def cheaper(id: str, one: str, other: str, **fields: Any) -> Ask:
     """Ask whether text costs less with one variant than with another."""
     return Ask(
         id=id,
-        sentence=f"Text costs less with {one} than with {other}.",
+        sentence=f"After 300 steps, text costs less with {one} than with {other}.",
         number=named(
             f"bits per byte, {one} less {other}, by seed",
             lambda data: stats.mean((bits(data, (one,)) - bits(data, (other,)))[0].tolist()),
@@ -295,7 +295,7 @@ def read_by_keys(variant: str, place: str) -> Ask:
     )
     return Ask(
         id=f"{claim_id(variant)}_read_by_keys",
-        sentence=f"With {variant}, the previous token is read mainly by the next layer's keys.",
+        sentence=f"With {variant} in the first layer, the previous token is read mainly by the second layer's keys.",
         number=mean(f"lost_{place}1_k / lost_{place}1", {"variant": variant, "setting": TEXT}, words=words),
         above=PREDICTS,
         source="why a convolution of outputs helps in Marin's issue 7585",
@@ -354,7 +354,7 @@ TOY_AND_TEXT = Study(
         ),
         Ask(
             id="two_layers_say_more",
-            sentence="Of two layers of text, induction with two layers says more than with one.",
+            sentence="Two-layer induction foretells what two layers cost on text better than one-layer induction does.",
             number=more_than_one_layer(on(INDUCTION2)),
             above=0.0,
             first=more_than_one_layer(tuple(variant for variant in on(INDUCTION2) if variant != KV)),
