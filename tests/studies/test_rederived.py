@@ -608,12 +608,15 @@ def test_key_offset():
     fast = f"{induction}, fast rotation"
     compared = (
         ("K only", induction), ("K only", fast), ("K only, half unrotated", fast), ("K only", "2 hops, 2 layers"),
+        ("KV shifting", fast),
     )  # fmt: skip
-    for claim, (other, setting) in zip(claims("key_offset")[:4], compared, strict=True):
+    in_steps = [claim for claim in claims("key_offset") if "steps to 90%" in claim["measure"]]
+    for claim, (other, setting) in zip(in_steps, compared, strict=True):
         steps = [data.loc[[(name, setting)], "steps_to_90"].to_numpy() for name in ("partial key offset", other)]
         ratio = median_ratio(*steps, 600)
         same(max(ratio, 1 / ratio) if claim["measure"].startswith("factor") else ratio, claim)
-    runs = {name: data.loc[[(name, induction)]] for name in ("K only", "partial key offset", "K only, taps by channel")}
+    names = ("K only", "KV shifting", "partial key offset", "K only, taps by channel")
+    runs = {name: data.loc[[(name, induction)]] for name in names}
     fall = {
         (name, part): rows["whole"] - rows[f"without_{part}"]
         for name, rows in runs.items()
@@ -626,8 +629,11 @@ def test_key_offset():
         fall["K only", "own"],
         fall["K only", "slow"] - fall["K only", "fast"],
         taps["taps_slow"] - taps["taps_fast"],
+        fall["KV shifting", "own"],
+        fall["KV shifting", "slow"] - fall["KV shifting", "fast"],
     ]
-    for values, claim in zip(expected, claims("key_offset")[4:], strict=True):
+    in_match = [claim for claim in claims("key_offset") if claim not in in_steps]
+    for values, claim in zip(expected, in_match, strict=True):
         same(values.mean(), claim)
         assert claim["p"] == pytest.approx(stats.ttest_1samp(values, claim["threshold"]).pvalue, rel=0.01)
 
@@ -641,6 +647,11 @@ def test_mixes():
     for claim in claims("mixes"):
         if claim["id"] == "k_and_offset_alike":
             same(abs((gain["K only"] - gain["partial key offset"]).mean()), claim)
+            continue
+        if claim["id"].startswith("kv_as_"):
+            halves = (gain["K only"], gain["V only"])
+            both = np.maximum(*halves) if claim["id"] == "kv_as_the_better_half" else sum(halves)
+            same((gain["KV shifting"] - both).mean(), claim)
             continue
         line = stats.linregress(copyable, gain[claim["setting"]["variant"]])
         if claim["id"].startswith("gain_grows."):
