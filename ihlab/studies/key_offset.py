@@ -16,7 +16,8 @@ from ihlab.claims.ask import Ask, Cell, mean, ratio
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, KV
 from ihlab.claims.study import Study, cells, steps_to_90
-from ihlab.claims.toy_settings import FAST, HOPS, INDUCTION1, TUNED, setting_config
+from ihlab.claims.token_shifts import TOY_TUNED
+from ihlab.claims.toy_settings import FAST, HOPS, INDUCTION1, setting_config
 from ihlab.plots.views import dots
 from ihlab.training.config import RunConfig
 
@@ -133,7 +134,7 @@ KEY_OFFSET = Study(
     ],
     config=config,
     stacked=True,
-    tuned=TUNED,
+    tuned=TOY_TUNED,
     measure=measure,
     asks=[
         in_steps(
