@@ -15,7 +15,8 @@ by that of another sequence, whose repeated token was first seen at another posi
 the answer becomes the token at j + 1 of its own sequence. If it looks for a token, the answer does not.
 
 Measures and thresholds were fixed before the runs. The setting was chosen on seed 100: sequences of 16 tokens and a
-vocabulary of 32 were not learned with the cut in 1500 steps, though in 700 without it.
+vocabulary of 32 were not learned with the cut in 1500 steps, though in 700 without it. At first, rates were chosen on
+two seeds. With an MLP that chose .016, at which four of the ten seeds did not learn. So rates are chosen on six seeds.
 """
 
 from typing import TYPE_CHECKING
@@ -93,15 +94,14 @@ BY_POSITION = Study(
     cells=cells(variant=(FREE, ONLY, NO_MLP)),
     config=config,
     stacked=True,
-    tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2), smoke=(8e-3,)),
+    tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2), seeds=tuple(range(100, 106)), smoke=(8e-3,)),
     seeds=range(10),
     measure=measure,
     asks=[
         Ask(
             id="learned_by_position",
             statement=33,
-            sentence="Two layers learn induction by position in more than half of the seeds, if it is all that is "
-            "possible.",
+            sentence="If the usual way is cut, two layers learn induction by position in more than half of the seeds.",
             number=learned({"variant": ONLY}),
             above=0.5,
             source="Appendix D",
@@ -109,28 +109,29 @@ BY_POSITION = Study(
         ),
         Ask(
             id="without_mlp",
-            sentence="They learn it without an MLP, too: the next layer's queries and keys can add 1.",
+            sentence="If the usual way is cut, two layers without an MLP learn induction by position in more than half "
+            "of the seeds: the next layer's queries and keys can add 1.",
             number=learned({"variant": NO_MLP}),
             above=0.5,
             source=_OURS,
         ),
         Ask(
             id="is_by_position",
-            sentence="What they learn then is induction by position.",
+            sentence="If the usual way is cut, most answers of two layers follow the position.",
             number=mean("moved", {"variant": ONLY}, stats.SHARE, _WAY),
             above=0.8,
             source=_OURS,
         ),
         Ask(
             id="not_if_both_ways",
-            sentence="If both ways are possible, two layers do not learn induction by position.",
+            sentence="If both ways are possible, less than half of the answers of two layers follow the position.",
             number=mean("moved", {"variant": FREE}, stats.SHARE, _WAY),
             below=0.5,
             source=_OURS,
         ),
         Ask(
             id="slower_than_usual",
-            sentence="Induction by position is learned more slowly than the usual way.",
+            sentence="Induction by position takes more than 1.25 times the steps of the usual way.",
             number=ratio({"variant": ONLY}, {"variant": FREE}),
             above=1.25,
             source=_OURS,
