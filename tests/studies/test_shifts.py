@@ -1,12 +1,14 @@
 """The study of token shifts: what is predicted, and what counts as learned."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
-from ihlab.claims.ask import claims_of
+from ihlab.claims.ask import claims_of, pick
 from ihlab.claims.labels import K_ONLY, VANILLA
 from ihlab.claims.token_shifts import CONV_K, OFFSET, SMEAR_EMBED, STEPS, VARIANTS, toy_config
-from ihlab.claims.toy_settings import INDUCTION1
+from ihlab.claims.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1, RECALL_GAP2, WIDE
 from ihlab.studies.shifts import NO, PARTLY, PREDICTED, SHIFTS, YES, found
 from tests.comparisons import AROUND, NEVER, cell
 
@@ -44,3 +46,25 @@ def test_a_claim_holds_if_the_prediction_is_right_and_fails_if_not():
     assert "not learned: 0 of 8 seeds get to 90%; highest accuracy 0.30, vanilla 0.20" in claims[CONV_K].measure
     wrong = [text.get_text() for text in SHIFTS.draw(data, "laptop").axes[0].texts if "\u2718" in text.get_text()]
     assert wrong == ["no (0.30) \u2718"]
+
+
+def test_the_table_of_the_page_is_the_stored_one():
+    """Median steps, or how many seeds learn and the highest accuracy; an edge of the grid and a wrong prediction."""
+    root = Path(__file__).parents[2]
+    data = pd.read_csv(root / "figures/shifts/laptop/data.csv")
+    page = (root / "docs/token_shifts.md").read_text(encoding="utf-8").partition("## What each learns")[2]
+    lines = [[text.strip() for text in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
+    rows = {name: texts for name, *texts in lines if len(texts) == len(STEPS) and name in VARIANTS}
+    assert set(rows) == set(VARIANTS)
+    settings = (INDUCTION1, WIDE, INDUCTION2, NGRAM, RECALL_GAP1, RECALL_GAP2, HOPS)
+    for variant, setting in PREDICTED:
+        which = {"variant": variant, "setting": setting}
+        runs, tuning = pick(data, which), pick(data, which, "tuning")
+        verdict, learned = found(data, which), int(np.isfinite(runs["steps_to_90"]).sum())
+        text = f"{runs['steps_to_90'].median():.0f}"
+        if verdict != YES:
+            text = f"{learned} of {len(runs)}" if learned else "never"
+            text += f" ({runs['best'].mean():.2f})".replace("0.", ".")
+        text += "†" * (runs["lr"].iloc[0] in (tuning["lr"].min(), tuning["lr"].max()))
+        text += " ✘" * (verdict != PREDICTED[variant, setting])
+        assert dict(zip(settings, rows[variant], strict=True))[setting] == text, (variant, setting)
