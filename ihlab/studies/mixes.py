@@ -55,6 +55,7 @@ RATES = {"smoke": (8e-3, 8e-3), "laptop": (1.6e-2, 3.2e-2)}
 
 Those at laptop scale were the best of .016, .032 and .064 on half code, half prose with another seed and 240 steps;
 for K only of .016 and .032 on code, because on that mix it learned to copy at no rate so soon. Hence 400 steps here.
+KV shifting was added later and has the rate of the other shifts.
 """
 CONTEXT = 4
 """Bytes of context by which positions are classified."""
