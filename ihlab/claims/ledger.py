@@ -173,6 +173,8 @@ TITLES = {
     "by_position": "Induction by position",
     "zoo": "Attention variants",
     "text": "Real text",
+    "figure1a_learned": "Figure 1a with learned positions",
+    "figure1b_learned": "Figure 1b with learned positions",
 }
 """Titles of experiments that cannot be derived from the name."""
 

@@ -39,6 +39,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     for e in (
         Figure1a(),
         Figure1b(),
+        Figure1a("learned"),
+        Figure1b("learned"),
         Figure2(),
         FIGURE4,
         Figure8(),

@@ -13,16 +13,14 @@ from matplotlib.figure import Figure
 from ihlab.claims import stats
 from ihlab.claims.ask import Ask, Cell, Measured, Number
 from ihlab.claims.experiment import Planned, Scale
-from ihlab.claims.induction import KV1, NARROW, NARROW_SEEDS, SEEDS, SHAPES, kv, kv_runs, width_runs
+from ihlab.claims.induction import KV1, kv, kv_runs, panels, width_runs
 from ihlab.claims.study import Run, Study, cells
 from ihlab.plots.curves import Mark
 from ihlab.plots.quadrants import corners, quadrants
 from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PAGE, PINK, new_figure
-from ihlab.training.config import RunConfig
 
-WIDTHS = [name for name, (*_, positional) in SHAPES.items() if positional == "rope"]
 MARKS = (Mark(BLACK, "s"), Mark(GREEN, "D"), Mark(ORANGE, "^"), Mark(PINK, "v"))
-STYLES = {KV1: Mark(BLUE, "o"), **{kv(p): mark for p, mark in zip(WIDTHS, MARKS, strict=True)}}
+STYLES = {KV1: Mark(BLUE, "o"), **{kv(p): mark for p, mark in zip(panels("rope"), MARKS, strict=True)}}
 
 START, END = "initialisation", "end"
 RAW, FREE = "raw", "gauge_free"
@@ -32,14 +30,9 @@ COUNTS = {RAW: "raw, as the paper counts", FREE: "gauge-free, by size"}
 OWN, PREVIOUS = "own", "previous"
 
 
-def first_planned(cell: Cell, scale: Scale) -> Planned:
-    """Return the first run of a curve of Figure 1a or 1b."""
-    return next(planned for planned in (*kv_runs(scale), *width_runs(scale)) if planned.curve == cell["curve"])
-
-
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the run of a curve of Figure 1."""
-    return first_planned(cell, scale).config
+def planned(cell: Cell, scale: Scale) -> list[Planned]:
+    """Return the runs of a curve of Figure 1a or 1b."""
+    return [each for each in (*kv_runs(scale), *width_runs(scale)) if each.curve == cell["curve"]]
 
 
 def measure(run: Run) -> pd.DataFrame:
@@ -191,9 +184,9 @@ TABLE5 = Study(
     key="Numbers: heads in that quarter. Upper right: an induction head, as in Theorem 3.3.",
     declared="2026-11-22",
     cells=cells(curve=tuple(STYLES)),
-    config=config,
-    seeds=lambda cell: range((NARROW_SEEDS if cell["curve"] in map(kv, NARROW) else SEEDS)["laptop"]),
-    stacked=lambda cell: first_planned(cell, "laptop").stacked,
+    config=lambda cell, scale: planned(cell, scale)[0].config,
+    seeds=lambda cell: [each.config.seed for each in planned(cell, "laptop")],
+    stacked=lambda cell: planned(cell, "laptop")[0].stacked,
     measure=measure,
     asks=ASKS,
     view=heads_by_corner,
