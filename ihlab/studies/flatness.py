@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from scipy.linalg import eigvalsh_tridiagonal
 
 from ihlab.claims import stats
@@ -24,7 +25,7 @@ from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.real_text import held_out, text_run
 from ihlab.claims.study import Run, Study, cells
-from ihlab.plots.views import curves
+from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure
 from ihlab.training.config import RunConfig
 from tasks import Batch, TextTask
 
@@ -126,10 +127,24 @@ def flatter(id: str, where: str, equal_loss: bool) -> Ask:
     )
 
 
+def view(data: pd.DataFrame) -> Figure:
+    """Draw every run's sharpness against its loss."""
+    figure = new_figure(PAGE, 4.2)
+    axes = figure.subplots()
+    for variant, color, line in zip(ATTENTION, (ORANGE, BLUE), ("s--", "o-"), strict=True):
+        for seed, run in data[data["variant"] == variant].groupby("seed"):
+            label = variant if seed == data["seed"].min() else None
+            axes.plot(run["loss"], run["sharpness"], line, color=color, mfc="white", ms=4, lw=1, label=label)
+    axes.set(xlabel="held-out loss (nats a token)", ylabel="sharpness")
+    axes.invert_xaxis()
+    axes.legend()
+    return figure
+
+
 FLATNESS = Study(
     name="flatness",
     title="How sharp is the loss on text?",
-    key="Line: a seed. Sharpness: the largest eigenvalue of the Hessian. Training goes from right to left.",
+    key="Line: a seed. Sharpness: the largest eigenvalue of the Hessian. Training goes from left to right.",
     declared="2026-11-27",
     cells=cells(variant=tuple(ATTENTION)),
     config=config,
@@ -137,13 +152,5 @@ FLATNESS = Study(
     measure=measure,
     asks=(flatter("start", "before training", False), flatter("equal_loss", "at an equal loss", True)),
     shown=("loss", "sharpness"),
-    view=curves(
-        "loss",
-        "sharpness",
-        colors="variant",
-        each_seed=True,
-        xlabel="held-out loss (nats a token)",
-        ylabel="sharpness",
-        yscale="log",
-    ),
+    view=view,
 )
