@@ -28,6 +28,7 @@ class Claim:
       one, `judged` derives it from the sentence;
     - `setting`: the conditions of the claim, such as {"positions": "learned positions"};
     - `statement`: the number of the paper's statement that the claim answers (`ihlab.claims.coverage`); None for none;
+    - `against`: whether the paper says the contrary: if the claim holds, the paper's statement does not;
     - `of_paper`: whether the paper makes the statement or gives the number; otherwise it is our own question;
     - `declared`: the date (ISO) on which measure, threshold and side were fixed, before the runs that they judge;
     - `first`: the claim as first declared, if its measure was changed after the runs. Its verdict is not counted;
@@ -39,6 +40,7 @@ class Claim:
     id: str = ""
     setting: Mapping[str, str] = field(default_factory=dict)
     statement: int | None = None
+    against: bool = False
     source: str  # the place in the paper
     sentence: str  # the paper's statement, or our own
     measure: str = ""  # a description of the measured number
@@ -76,6 +78,7 @@ class Claim:
             **({"id": self.id} if self.id else {}),
             **({"setting": dict(self.setting)} if self.setting else {}),
             **({"statement": self.statement} if self.statement else {}),
+            **({"against": True} if self.against else {}),
             "source": self.source,
             "of_paper": self.of_paper,
             "sentence": self.sentence,
@@ -97,6 +100,12 @@ class Claim:
     def _as_first_declared(self) -> "Claim":
         assert self.first is not None
         return replace(self.first, id=self.id, setting=self.setting, statement=self.statement)
+
+
+def on_statement(claim: Mapping[str, Any]) -> str:
+    """Return a stored claim's verdict on the paper's statement: its own, or the contrary if it speaks against it."""
+    contrary = {"holds": "fails", "fails": "holds"} if claim.get("against") else {}
+    return contrary.get(claim["verdict"], str(claim["verdict"]))
 
 
 FLOOR = 0.05

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ihlab.claims.claim import NOT_TESTED
+from ihlab.claims.claim import NOT_TESTED, on_statement
 from ihlab.claims.markdown import MARKS, SHORT, escaped, short
 
 
@@ -84,7 +84,7 @@ def answer(
     found = [(part, claims) for part in asked if (claims := part.of(claims_of(part.experiment)))]
     if not found:
         return None
-    counted = Counter(claim["verdict"] for _, claims in found for claim in claims)
+    counted = Counter(on_statement(claim) for _, claims in found for claim in claims)
     verdicts = [
         f"{mark}&nbsp;{SHORT[verdict]}{'' if len(counted) == 1 else f' ({counted[verdict]})'}"
         for verdict, mark in MARKS.items()

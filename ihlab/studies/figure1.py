@@ -271,7 +271,7 @@ WIDTHS = (
     _width(
         "not_even_covered", "It even failed to cover up one of the answers mentioned in the previous text.",
         _share_below("in_row", COVERS, vanilla("8"), f"less than {COVERS:.0%} of whose answers are tokens of the row"),
-        above=0.5,
+        above=0.5, statement=10,
     ),
     _width(
         "narrow_faster", "KV shifting learns it faster at hidden size 8.",

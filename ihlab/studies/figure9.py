@@ -181,7 +181,8 @@ def _ahead(size: str, kind: str) -> list[Ask]:
     return [
         _no_effect(size, kind, named(f"size of the {measure}", lambda data: stats.size(ahead(data)), cell)),
         Ask(
-            f"kv_ahead.{kind}.{slug(size)}", f"KV shifting is ahead, by however little ({size}).",
+            f"kv_ahead.{kind}.{slug(size)}",
+            f"KV shifting has the higher {what.partition(' (')[0]} on 3-grams, by however little ({size}).",
             named(measure, ahead, cell), above=0.0, source="beside Appendix E.3", setting={"size": size},
         ),
     ]  # fmt: skip
@@ -191,8 +192,8 @@ def _sooner(data: pd.DataFrame, size: str, scale: Scale) -> Claim:
     """Judge whether KV shifting needs fewer steps to 90%. Even if all models learn the table, one may learn sooner."""
     kv, vanilla = ({"curve": f"{arm}, {size}"} for arm in (KV, VANILLA))
     ask = partial(
-        Ask, f"sooner.{slug(size)}", below=SOONER, source="beside Appendix E.3, asked after the runs", statement=37,
-        setting={"size": size},
+        Ask, f"sooner.{slug(size)}", below=SOONER, source="beside Appendix E.3, asked after the runs", statement=28,
+        against=True, setting={"size": size},
     )  # fmt: skip
     between = ask(
         f"KV shifting needs less than {SOONER} of vanilla's steps to learn 3-grams ({size}).",
@@ -246,11 +247,12 @@ def _fall(id: str, sentence: str, column: str, **threshold: Any) -> Ask:
 
 EXPLANATION = (
     _fall(
-        "reads_x1_by_value", "KV shifting reads x1 at x2's place, by the value of the token before.",
+        "reads_x1_by_value", "In 3-grams, KV shifting reads x1 at x2's place, by the value of the token before.",
         "without_previous_value", above=CARRIES,
     ),
     _fall(
-        "key_not_needed", "The key of the token before is not what it needs.", "without_previous_key", below=CARRIES
+        "key_not_needed", "KV shifting does not need the key of the token before to learn 3-grams.",
+        "without_previous_key", below=CARRIES,
     ),
 )  # fmt: skip
 """Why the shift helps with 3-grams: at x2 a head attends to x2 and reads the previous token's value."""
