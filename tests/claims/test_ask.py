@@ -114,6 +114,14 @@ def test_a_changed_number_keeps_the_first_one_only_where_they_differ():
     assert ask(first=ratio(A, B), changed="later").claim(STEPS, "").first is None
 
 
+def test_a_changed_threshold_keeps_the_first_sentence_and_threshold():
+    first = Ask("id", "A is first.", ratio(A, B), below=0.1)
+    claim = ask(first=first, changed="later").claim(STEPS, "")
+    assert (claim.first.sentence, claim.first.threshold) == ("A is first.", 0.1)
+    assert claim.threshold != 0.1
+    assert claim.first.estimate == claim.estimate
+
+
 def test_questions_about_missing_cells_are_left_out_only_where_that_is_meant():
     asks = [ask(), Ask("c", "C learns.", learned({"variant": "C"}), above=0.5)]
     assert [claim.id for claim in claims_of(asks, STEPS, "", partly=True)] == ["faster"]
