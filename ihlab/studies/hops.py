@@ -490,7 +490,8 @@ SAVED_LAYER = _study(
     seeds=FEW,
     asks=[
         ask(
-            "more_hops_at_equal_depth", "At equal depth the shift follows more hops", _less(SHIFTED, FEWER), above=0.0
+            "more_hops_at_equal_depth", "At equal depth the shift follows more hops than vanilla attention",
+            _less(SHIFTED, FEWER), above=0.0,
         ),
         ask(
             "worth_no_less_than_a_doubling", "The shift is worth no less than a layer by hand, one doubling",
