@@ -38,8 +38,9 @@ def lines(parts: Sequence[str]) -> str:
 
 
 def verdict(claim: dict[str, Any]) -> str:
-    """Return the mark and the word of a claim's verdict."""
-    return f"{MARKS[claim['verdict']]}&nbsp;{SHORT[claim['verdict']]}"
+    """Return the mark and the word of a claim's verdict, with a note if the paper says the contrary."""
+    contrary = "<sub>the paper says the contrary</sub>" if claim.get("against") else ""
+    return lines([f"{MARKS[claim['verdict']]}&nbsp;{SHORT[claim['verdict']]}", contrary])
 
 
 def measured(claim: dict[str, Any]) -> str:

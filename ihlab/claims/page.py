@@ -11,7 +11,7 @@ from typing import Any
 from scipy.stats import false_discovery_control
 
 from ihlab.claims import coverage
-from ihlab.claims.claim import NOT_TESTED
+from ihlab.claims.claim import NOT_TESTED, on_statement
 from ihlab.claims.experiment import SCALES, Scale
 from ihlab.claims.figure_page import figure_page
 from ihlab.claims.headlines import HEADLINES, answer
@@ -185,8 +185,8 @@ def update_counts(readme_text: str, root: Path) -> str:
 
 
 def _verdict_counts(claims: Sequence[dict[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Count the paper's claims and our own with each verdict."""
-    found = Counter((claim["verdict"], claim["of_paper"]) for claim in claims)
+    """Count the paper's claims and our own with each verdict. Those against the paper count the other way round."""
+    found = Counter((on_statement(c) if c["of_paper"] else c["verdict"], c["of_paper"]) for c in claims)
     return {verdict: (found[verdict, True], found[verdict, False]) for verdict in MARKS}
 
 

@@ -293,7 +293,7 @@ def no_alleviation(one: str) -> Ask:
     It was declared as the paper puts it, with the same number and threshold and the other side.
     """
     of_paper = one not in _OUTSIDE_APPENDIX_G
-    by_number = "Appendix G says the contrary; this one shifts keys, values and queries by one number a layer"
+    by_number = "Appendix G; this one shifts keys, values and queries by one number a layer"
     as_declared = asked(
         one, "as accurate", KV, NARROW,
         id=claim_id("no_alleviation", one),
@@ -301,7 +301,7 @@ def no_alleviation(one: str) -> Ask:
         statement=40, against=True,
         sentence=f"A narrow layer with a shift elsewhere ({one}) learns induction: its accuracy is within .3 of KV "
         "shifting's.",
-        source=_OUTSIDE_APPENDIX_G.get(one, by_number if one == AFTER_NORM else "Appendix G says the contrary"),
+        source=_OUTSIDE_APPENDIX_G.get(one, by_number if one == AFTER_NORM else "Appendix G"),
         of_paper=of_paper,
     )  # fmt: skip
     if not of_paper:
