@@ -4,7 +4,6 @@ import base64
 import html
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,7 +98,7 @@ class Folder:
                 claim["sentence"],
                 claim.get("why", "") if (not_tested := claim["verdict"] == NOT_TESTED) else claim["measure"],
                 "" if not_tested else value(claim),
-                "" if not_tested or claim["confidence"] == 1 else interval(claim),
+                "" if not_tested else interval(claim).strip(),
                 "" if not_tested else plain(needed(claim)),
                 claim["seeds"] or "",
                 _verdict(claim),
@@ -149,39 +148,60 @@ def _cell(cell: object) -> str:
 
 
 TITLES = {
-    "formation": "Formation of induction heads",
-    "mqar": "MQAR",
-    "table2": "Tables 2, 14 and 15, as printed",
-    "tables6to13": "Tables 6 to 13",
-    "robustness": "Positions, heads and weight decay",
-    "lengths": "Length generalisation",
-    "figure8_learned": "Figure 8 with learned positions",
-    "saved_layer": "The shift against one more layer",
-    "shift_halves": "Keys or values alone",
-    "one_more_layer": "One more layer with the shift",
-    "elsewhere": "Shifting elsewhere",
-    "shifts": "Token shifts compared",
-    "key_offset": "Partial key offset and the key shift",
-    "mixes": "A shift's gain by mix of text",
-    "toy_and_text": "Toys, text and a published order",
+    "figure1a": "Figure 1a: how fast is induction learned?",
+    "figure1a_learned": "Figure 1a, learned positions: how fast is induction learned?",
+    "figure1b_learned": "Figure 1b, learned positions: can narrow models learn it?",
+    "figure1b": "Figure 1b: can narrow models learn it?",
+    "figure2": "Figure 2: where does gradient descent lead?",
+    "figure4": "Figure 4: which learning rates work on text?",
+    "figure7": "Figure 7: do both halves matter, and longer windows?",
+    "figure8": "Figure 8: how many hops can a model follow?",
+    "figure8_learned": "Figure 8, learned positions: how many hops?",
+    "figure8_law": "How many hops for each layer?",
+    "figure9": "Figure 9: does the shift help with 3-grams?",
+    "figure10": "Figure 10: do more controls help?",
+    "figure11": "Figure 11: does shifting queries help?",
+    "table2": "Tables 2, 14 and 15: what is printed?",
+    "table4": "Table 4: are more iGSM problems solved?",
+    "table5": "Table 5: what do alpha and beta become?",
+    "table15": "Table 15: does it help latent attention?",
+    "tables6to13": "Tables 6 to 13: what is printed?",
+    "basin_map": "Which starts lead to induction?",
+    "by_position": "Can induction work by position?",
+    "checker": "Which half recalls, which checks?",
+    "critical_period": "Is there a critical period?",
+    "elsewhere": "Does shifting elsewhere help?",
+    "formation": "When do induction heads form?",
+    "initial_state": "Does it change the initial state?",
+    "initialisation": "Do small embeddings delay induction?",
+    "key_offset": "Is a partial key offset enough?",
+    "lengths": "Does it work on longer sequences?",
+    "many_heads": "Do more heads learn faster?",
+    "mixes": "On which text does it help?",
+    "mqar": "MQAR: does the shift help?",
+    "one_more_layer": "Does one more layer add hops?",
     "order": "Bigrams or induction first?",
-    "critical_period": "A critical period",
-    "period": "Sequences of period 2",
-    "checker": "Meta-learner and checker",
-    "initial_state": "The state before training",
-    "pairs": "Induction by two tokens",
-    "by_position": "Induction by position",
-    "zoo": "Attention variants",
-    "text": "Real text",
-    "figure1a_learned": "Figure 1a with learned positions",
-    "figure1b_learned": "Figure 1b with learned positions",
+    "pairs": "Which shift finds two tokens?",
+    "period": "Is it induction after one period?",
+    "robustness": "Is it faster in other settings?",
+    "saved_layer": "Is the shift worth one layer?",
+    "shift_halves": "Which half follows more hops?",
+    "shifts": "Which token shift is fastest?",
+    "text": "Does it help on real text?",
+    "toy_and_text": "Does a toy foretell text?",
+    "zoo": "How fast are attention variants?",
 }
-"""Titles of experiments that cannot be derived from the name."""
+"""Titles of experiments. A title is a question; one before a colon is the name by which links call it."""
 
 
 def title(name: str) -> str:
-    """Return an experiment's title: "figure1a" is "Figure 1a", "basin_map" is "Basin map"."""
-    return TITLES.get(name) or re.sub(r"(?<=[a-z])(?=\d)", " ", name.replace("_", " "), count=1).capitalize()
+    """Return an experiment's title, the heading of its page. Without one in `TITLES`, "my_study" is "My study"."""
+    return TITLES.get(name, name.replace("_", " ").capitalize())
+
+
+def link_text(name: str) -> str:
+    """Return the part of a title by which links call the experiment: "Figure 1a"."""
+    return title(name).partition(":")[0]
 
 
 ENDLESS = 10_000  # columns of a line in a file

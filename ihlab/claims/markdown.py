@@ -2,14 +2,22 @@
 
 import html
 import re
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
+
+Unit = Literal["", "%", " points"]
+"""The unit of a number. Points are percentage points: the difference of two percentages."""
 
 MARKS = {"holds": "✔", "fails": "✘", "undecided": "?", "not tested at this scale": "–"}
 """The mark of each verdict. It is readable without colour."""
 
 SHORT = {verdict: verdict.removesuffix(" at this scale") for verdict in MARKS}
 """Short form of each verdict, for tables."""
+
+
+COUNTED = "The paper's claims, and after a plus sign our own questions"
+"""What `tally` counts."""
 
 
 def escaped(text: str) -> str:
@@ -42,33 +50,52 @@ def verdict(claim: dict[str, Any]) -> str:
     return f"{MARKS[claim['verdict']]}&nbsp;{SHORT[claim['verdict']]}"
 
 
+def tally(claims: Sequence[dict[str, Any]]) -> str:
+    """Return how many of the paper's claims, and after a plus sign of our own, have each verdict: "✔ holds 3+4"."""
+    counted = Counter((claim["verdict"], claim["of_paper"]) for claim in claims)
+    numbers = {verdict: (counted[verdict, True], counted[verdict, False]) for verdict in MARKS}
+    return ", ".join(
+        f"{MARKS[verdict]}&nbsp;{SHORT[verdict]}&nbsp;{paper}{f'+{own}' if own else ''}"
+        for verdict, (paper, own) in numbers.items()
+        if paper or own
+    )
+
+
 def measured(claim: dict[str, Any]) -> str:
     """Return the number with interval, seeds and p-value, or the reason why the claim is not tested."""
     if claim.get("why"):
         return escaped(claim["why"])
     number = value(claim) if claim["value"] is None else f"**{value(claim)}**"
-    level = "" if claim["confidence"] == 0.95 else f" at {claim['confidence']:.0%}"
-    spread = ", counted" if claim["confidence"] == 1 else f" {interval(claim)}{level}"
+    level = "" if claim["confidence"] == 1 else f" at {claim['confidence']:.0%}".replace(" at 95%", "")
     seeds = f"{claim['seeds']} seed{'s' if claim['seeds'] > 1 else ''}" if claim["seeds"] else ""
-    return ", ".join(filter(None, [f"{number}{spread}", seeds, _p_value(claim)]))
+    return ", ".join(filter(None, [f"{number}{interval(claim) or ', counted'}{level}", seeds, _p_value(claim)]))
 
 
-def value(claim: dict[str, Any]) -> str:
-    """Return the measured number."""
-    return "nothing" if claim["value"] is None else short(claim["value"])
+def value(claim: dict[str, Any], unit: Unit = "") -> str:
+    """Return the measured number as every page writes it: a bound as a bound, and with its unit.
+
+    The number of a claim with a unit is a fraction, or the difference of two: 0.25 is 25% or 25 points.
+    """
+    if claim["value"] is None:
+        return "nothing"
+    return " ".join(filter(None, [claim.get("bound"), f"{_in(unit, claim['value'])}{unit}"]))
 
 
-def interval(claim: dict[str, Any]) -> str:
-    """Return the two ends of the interval."""
-    return f"[{', '.join(map(short, claim['interval']))}]"
+def interval(claim: dict[str, Any], unit: Unit = "") -> str:
+    """Return the two ends of the interval after a space; "" if the number is counted."""
+    return "" if claim["confidence"] == 1 else f" [{', '.join(_in(unit, end) for end in claim['interval'])}]"
 
 
-def needed(claim: dict[str, Any], declared: str = "") -> str:
+def _in(unit: Unit, x: float | None) -> str:
+    return short(100 * x if unit and x is not None else x)
+
+
+def needed(claim: dict[str, Any], declared: str = "", unit: Unit = "") -> str:
     """Return the threshold, with its date of declaration in small print; "" if the claim has no threshold."""
     if claim["threshold"] is None:
         return ""
-    sign = "&gt;" if claim["right_side"] == "above" else "&lt;"
-    return lines([f"{sign}&nbsp;{short(claim['threshold'])}", f"<sub>{unbroken(declared)}</sub>" if declared else ""])
+    threshold = f"{'&gt;' if claim['right_side'] == 'above' else '&lt;'}&nbsp;{_in(unit, claim['threshold'])}{unit}"
+    return lines([threshold, f"<sub>{unbroken(declared)}</sub>" if declared else ""])
 
 
 def unbroken(date: str) -> str:

@@ -120,6 +120,30 @@ def test_a_run_that_never_gets_there_is_known_to_be_slower_than_the_horizon():
     assert turned.low == pytest.approx(400 / 120)
 
 
+def test_a_ratio_is_a_bound_if_the_times_never_reached_could_change_it():
+    never, times = math.inf, [100.0, 110.0, 120.0, 130.0, 140.0]
+
+    def bound(a, b):
+        """Replaced by any times beyond the horizon, the infinite ones keep the median on the side that `bound` says."""
+        found = stats.ratio_of_times(a, b, 150.0)
+        medians = {
+            float(np.median([(x if x < never else late) / (y if y < never else later) for x in a for y in b]))
+            for late in (150.0, 1e9)
+            for later in (150.0, 1e9)
+        }
+        if found.bound != "about":
+            assert found.bound == "at least" or max(medians) <= found.value
+            assert found.bound == "at most" or min(medians) >= found.value
+        return found.bound, stats.factor(found).bound
+
+    assert bound(times, times) == bound([*times[:4], never], times) == ("", "")
+    assert bound([never] * 5, times) == ("at least", "at least")
+    assert bound(times, [never] * 5) == ("at most", "at least")
+    assert bound([*times[:2], never, never, never], times) == ("at least", "at least")
+    assert bound([10.0, never, never, never, never], [150.0] * 5) == ("at least", "at least")
+    assert bound([10.0, 10.0, never, never, never], [*times[:2], never, never, never]) == ("about", "about")
+
+
 def test_late_censoring_is_not_read_as_zero():
     a = [700.0, 800.0, 900.0, 950.0, 990.0]
     estimate = stats.ratio_of_times(a, [1000.0] + [math.inf] * 4, 1000.0)
