@@ -23,6 +23,8 @@ sampled is compared with its threshold directly. *Not tested* ({_NOT_TESTED}): n
 | accuracy, fraction of heads (several in a model) | Korn and Graubard |
 
 The interval is that of one claim alone, so a claim can be undecided although its interval is clear of the threshold.
+A number of 1 seed has an interval over what its row names, not over seeds. A ratio is marked as a bound (*at least*,
+*at most*, or *about* if both sides have such runs) if runs that never get there could change it.
 
 <sub>The date under a threshold is the day on which measure and threshold were fixed, before the runs that they judge.
 Beside it is the first commit of that day with the claim's words; where this commit also brought the results, the
@@ -46,7 +48,7 @@ def figure_page(written_by: str, folders: Sequence[Folder]) -> str:
 
 def _section(folder: Folder) -> list[str]:
     """Return the pictures, the summary and the claims of one scale."""
-    name, claims, summary = f"{link_text(folder.experiment)}, {folder.scale}", folder.claims(), folder.summary()
+    name, claims, summary = f"{link_text(folder.experiment)} ({folder.scale} scale)", folder.claims(), folder.summary()
     parts = [f"![{name}]({folder.scale}/{picture.name})" for picture in folder.pictures]
     parts.append(f"{COUNTED}: {tally(claims)}.")
     parts.append(summary if summary.startswith("| ") else escaped(summary))

@@ -16,7 +16,7 @@ SHORT = {verdict: verdict.removesuffix(" at this scale") for verdict in MARKS}
 """Short form of each verdict, for tables."""
 
 
-COUNTED = "The paper's claims, and after a plus sign our own questions"
+COUNTED = "Claims, the paper's + our own"
 """What `tally` counts."""
 
 

@@ -20,7 +20,7 @@ from ihlab.claims.stats import CONFIDENCE, holm
 from ihlab.files import write_text
 from tasks.config import require
 
-WRITTEN_BY = "<!-- Written by `ihlab reproduce` from the folders beside it: do not edit. -->"
+WRITTEN_BY = "<!-- Written by `ihlab reproduce`: do not edit. -->"
 
 FIRST = "figure1a"
 """The experiment whose picture is on the first page."""
@@ -33,10 +33,10 @@ The paper is [KV Shifting Attention Enhances Language Modeling](https://arxiv.or
 each head mixes the previous token's key and value into its own. *Vanilla* is attention without it. *Induction*
 predicts the token that followed the current token's earlier occurrence."""
 
-RULE = """A row counts every claim about its sentence, the paper's and our own, in every setting that was trained, with
-the range of their numbers, or one number and its 95% interval. *At least* and *at most* mark a bound: some runs never
-got there. Points are percentage points. Verdicts are about these small models; *undecided* means not significantly on
-one side of a threshold. Most thresholds were fixed before the runs"""
+RULE = """A row counts every claim about its sentence, the paper's and our own, in all settings, with the range of
+their numbers, or one number and its 95% interval. *At least* and *at most* mark a bound: some runs never got there.
+Points are percentage points. Verdicts are about these small models; *undecided* means not significantly on one side of
+a threshold. Most thresholds were fixed before the runs"""
 
 STATEMENTS = "../docs/coverage.md"
 """The page of all statements, from the first page."""
@@ -74,7 +74,7 @@ def _statements(root: Path) -> Path:
 def require_own(pages: Iterable[Path]) -> None:
     """Raise `ConfigError` for a page that exists and was not written by `write_results_pages`."""
     for path in pages:
-        ours = not path.exists() or WRITTEN_BY in path.read_text(encoding="utf-8")
+        ours = not path.exists() or WRITTEN_BY.partition(":")[0] in path.read_text(encoding="utf-8")
         kept = f"{path} was not written by 'ihlab reproduce' and is kept"
         require(ours, f"{kept}; the page of results needs another folder.")
 
@@ -160,8 +160,8 @@ def corrected(folders: Sequence[Folder]) -> str:
         return ""
     by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in f(p)) for f in (holm, false_discovery_control))
     return (
-        f"If all are corrected together, {by_holm} of {len(p)} stay significant by Holm's method and {by_rate} by "
-        "Benjamini and Hochberg's."
+        f"Corrected all together, {by_holm} of {len(p)} stay significant by Holm's method and {by_rate} by Benjamini "
+        "and Hochberg's."
     )
 
 

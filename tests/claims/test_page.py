@@ -81,8 +81,8 @@ def test_a_figures_page_has_picture_sentence_and_the_papers_claims_before_ours(m
         "## How it was measured",
     ]
     section = page.partition("## At laptop scale")[2].split("\n\n")
-    assert section[1] == "![Which starts lead to induction?, laptop](laptop/basin_map-laptop.png)"
-    assert words(section[2]).endswith("after a plus sign our own questions: ✔ holds 0+1, ✘ fails 1, – not tested 1.")
+    assert section[1] == "![Which starts lead to induction? (laptop scale)](laptop/basin_map-laptop.png)"
+    assert words(section[2]).endswith("Claims, the paper's + our own: ✔ holds 0+1, ✘ fails 1, – not tested 1.")
     assert section[3] == "It does."
     assert [row[3] for row in claim_rows(page)] == ["✘ fails", "– not tested", "✔ holds"]
     assert page.index("<summary>Our own questions (1)</summary>") < page.index("✔&nbsp;holds |")
@@ -158,7 +158,7 @@ def test_a_measure_that_was_changed_after_the_runs_says_so_and_what_the_declared
     assert said.startswith(f"{because}accuracy at step 100: 0.5 [0.4, 0.6]")
     assert said.endswith("✘ fails")
     assert verdict == "? undecided"
-    counted = "The paper's claims, and after a plus sign our own questions: ? undecided 1."
+    counted = "Claims, the paper's + our own: ? undecided 1."
     assert f"{counted} As first declared: ✘ fails 1.\n" in words(shown(results_page(tmp_path)))
     assert f"{counted}\n" in words(shown(page_of(tmp_path, "figure1a")))
 
@@ -182,7 +182,7 @@ def test_the_first_page_counts_verdicts_and_links_to_pages(made_up):
     page = results_page(made_up, ("figure1a",))
     links = "- [Figure 1a](figure1a/README.md)\n- [Which starts lead to induction?](basin_map/README.md)\n"
     assert f"(2)</summary>\n\n{links}" in page
-    assert f"our own questions: {COUNTS}" in words(counts(result_folders(made_up)))
+    assert f"our own: {COUNTS}" in words(counts(result_folders(made_up)))
     assert_links_lead_somewhere(page, made_up)
     assert "![Figure 1a](figure1a/laptop/figure1a-laptop.png)" in page
 
@@ -391,7 +391,7 @@ def test_verdicts_stand_between_the_markers(made_up, between):
     )
     link = f"[0.988 [0.912, 1]]({made_up.name}/robustness/README.md)"
     assert f"two vanilla layers. ✔&nbsp;holds: {link} at each model's own.\n\nOf the paper's 47 statements" in new
-    assert words(new).endswith(f"our own questions: {COUNTS.replace('1+1', '2+1')}\n\n\nafter")
+    assert words(new).endswith(f"our own: {COUNTS.replace('1+1', '2+1')}\n\n\nafter")
     assert with_verdicts(new, made_up) == new
     assert with_verdicts("holds 0", made_up) == "holds 0"
 
@@ -400,7 +400,8 @@ def test_pages_are_written_beside_the_figures_and_written_again(made_up):
     path = write_results_pages(made_up, ("figure1a",))
     assert path == made_up / "README.md"
     store(made_up, "figure9", "laptop", claim())
-    path.write_text(f"{WRITTEN_BY}\n\n# As earlier versions began a page\n", encoding="utf-8")
+    before = "<!-- Written by `ihlab reproduce` from the folders beside it: do not edit. -->"
+    path.write_text(f"{before}\n\n# As earlier versions began a page\n", encoding="utf-8")
     write_results_pages(made_up, ("figure1a",))
     assert path.read_text(encoding="utf-8") == results_page(made_up, ("figure1a",))
     assert "Figure 9" in path.read_text(encoding="utf-8")
