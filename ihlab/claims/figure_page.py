@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ihlab.claims.ledger import Folder, link_text, title
-from ihlab.claims.markdown import COUNTED, MARKS, escaped, lines, measured, needed, table, tally, unbroken, verdict
+from ihlab.claims.markdown import MARKS, escaped, lines, measured, needed, table, unbroken, verdict, verdict_counts
 
 _HOLDS, _FAILS, _UNDECIDED, _NOT_TESTED = MARKS.values()
 
@@ -50,7 +50,7 @@ def _section(folder: Folder) -> list[str]:
     """Return the pictures, the summary and the claims of one scale."""
     name, claims, summary = f"{link_text(folder.experiment)} ({folder.scale} scale)", folder.claims(), folder.summary()
     parts = [f"![{name}]({folder.scale}/{picture.name})" for picture in folder.pictures]
-    parts.append(f"{COUNTED}: {tally(claims)}.")
+    parts.append(verdict_counts(claims))
     parts.append(summary if summary.startswith("| ") else escaped(summary))
     paper, own = ([claim for claim in claims if claim["of_paper"] == of] for of in (True, False))
     if paper:

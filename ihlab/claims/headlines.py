@@ -88,7 +88,7 @@ def answer(
         return None
     counted = Counter(claim["verdict"] for _, claims in found for claim in claims)
     verdicts = [
-        f"{mark}&nbsp;{SHORT[verdict]}{'' if len(counted) == 1 else f' ({counted[verdict]})'}"
+        f"{mark}&nbsp;{SHORT[verdict]}{'' if len(counted) == 1 else f'&nbsp;({counted[verdict]})'}"
         for verdict, mark in MARKS.items()
         if counted[verdict]
     ]
@@ -115,14 +115,10 @@ def _number(claims: Sequence[dict[str, Any]], unit: Unit) -> str:
         return value(known[0], unit) + interval(known[0], unit)
     ends: dict[str, str] = {}
     for claim in (known[0], known[-1]) if known else ():
-        setting = "; ".join(words for name, words in _setting(claim).items() if _differs(name, known))
+        setting = "; ".join(words for name, words in claim.get("setting", {}).items() if _differs(name, known))
         ends.setdefault(value(claim, unit), f" ({escaped(setting)})" if setting else "")
     return " to ".join(f"{number}{setting}" for number, setting in ends.items()) if len(ends) > 1 else "".join(ends)
 
 
-def _setting(claim: dict[str, Any]) -> dict[str, str]:
-    return dict(claim.get("setting", {}))
-
-
 def _differs(condition: str, claims: Sequence[dict[str, Any]]) -> bool:
-    return len({_setting(claim).get(condition) for claim in claims}) > 1
+    return len({claim.get("setting", {}).get(condition) for claim in claims}) > 1

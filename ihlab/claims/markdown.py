@@ -16,10 +16,6 @@ SHORT = {verdict: verdict.removesuffix(" at this scale") for verdict in MARKS}
 """Short form of each verdict, for tables."""
 
 
-COUNTED = "Claims, the paper's + our own"
-"""What `tally` counts."""
-
-
 def escaped(text: str) -> str:
     r"""Return text as one line of Markdown that renders literally, also in a table cell.
 
@@ -34,9 +30,9 @@ def plain(cell: str) -> str:
     return html.unescape(cell).replace("**", "").replace("\xa0", " ")
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---") -> str:
-    """Return a Markdown table, or "" if there are no rows. `align` applies to all columns except the first."""
-    lines = [header, ["---", *[align] * (len(header) - 1)], *rows]
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, or "" if there are no rows."""
+    lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) if rows else ""
 
 
@@ -50,13 +46,18 @@ def verdict(claim: dict[str, Any]) -> str:
     return f"{MARKS[claim['verdict']]}&nbsp;{SHORT[claim['verdict']]}"
 
 
-def tally(claims: Sequence[dict[str, Any]]) -> str:
-    """Return how many of the paper's claims, and after a plus sign of our own, have each verdict: "✔ holds 3+4"."""
+def verdict_counts(claims: Sequence[dict[str, Any]]) -> str:
+    """State how many of the paper's claims and, after a plus sign, of our own have each verdict, and had at first."""
+    now, first = _counts(claims), _counts([claim.get("first", claim) for claim in claims])
+    return f"Claims, the paper's + our own: {now}." + (f" As first declared: {first}." if first != now else "")
+
+
+def _counts(claims: Sequence[dict[str, Any]]) -> str:
     counted = Counter((claim["verdict"], claim["of_paper"]) for claim in claims)
-    numbers = {verdict: (counted[verdict, True], counted[verdict, False]) for verdict in MARKS}
+    numbers = [(verdict, counted[verdict, True], counted[verdict, False]) for verdict in MARKS]
     return ", ".join(
         f"{MARKS[verdict]}&nbsp;{SHORT[verdict]}&nbsp;{paper}{f'+{own}' if own else ''}"
-        for verdict, (paper, own) in numbers.items()
+        for verdict, paper, own in numbers
         if paper or own
     )
 

@@ -15,7 +15,7 @@ from ihlab.claims.experiment import SCALES
 from ihlab.claims.figure_page import figure_page, fold
 from ihlab.claims.headlines import HEADLINES, answer
 from ihlab.claims.ledger import Folder, link_text
-from ihlab.claims.markdown import COUNTED, escaped, table, tally
+from ihlab.claims.markdown import escaped, table, verdict_counts
 from ihlab.claims.stats import CONFIDENCE, holm
 from ihlab.files import write_text
 from tasks.config import require
@@ -96,8 +96,10 @@ def results_page(root: Path, order: Sequence[str] = ()) -> str:
     parts = [QUESTION, statements, headlines_table(root), rule, shown]
     for scale, grouped in groupby(folders, key=lambda folder: folder.scale):
         of_scale = list(grouped)
-        figures = "\n\n".join(filter(None, [figures_list(of_scale), counts(of_scale), corrected(of_scale)]))
-        parts += fold(f"All figures at {scale} scale ({len(of_scale)})", figures)
+        links = "\n".join(f"- {_link(link_text(folder.experiment), folder)}" for folder in of_scale)
+        claims = [claim for folder in of_scale for claim in folder.claims()]
+        content = "\n\n".join(filter(None, [links, verdict_counts(claims), corrected(claims)]))
+        parts += fold(f"All figures at {scale} scale ({len(of_scale)})", content)
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -120,14 +122,15 @@ def _answers(root: Path, before: str = "") -> dict[str, tuple[str, str] | None]:
         return largest[experiment].claims() if experiment in largest else []
 
     def link(number: str, experiment: str) -> str:
-        return f"[{number}{_at(largest[experiment])}]({before}{experiment}/README.md)"
+        return _link(number, largest[experiment], before)
 
     return {sentence: answer(asked, claims_of, link) for sentence, asked in HEADLINES.items()}
 
 
-def _at(folder: Folder) -> str:
-    """Return the scale of a folder in brackets, or "" for the default one."""
-    return "" if folder.scale == "laptop" else f" ({folder.scale} scale)"
+def _link(text: str, folder: Folder, before: str = "") -> str:
+    """Return a link to the figure's page, with the scale if it is not the default one."""
+    scale = "" if folder.scale == "laptop" else f" ({folder.scale} scale)"
+    return f"[{text}{scale}]({before}{folder.experiment}/README.md)"
 
 
 def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
@@ -139,23 +142,9 @@ def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
     return [folder for folder in found if folder.scale != "smoke"] or found
 
 
-def figures_list(folders: Sequence[Folder]) -> str:
-    """Return links to the figures of one scale."""
-    links = ((f"{link_text(folder.experiment)}{_at(folder)}", folder.experiment) for folder in folders)
-    return "\n".join(f"- [{text}]({experiment}/README.md)" for text, experiment in links)
-
-
-def counts(folders: Sequence[Folder]) -> str:
-    """State how many claims of some figures have each verdict, now and as first declared."""
-    claims = [claim for folder in folders for claim in folder.claims()]
-    total, first = tally(claims), tally([claim.get("first", claim) for claim in claims])
-    return f"{COUNTED}: {total}." + (f" As first declared: {first}." if first != total else "")
-
-
-def corrected(folders: Sequence[Folder]) -> str:
-    """State how many p-values stay significant if all claims of some figures are corrected together."""
-    tested = (claim for folder in folders for claim in folder.claims() if claim["verdict"] != NOT_TESTED)
-    p = [float(claim["p"]) for claim in tested if claim["p"] is not None]
+def corrected(claims: Sequence[dict[str, Any]]) -> str:
+    """State how many p-values stay significant if all claims are corrected together."""
+    p = [float(claim["p"]) for claim in claims if claim["verdict"] != NOT_TESTED and claim["p"] is not None]
     if not p:
         return ""
     by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in f(p)) for f in (holm, false_discovery_control))
@@ -166,17 +155,13 @@ def corrected(folders: Sequence[Folder]) -> str:
 
 
 def with_verdicts(readme_text: str, root: Path) -> str:
-    """Return the text with the first figure's headlines and the counts between its markers, if it has markers."""
+    """Return the text with the headlines of the first figure between its markers, if it has markers."""
     answers = _answers(root, f"{root.name}/")
     bullets = [
         f"- {escaped(sentence)} {found[0]}: {found[1]}."
         for sentence, found in answers.items()
         if found and HEADLINES[sentence][0].experiment == FIRST
     ]
-    scales = [
-        f"At {scale} scale. {counts(list(folders))}"
-        for scale, folders in groupby(result_folders(root), key=lambda folder: folder.scale)
-    ]
-    parts = [START, "\n".join(bullets), coverage.counted(root), *scales, END]
+    parts = [START, "\n".join(bullets), coverage.counted(root), END]
     between = f"{re.escape(START)}.*?{re.escape(END)}"
     return re.sub(between, lambda _: "\n\n".join(filter(None, parts)), readme_text, flags=re.DOTALL)

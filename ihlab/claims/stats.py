@@ -344,13 +344,9 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     value = float(np.median(informative)) if informative.size else math.nan
     low, high = np.sort(at_least.ravel()), np.sort(at_most.ravel())[::-1]
     found = _ordered(value, low, high, mann_whitney_tails(len(a), len(b)))
-    raised, lowered = bool(np.median(high) > value), bool(np.median(low) < value)
-    return replace(found, bound=_BOUNDS[raised, lowered])
-
-
-_BOUNDS: dict[tuple[bool, bool], Bound] = {
-    (False, False): "", (True, False): "at least", (False, True): "at most", (True, True): "about",
-}  # fmt: skip
+    raised, lowered = np.median(high) > value, np.median(low) < value
+    bound: Bound = "about" if raised and lowered else "at least" if raised else "at most" if lowered else ""
+    return replace(found, bound=bound)
 
 
 def _bounds_of_ratios(a: Sequence[float], b: Sequence[float], horizon: float) -> tuple[np.ndarray, np.ndarray]:
