@@ -10,42 +10,51 @@ from typing import Any, NamedTuple
 from ihlab.claims.claim import NOT_TESTED
 from ihlab.claims.markdown import MARKS, SHORT, Unit, escaped, interval, needed, value
 
+ClaimsOf = Callable[[str], Sequence[dict[str, Any]]]
+"""Maps an experiment to its stored claims."""
+
 
 class Asked(NamedTuple):
     """Selects the claims that decide a headline or a part of it.
 
-    It selects all claims of `experiment` whose id is `id` or starts with it and a dot: every setting, the paper's and
-    our own. `number` is the text for their value, in which {} is replaced by the number, or by the range over all
-    claims. The number has the unit `unit`.
+    It selects all claims of `experiment`, and of `also`, whose id is `id` or starts with it and a dot: every setting,
+    the paper's and our own. `number` is the text for their value, in which {} is replaced by the number, or by the
+    range over all claims. The number has the unit `unit`.
     """
 
     experiment: str
     id: str
     number: str
     unit: Unit = ""
+    also: str = ""
 
-    def of(self, claims: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the selected claims of an experiment."""
-        return [claim for claim in claims if f"{claim.get('id')}.".startswith(f"{self.id}.")]
+    def of(self, claims_of: ClaimsOf) -> list[dict[str, Any]]:
+        """Return the selected claims, each with the name of its experiment."""
+        return [
+            {**claim, "experiment": experiment}
+            for experiment in filter(None, (self.experiment, self.also))
+            for claim in claims_of(experiment)
+            if f"{claim.get('id')}.".startswith(f"{self.id}.")
+        ]
 
 
 HEADLINES: dict[str, tuple[Asked, ...]] = {
     "One vanilla layer does not learn induction. One with KV shifting does, perfectly, and so do two vanilla layers.": (
-        Asked("figure1a", "vanilla1_hard", "accuracy of one vanilla layer {}"),
-        Asked("figure1a", "kv1_perfect", "KV shifting {}"),
-        Asked("figure1a", "vanilla2_perfect", "two vanilla layers {}"),
+        Asked("figure1a", "vanilla1_hard", "accuracy of one vanilla layer {}", also="figure1a_learned"),
+        Asked("figure1a", "kv1_perfect", "KV shifting {}", also="figure1a_learned"),
+        Asked("figure1a", "vanilla2_perfect", "two vanilla layers {}", also="figure1a_learned"),
     ),
     "One layer with KV shifting learns induction in less than half the steps of two vanilla layers.": (
-        Asked("figure1a", "faster", "{} of the steps at one learning rate"),
+        Asked("figure1a", "faster", "{} of the steps at one learning rate", also="figure1a_learned"),
         Asked("robustness", "faster", "{} at each model's own"),
     ),
     "Four vanilla layers learn induction no faster than two.": (
-        Asked("figure1a", "four_layers_no_faster", "{} of the steps at one learning rate"),
+        Asked("figure1a", "four_layers_no_faster", "{} of the steps at one learning rate", also="figure1a_learned"),
         Asked("robustness", "four_layers_no_faster", "{} at each model's own"),
     ),
     "With d_model = 8, two vanilla layers rarely learn induction, and one layer with KV shifting does.": (
-        Asked("figure1b", "narrow.share", "{} more of the runs learn it", " points"),
-        Asked("figure1b", "narrow.accuracy", "accuracy higher by {}"),
+        Asked("figure1b", "narrow.share", "{} more of the runs learn it", " points", also="figure1b_learned"),
+        Asked("figure1b", "narrow.accuracy", "accuracy higher by {}", also="figure1b_learned"),
     ),
     "Gradient descent makes a head read the previous token's key and the current token's value.": (
         Asked("figure2", "leads_to_0_1", "from {} of the starts in theory", "%"),
@@ -75,15 +84,13 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
 
 
 def answer(
-    asked: Sequence[Asked],
-    claims_of: Callable[[str], Sequence[dict[str, Any]]],
-    link: Callable[[str, str], str] = lambda text, experiment: text,
+    asked: Sequence[Asked], claims_of: ClaimsOf, link: Callable[[str, str], str] = lambda number, experiment: number
 ) -> tuple[str, str] | None:
     """Return the verdict and the numbers of a headline as Markdown, with the threshold where a claim fails.
 
-    None if it has no stored claims. `claims_of` maps an experiment to claims. `link` makes a number a link to one.
+    None if it has no stored claims. `link` makes a number a link to its experiment.
     """
-    found = [(part, claims) for part in asked if (claims := part.of(claims_of(part.experiment)))]
+    found = [(part, claims) for part in asked if (claims := part.of(claims_of))]
     if not found:
         return None
     counted = Counter(claim["verdict"] for _, claims in found for claim in claims)
@@ -93,16 +100,14 @@ def answer(
         if counted[verdict]
     ]
     numbers = [
-        escaped(part.number).format(link(number, part.experiment))
-        for part, claims in found
-        if (number := _number(claims, part.unit))
+        escaped(part.number).format(number) for part, claims in found if (number := _number(claims, part.unit, link))
     ]
     failed = ((claim, part.unit) for part, claims in found for claim in claims if claim["verdict"] == "fails")
     thresholds = " and ".join(dict.fromkeys(needed(claim, unit=unit) for claim, unit in failed))
     return ", ".join(verdicts), "; ".join([*numbers, *([f"needed: {thresholds}"] if thresholds else [])])
 
 
-def _number(claims: Sequence[dict[str, Any]], unit: Unit) -> str:
+def _number(claims: Sequence[dict[str, Any]], unit: Unit, link: Callable[[str, str], str]) -> str:
     """Return the number of one claim with its interval, or the minimum and maximum of several with their settings.
 
     Return "" if no claim has a number.
@@ -111,13 +116,16 @@ def _number(claims: Sequence[dict[str, Any]], unit: Unit) -> str:
         (claim for claim in claims if claim["verdict"] != NOT_TESTED and claim["value"] is not None),
         key=lambda claim: float(claim["value"]),
     )
-    if len(known) == 1:
-        return value(known[0], unit) + interval(known[0], unit)
-    ends: dict[str, str] = {}
-    for claim in (known[0], known[-1]) if known else ():
+    if not known:
+        return ""
+    first, last, ends = known[0], known[-1], []
+    if value(first, unit) == value(last, unit):
+        return link(value(first, unit), first["experiment"]) + (interval(first, unit) if len(known) == 1 else "")
+    for claim in (first, last):
+        number = link(value(claim, unit), claim["experiment"])
         setting = "; ".join(words for name, words in claim.get("setting", {}).items() if _differs(name, known))
-        ends.setdefault(value(claim, unit), f" ({escaped(setting)})" if setting else "")
-    return " to ".join(f"{number}{setting}" for number, setting in ends.items()) if len(ends) > 1 else "".join(ends)
+        ends.append(f"{number} ({escaped(setting)})" if setting else number)
+    return " to ".join(ends)
 
 
 def _differs(condition: str, claims: Sequence[dict[str, Any]]) -> bool:
