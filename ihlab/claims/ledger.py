@@ -4,8 +4,6 @@ import base64
 import html
 import json
 import math
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +18,7 @@ from rich.text import Text
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import Experiment, MorePictures, Scale
 from ihlab.claims.history import keep_replaced, read_history
-from ihlab.claims.markdown import escaped, interval, measured, needed, plain, short, table, value
+from ihlab.claims.markdown import escaped, interval, measured, needed, plain, short, table, value, verdict_counts
 from ihlab.files import write_json, write_text
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
 from tasks.config import ConfigError
@@ -239,18 +237,8 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
         complete = Measurement.get(console, console.options.update(width=ENDLESS), printed).maximum
         console.width = max(console.width, complete)
     console.print(printed)
-    console.print(tally(folders), highlight=False)
-
-
-def tally(folders: Sequence[Folder]) -> str:
-    """Return the number of claims with each verdict, as markup: "7 claims: 5 hold, 2 fail."."""
-    counts = Counter(claim["verdict"] for folder in folders for claim in folder.claims())
-    told = [
-        f"[{style}]{counts[verdict]} {verdict.removesuffix('s')}[/]"
-        for verdict, style in _STYLES.items()
-        if counts[verdict]
-    ]
-    return f"{counts.total()} claims: {', '.join(told)}."
+    every = [claim for folder in folders for claim in folder.claims()]
+    console.print(plain(verdict_counts(every)), highlight=False)
 
 
 def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str | Text]:
