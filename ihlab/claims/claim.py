@@ -69,7 +69,10 @@ class Claim:
         return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the claim as JSON types. An unbounded end of the interval becomes None."""
+        """Return the claim as JSON types. An unbounded end of the interval becomes None.
+
+        If `value` is only a bound of the number, `bound` says which (`ihlab.claims.stats.ratio_of_times`).
+        """
         estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
         value, low, high, threshold = map(_finite, (estimate.value, estimate.low, estimate.high, self.threshold))
         return {
@@ -81,6 +84,7 @@ class Claim:
             "sentence": self.sentence,
             "measure": self.measure,
             "value": value,
+            **({"bound": estimate.bound} if estimate.bound else {}),
             "interval": [low, high],
             "confidence": round(estimate.confidence, 4),
             "p": _short(self.p),

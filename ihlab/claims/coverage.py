@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from ihlab.claims.ledger import Folder, title
+from ihlab.claims.ledger import Folder, link_text
 from ihlab.claims.markdown import MARKS, escaped, table
 
 FIGURE, EXACT, OPEN, OUT = "figure", "exact", "not answered yet", "out of reach"
@@ -74,7 +74,7 @@ def coverage_page(figures: Path) -> str:
     for statement in STATEMENTS:
         found = verdicts(statement, figures)
         answer = " ".join(f"{mark} {found[verdict]}" for verdict, mark in MARKS.items() if found[verdict])
-        link = f"[{title(statement.figure)}](../figures/{statement.figure}/README.md)" if found else ""
+        link = f"[{link_text(statement.figure)}](../figures/{statement.figure}/README.md)" if found else ""
         kind = f"*{statement.kind}*." if statement.kind in (OPEN, OUT) else ""
         remark = " ".join(filter(None, [kind, statement.remark]))
         rows.append([statement.number, escaped(statement.sentence), statement.where, answer, link, remark])
