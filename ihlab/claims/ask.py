@@ -5,6 +5,7 @@ functions below make the usual ones for a column and one or two cells. A cell gi
 {"variant": "V only"}. Any other function of the table is a `Number`, too.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -272,12 +273,22 @@ def unless(reason: Callable[[pd.DataFrame], str], number: Number, counted: bool 
 
 
 def claims_of(asks: Sequence[Ask], data: pd.DataFrame, declared: str, partly: bool = False) -> list[Claim]:
-    """Return the claims of all questions. With `partly`, leave out those whose cells the table lacks."""
-    claims = []
+    """Return the claims of all questions that the table can answer. One warning names the others.
+
+    A table of an earlier version may lack columns or cells that newer questions need. With `partly`, questions whose
+    cells the table lacks are left out without a warning. Raises `ConfigError` if the table answers no question.
+    """
+    claims, left, why = [], [], ""
     for ask in asks:
         try:
             claims.append(ask.claim(data, declared))
-        except NoRunsError:
-            if not partly:
-                raise
+        except (ConfigError, LookupError) as error:
+            if not (partly and isinstance(error, NoRunsError)):
+                left.append(ask.id)
+                why = why or (f"It has no {error}." if isinstance(error, KeyError) else str(error))
+    if left:
+        unanswered = f"The table leaves {len(left)} of {len(asks)} questions unanswered ({why.rstrip('.')})"
+        told = f"{unanswered}: {', '.join(left)}."
+        require(bool(claims), told)
+        warnings.warn(told, stacklevel=2)
     return claims

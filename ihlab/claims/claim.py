@@ -71,7 +71,10 @@ class Claim:
         return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the claim as JSON types. An unbounded end of the interval becomes None."""
+        """Return the claim as JSON types. An unbounded end of the interval becomes None.
+
+        If `value` is only a bound of the number, `bound` says which (`ihlab.claims.stats.ratio_of_times`).
+        """
         estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
         value, low, high, threshold = map(_finite, (estimate.value, estimate.low, estimate.high, self.threshold))
         return {
@@ -84,6 +87,7 @@ class Claim:
             "sentence": self.sentence,
             "measure": self.measure,
             "value": value,
+            **({"bound": estimate.bound} if estimate.bound else {}),
             "interval": [low, high],
             "confidence": round(estimate.confidence, 4),
             "p": _short(self.p),
@@ -102,10 +106,12 @@ class Claim:
         return replace(self.first, id=self.id, setting=self.setting, statement=self.statement)
 
 
-def on_statement(claim: Mapping[str, Any]) -> str:
-    """Return a stored claim's verdict on the paper's statement: its own, or the contrary if it speaks against it."""
-    contrary = {"holds": "fails", "fails": "holds"} if claim.get("against") else {}
-    return contrary.get(claim["verdict"], str(claim["verdict"]))
+def as_stated(claim: dict[str, Any]) -> dict[str, Any]:
+    """Return a stored claim as the paper's statement has it: verdict and side are turned round if it is `against`."""
+    if not claim.get("against"):
+        return claim
+    verdict = {"holds": "fails", "fails": "holds"}.get(claim["verdict"], claim["verdict"])
+    return {**claim, "verdict": verdict, "right_side": "below" if claim["right_side"] == "above" else "above"}
 
 
 FLOOR = 0.05

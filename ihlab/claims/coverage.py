@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from ihlab.claims.claim import on_statement
-from ihlab.claims.ledger import Folder, title
+from ihlab.claims.claim import as_stated
+from ihlab.claims.ledger import Folder, link_text
 from ihlab.claims.markdown import MARKS, escaped, lines, table
 
 FIGURE, EXACT, OPEN, OUT = "figure", "exact", "not answered yet", "out of reach"
@@ -55,7 +55,7 @@ def verdicts(figures: Path, scale: str = "laptop") -> dict[str, dict[str, Counte
         for claim in folder.claims():
             if "statement" in claim:
                 of_figures = found.setdefault(str(claim["statement"]), {})
-                of_figures.setdefault(folder.experiment, Counter())[on_statement(claim)] += 1
+                of_figures.setdefault(folder.experiment, Counter())[as_stated(claim)["verdict"]] += 1
     return found
 
 
@@ -96,4 +96,4 @@ def coverage_page(figures: Path) -> str:
 def _answer(figure: str, counts: Counter[str]) -> str:
     """Return a figure's link with its verdicts."""
     marks = [f"{mark}&nbsp;{counts[verdict]}" for verdict, mark in MARKS.items() if counts[verdict]]
-    return f"[{title(figure)}](../figures/{figure}/README.md) {'&nbsp;'.join(marks)}"
+    return f"[{link_text(figure)}](../figures/{figure}/README.md) {'&nbsp;'.join(marks)}"

@@ -401,9 +401,8 @@ def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
     """Return the ratio of steps to KV shifting's, and its text, by variant and setting.
 
     A ratio is inf if a variant never reaches 90%. A star marks a ratio that differs from 1 at .05, adjusted by Holm for
-    the whole matrix. A sign marks a bound: some seeds of the variant (at least), of KV shifting (at most) or of both
-    never reach 90%. If no seed of KV shifting reaches 90%, steps are divided by the steps of a run, and the texts are
-    steps.
+    the whole matrix. A sign marks a bound (`stats.ratio_of_times`). If no seed of KV shifting reaches 90%, steps are
+    divided by the steps of a run, and the texts are steps.
     """
     last = data.groupby("setting")["horizon"].max().to_dict()
     steps = {
@@ -417,7 +416,7 @@ def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
     }
     adjusted = stats.holm([estimate.p_value(1.0) or 1.0 for estimate in compared.values()])
     starred = {cell for cell, p in zip(compared, adjusted, strict=True) if p <= 1 - stats.CONFIDENCE}
-    signs = {(True, False): "\u2265 ", (False, True): "\u2264 ", (True, True): "~ ", (False, False): ""}
+    signs = {"at least": "\u2265 ", "at most": "\u2264 ", "about": "~ ", "": ""}
     drawn = {}
     for (variant, setting), taken in steps.items():
         reached, kv_reached = np.isfinite(taken), np.isfinite(steps[KV, setting])
@@ -426,7 +425,7 @@ def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
             value = float(np.median(taken)) / float(last[setting])
         elif variant != KV:
             value = compared[variant, setting].value
-            text = f"{signs[not reached.all(), not kv_reached.all()]}{value:.2g}"
+            text = f"{signs[compared[variant, setting].bound]}{value:.2g}"
         text += "" if reached.all() else f" ({reached.sum()}/{len(reached)})"
         star = "*" * ((variant, setting) in starred)
         drawn[variant, setting] = (value, text + star) if reached.any() else (np.inf, "never" + star)

@@ -25,12 +25,9 @@ def test_statements_with_a_figure_are_those_that_stored_claims_answer():
 
 
 def test_a_claim_against_a_statement_counts_the_other_way_round(tmp_path):
-    claims = [
-        {"statement": 40, "verdict": "holds"},
-        {"statement": 40, "verdict": "holds", "against": True},
-        {"statement": 40, "verdict": "fails", "against": True},
-        {"statement": 40, "verdict": "undecided", "against": True},
-    ]
+    asked = {"statement": 40, "right_side": "below"}
+    contrary = [{**asked, "verdict": verdict, "against": True} for verdict in ("holds", "fails", "undecided")]
+    claims = [{**asked, "verdict": "holds"}, *contrary]
     write_json(tmp_path / "elsewhere" / "laptop" / "claims.json", claims)
     assert verdicts(tmp_path) == {"40": {"elsewhere": {"holds": 2, "fails": 1, "undecided": 1}}}
 
