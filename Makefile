@@ -26,7 +26,7 @@ test: test-fast
 
 # While one works: what neither starts processes nor compiles nor trains for long.
 test-fast: $(READY)
-	$(TESTED) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(TESTED) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not rare"
 
 # The finders on a pretrained model, against plain transformers code. Downloads 93 MB once; five minutes on one core.
 real: $(READY)
@@ -34,8 +34,9 @@ real: $(READY)
 	$(BIN)/python -m tests.real.fetch
 	$(TESTED) $(BIN)/python -m pytest -m slow tests/real
 
-# Kills, damage and hostile values by the thousand: half an hour. `make test` has a sample.
+# Kills, damage, hostile values and rare models by the thousand: half an hour. `make test` has a sample.
 faults: $(READY)
+	$(TESTED) $(BIN)/python -m pytest -n 2 -m rare
 	$(TESTED) $(BIN)/python -m tests.faults
 
 lint: $(READY)

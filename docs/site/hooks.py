@@ -47,7 +47,8 @@ log = logging.getLogger("mkdocs.ihlab")
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of the reference into the navigation, in place of "API", and those of figures for "FIGURES"."""
-    figures = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("figures/*/README.md"))]
+    links = re.findall(r"^- .*\((\w+/README\.md)\)$", (ROOT / "figures/README.md").read_text("utf-8"), flags=re.M)
+    figures = [f"figures/{link}" for link in dict.fromkeys(links)]
     reference = [
         {package: [_page_of(package), *({module: _page_of(f"{package}.{module}")} for module in modules(package))]}
         for package in packages()
@@ -69,7 +70,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = {
         "docs/cli.md": command_line(),
         **{_page_of(package): overview(package) for package in packages()},
-        **{_page_of(name): f"::: {name}\n" for p in packages() for name in (f"{p}.{m}" for m in modules(p))},
+        **{_page_of(name): _module(name) for p in packages() for name in (f"{p}.{m}" for m in modules(p))},
     }
     themes = [file for file in files if file.src_dir != config.docs_dir]
     return Files([*themes, *ours, *(File.generated(config, uri, content=content) for uri, content in made.items())])
@@ -97,6 +98,11 @@ def modules(package: str) -> list[str]:
 
 def _page_of(name: str) -> str:
     return f"api/{name}.md"
+
+
+def _module(name: str) -> str:
+    """Return the page of a module, whose full name is its title: several modules are called "text"."""
+    return f"---\ntitle: {name}\n---\n\n::: {name}\n"
 
 
 def overview(package: str) -> str:

@@ -5,6 +5,7 @@ functions below make the usual ones for a column and one or two cells. A cell gi
 {"variant": "V only"}. Any other function of the table is a `Number`, too.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -51,10 +52,12 @@ class Ask:
       asked in two settings;
     - `setting`: what sets this question apart from those, such as {"positions": "RoPE"};
     - `statement`: the number of the paper's statement that it answers (docs/coverage.md), if any;
+    - `against`: whether the paper says the contrary: if the sentence holds, the paper's statement does not;
     - `cells`: the cells that it compares, from which a study can choose those of smoke scale;
     - `source`: the place in the paper, or where the question comes from; `of_paper`: whether the paper says it;
     - `declared`: the date on which it was asked; "": the study's;
-    - `first`, `changed`: the number as first declared, if it was changed after the runs, with the date and the reason.
+    - `first`, `changed`: the number as first declared, if it was changed after the runs, with the date and the reason;
+      an `Ask` if the threshold was changed, too.
     """
 
     id: str
@@ -66,10 +69,11 @@ class Ask:
     source: str = "a question of our own"
     of_paper: bool = False
     statement: int | None = None
+    against: bool = False
     setting: Mapping[str, str] = field(default_factory=dict)
     cells: Sequence[Cell] = ()
     declared: str = ""
-    first: Number | None = None
+    first: "Number | Ask | None" = None
     changed: str = ""
 
     def __post_init__(self) -> None:
@@ -80,8 +84,9 @@ class Ask:
         now = self._claim(self.number(data), declared)
         if self.first is None:
             return now
-        first = self._claim(self.first(data), declared)
-        same = (first.estimate, first.why) == (now.estimate, now.why)
+        before = self.first if isinstance(self.first, Ask) else replace(self, number=self.first)
+        first = before._claim(before.number(data), declared)
+        same = (first.estimate, first.threshold, first.why) == (now.estimate, now.threshold, now.why)
         return now if same else replace(now, first=first, changed=self.changed)
 
     def _claim(self, measured: Measured, declared: str) -> Claim:
@@ -90,6 +95,7 @@ class Ask:
             id=self.id,
             setting=self.setting,
             statement=self.statement,
+            against=self.against,
             source=self.source,
             of_paper=self.of_paper,
             sentence=self.sentence,
@@ -267,12 +273,22 @@ def unless(reason: Callable[[pd.DataFrame], str], number: Number, counted: bool 
 
 
 def claims_of(asks: Sequence[Ask], data: pd.DataFrame, declared: str, partly: bool = False) -> list[Claim]:
-    """Return the claims of all questions. With `partly`, leave out those whose cells the table lacks."""
-    claims = []
+    """Return the claims of all questions that the table can answer. One warning names the others.
+
+    A table of an earlier version may lack columns or cells that newer questions need. With `partly`, questions whose
+    cells the table lacks are left out without a warning. Raises `ConfigError` if the table answers no question.
+    """
+    claims, left, why = [], [], ""
     for ask in asks:
         try:
             claims.append(ask.claim(data, declared))
-        except NoRunsError:
-            if not partly:
-                raise
+        except (ConfigError, LookupError) as error:
+            if not (partly and isinstance(error, NoRunsError)):
+                left.append(ask.id)
+                why = why or (f"It has no {error}." if isinstance(error, KeyError) else str(error))
+    if left:
+        unanswered = f"The table leaves {len(left)} of {len(asks)} questions unanswered ({why.rstrip('.')})"
+        told = f"{unanswered}: {', '.join(left)}."
+        require(bool(claims), told)
+        warnings.warn(told, stacklevel=2)
     return claims

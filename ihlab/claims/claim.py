@@ -28,6 +28,7 @@ class Claim:
       one, `judged` derives it from the sentence;
     - `setting`: the conditions of the claim, such as {"positions": "learned positions"};
     - `statement`: the number of the paper's statement that the claim answers (`ihlab.claims.coverage`); None for none;
+    - `against`: whether the paper says the contrary: if the claim holds, the paper's statement does not;
     - `of_paper`: whether the paper makes the statement or gives the number; otherwise it is our own question;
     - `declared`: the date (ISO) on which measure, threshold and side were fixed, before the runs that they judge;
     - `first`: the claim as first declared, if its measure was changed after the runs. Its verdict is not counted;
@@ -39,6 +40,7 @@ class Claim:
     id: str = ""
     setting: Mapping[str, str] = field(default_factory=dict)
     statement: int | None = None
+    against: bool = False
     source: str  # the place in the paper
     sentence: str  # the paper's statement, or our own
     measure: str = ""  # a description of the measured number
@@ -69,18 +71,23 @@ class Claim:
         return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the claim as JSON types. An unbounded end of the interval becomes None."""
+        """Return the claim as JSON types. An unbounded end of the interval becomes None.
+
+        If `value` is only a bound of the number, `bound` says which (`ihlab.claims.stats.ratio_of_times`).
+        """
         estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
         value, low, high, threshold = map(_finite, (estimate.value, estimate.low, estimate.high, self.threshold))
         return {
             **({"id": self.id} if self.id else {}),
             **({"setting": dict(self.setting)} if self.setting else {}),
             **({"statement": self.statement} if self.statement else {}),
+            **({"against": True} if self.against else {}),
             "source": self.source,
             "of_paper": self.of_paper,
             "sentence": self.sentence,
             "measure": self.measure,
             "value": value,
+            **({"bound": estimate.bound} if estimate.bound else {}),
             "interval": [low, high],
             "confidence": round(estimate.confidence, 4),
             "p": _short(self.p),
@@ -97,6 +104,14 @@ class Claim:
     def _as_first_declared(self) -> "Claim":
         assert self.first is not None
         return replace(self.first, id=self.id, setting=self.setting, statement=self.statement)
+
+
+def as_stated(claim: dict[str, Any]) -> dict[str, Any]:
+    """Return a stored claim as the paper's statement has it: verdict and side are turned round if it is `against`."""
+    if not claim.get("against"):
+        return claim
+    verdict = {"holds": "fails", "fails": "holds"}.get(claim["verdict"], claim["verdict"])
+    return {**claim, "verdict": verdict, "right_side": "below" if claim["right_side"] == "above" else "above"}
 
 
 FLOOR = 0.05

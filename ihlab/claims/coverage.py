@@ -1,4 +1,4 @@
-"""The statements of the paper, one row each: which figure answers it with which verdicts, or why none does.
+"""The statements of the paper, one row each: which figures answer it with which verdicts, or why none does.
 
 `statements.csv` has the statements, and stored claims have the number of the one that they answer. The page cannot
 disagree with the figures.
@@ -9,8 +9,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from ihlab.claims.ledger import Folder, title
-from ihlab.claims.markdown import MARKS, escaped, table
+from ihlab.claims.claim import as_stated
+from ihlab.claims.ledger import Folder, link_text
+from ihlab.claims.markdown import MARKS, escaped, lines, table
 
 FIGURE, EXACT, OPEN, OUT = "figure", "exact", "not answered yet", "out of reach"
 KINDS = (FIGURE, EXACT, OPEN, OUT)
@@ -21,19 +22,17 @@ KINDS = (FIGURE, EXACT, OPEN, OUT)
 class Statement:
     """A statement of the paper.
 
-    - `where`: its place in the paper;
+    - `quote`: the paper's own words, abridged;
+    - `where`: their place in the paper;
     - `kind`: one of `KINDS`;
-    - `figure`: the figure whose claims answer it; "" for none;
-    - `also`: the number of another statement whose claims answer this one, too; "" for none;
-    - `remark`: for a statement without a figure, the answer or the reason.
+    - `remark`: what was asked and what was not; for a statement without a figure, the answer or the reason.
     """
 
     number: str
     sentence: str
+    quote: str
     where: str
     kind: str
-    figure: str
-    also: str
     remark: str
 
 
@@ -45,18 +44,25 @@ def _read() -> tuple[Statement, ...]:
 STATEMENTS = _read()
 
 
+def verdicts(figures: Path, scale: str = "laptop") -> dict[str, dict[str, Counter[str]]]:
+    """Count the verdicts on every statement that has claims, by its number and by the figure with the claims.
+
+    A claim that holds and is `against` the statement counts as one that fails.
+    """
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for path in sorted(figures.glob(f"*/{scale}/claims.json")):
+        folder = Folder(figures, path.parents[1].name, scale)  # type: ignore[arg-type]
+        for claim in folder.claims():
+            if "statement" in claim:
+                of_figures = found.setdefault(str(claim["statement"]), {})
+                of_figures.setdefault(folder.experiment, Counter())[as_stated(claim)["verdict"]] += 1
+    return found
+
+
 def kinds(figures: Path, scale: str = "laptop") -> Counter[str]:
     """Count the statements by `kind`. One whose figure is not stored counts as not yet answered."""
-    return Counter(OPEN if s.kind == FIGURE and not verdicts(s, figures, scale) else s.kind for s in STATEMENTS)
-
-
-def verdicts(statement: Statement, figures: Path, scale: str = "laptop") -> Counter[str]:
-    """Count the verdicts of the claims that answer a statement."""
-    folder = Folder(figures, statement.figure, scale)  # type: ignore[arg-type]
-    if not statement.figure or not (folder.path / "claims.json").exists():
-        return Counter()
-    numbers = {statement.number, statement.also}
-    return Counter(claim["verdict"] for claim in folder.claims() if str(claim.get("statement")) in numbers)
+    found = verdicts(figures, scale)
+    return Counter(OPEN if s.kind == FIGURE and s.number not in found else s.kind for s in STATEMENTS)
 
 
 def counted(figures: Path) -> str:
@@ -70,18 +76,24 @@ def counted(figures: Path) -> str:
 
 def coverage_page(figures: Path) -> str:
     """Return the page of all statements as Markdown."""
-    rows = []
+    rows, found = [], verdicts(figures)
     for statement in STATEMENTS:
-        found = verdicts(statement, figures)
-        answer = " ".join(f"{mark} {found[verdict]}" for verdict, mark in MARKS.items() if found[verdict])
-        link = f"[{title(statement.figure)}](../figures/{statement.figure}/README.md)" if found else ""
+        said = f"<sub>“{escaped(statement.quote)}” ({statement.where})</sub>"
         kind = f"*{statement.kind}*." if statement.kind in (OPEN, OUT) else ""
+        answers = [_answer(figure, counts) for figure, counts in found.get(statement.number, {}).items()]
         remark = " ".join(filter(None, [kind, statement.remark]))
-        rows.append([statement.number, escaped(statement.sentence), statement.where, answer, link, remark])
+        rows.append([statement.number, lines([escaped(statement.sentence), said]), lines(answers), remark])
     legend = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items())
     explanation = (
-        f"Verdicts count claims: {legend}. A statement that was tested in several settings has several. The figure's "
-        "page has the numbers. The verdicts are about the small models that were trained here."
+        f"Verdicts count claims: {legend}. A statement that was tested in several settings has several. A claim that "
+        "says the contrary of the statement counts the other way round. The figure's page has the numbers. The "
+        "verdicts are about the small models that were trained here."
     )
-    columns = ["", "statement", "where", "verdicts", "figure", "remark"]
+    columns = ["", "statement", "verdicts", "remark"]
     return "\n\n".join(["# Every statement of the paper", counted(figures), explanation, table(columns, rows)]) + "\n"
+
+
+def _answer(figure: str, counts: Counter[str]) -> str:
+    """Return a figure's link with its verdicts."""
+    marks = [f"{mark}&nbsp;{counts[verdict]}" for verdict, mark in MARKS.items() if counts[verdict]]
+    return f"[{link_text(figure)}](../figures/{figure}/README.md) {'&nbsp;'.join(marks)}"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ihlab.claims.ledger import Folder, title
-from ihlab.claims.markdown import MARKS, escaped, lines, measured, needed, table, unbroken, verdict
+from ihlab.claims.ledger import Folder, link_text, title
+from ihlab.claims.markdown import MARKS, escaped, lines, measured, needed, table, unbroken, verdict, verdict_counts
 
 _HOLDS, _FAILS, _UNDECIDED, _NOT_TESTED = MARKS.values()
 
@@ -23,6 +23,8 @@ sampled is compared with its threshold directly. *Not tested* ({_NOT_TESTED}): n
 | accuracy, fraction of heads (several in a model) | Korn and Graubard |
 
 The interval is that of one claim alone, so a claim can be undecided although its interval is clear of the threshold.
+A number of 1 seed has an interval over what its row names, not over seeds. A ratio is marked as a bound (*at least*,
+*at most*, or *about* if both sides have such runs) if runs that never get there could change it.
 
 <sub>The date under a threshold is the day on which measure and threshold were fixed, before the runs that they judge.
 Beside it is the first commit of that day with the claim's words; where this commit also brought the results, the
@@ -37,8 +39,8 @@ GONE = ("claim", "measured", "needed", "last verdict", "replaced")
 
 
 def figure_page(written_by: str, folders: Sequence[Folder]) -> str:
-    """Return the page of an experiment. `folders` has one folder per scale; `written_by` is the page's first line."""
-    parts = [written_by, f"# {title(folders[0].experiment)}", "[All figures](../README.md)"]
+    """Return the page of an experiment. `folders` has one folder per scale; `written_by` follows the heading."""
+    parts = [f"# {title(folders[0].experiment)}", written_by, "[All figures](../README.md)"]
     for folder in folders:
         parts += [f"## At {folder.scale} scale", *_section(folder)]
     return "\n\n".join([*parts, LEGEND]) + "\n"
@@ -46,20 +48,21 @@ def figure_page(written_by: str, folders: Sequence[Folder]) -> str:
 
 def _section(folder: Folder) -> list[str]:
     """Return the pictures, the summary and the claims of one scale."""
-    name, claims, summary = f"{title(folder.experiment)}, {folder.scale}", folder.claims(), folder.summary()
+    name, claims, summary = f"{link_text(folder.experiment)} ({folder.scale} scale)", folder.claims(), folder.summary()
     parts = [f"![{name}]({folder.scale}/{picture.name})" for picture in folder.pictures]
+    parts.append(verdict_counts(claims))
     parts.append(summary if summary.startswith("| ") else escaped(summary))
     paper, own = ([claim for claim in claims if claim["of_paper"] == of] for of in (True, False))
     if paper:
         parts += ["### The paper's claims", table(COLUMNS, _rows(paper, folder))]
     if own:
-        parts += _fold(f"Our own questions ({len(own)})", table(COLUMNS, _rows(own, folder)))
+        parts += fold(f"Our own questions ({len(own)})", table(COLUMNS, _rows(own, folder)))
     if gone := folder.history():
-        parts += _fold(f"Replaced claims ({len(gone)})", table(GONE, [_gone(row) for row in gone]))
+        parts += fold(f"Replaced claims ({len(gone)})", table(GONE, [_gone(row) for row in gone]))
     return parts
 
 
-def _fold(summary: str, content: str) -> list[str]:
+def fold(summary: str, content: str) -> list[str]:
     """Return content that a reader can unfold. The documentation site needs the attribute."""
     return [f'<details markdown="1"><summary>{summary}</summary>', content, "</details>"]
 

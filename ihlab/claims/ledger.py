@@ -4,9 +4,6 @@ import base64
 import html
 import json
 import math
-import re
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +18,7 @@ from rich.text import Text
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import Experiment, MorePictures, Scale
 from ihlab.claims.history import keep_replaced, read_history
-from ihlab.claims.markdown import escaped, interval, measured, needed, plain, short, table, value
+from ihlab.claims.markdown import escaped, interval, measured, needed, plain, short, table, value, verdict_counts
 from ihlab.files import write_json, write_text
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
 from tasks.config import ConfigError
@@ -99,7 +96,7 @@ class Folder:
                 claim["sentence"],
                 claim.get("why", "") if (not_tested := claim["verdict"] == NOT_TESTED) else claim["measure"],
                 "" if not_tested else value(claim),
-                "" if not_tested or claim["confidence"] == 1 else interval(claim),
+                "" if not_tested else interval(claim).strip(),
                 "" if not_tested else plain(needed(claim)),
                 claim["seeds"] or "",
                 _verdict(claim),
@@ -149,37 +146,61 @@ def _cell(cell: object) -> str:
 
 
 TITLES = {
-    "formation": "Formation of induction heads",
-    "mqar": "MQAR",
-    "table2": "Tables 2, 14 and 15, as printed",
-    "tables6to13": "Tables 6 to 13",
-    "robustness": "Positions, heads and weight decay",
-    "lengths": "Length generalisation",
-    "figure8_learned": "Figure 8 with learned positions",
-    "saved_layer": "The shift against one more layer",
-    "shift_halves": "Keys or values alone",
-    "one_more_layer": "One more layer with the shift",
-    "elsewhere": "Shifting elsewhere",
-    "shifts": "Token shifts compared",
-    "key_offset": "Partial key offset and the key shift",
-    "mixes": "A shift's gain by mix of text",
-    "toy_and_text": "Toys, text and a published order",
+    "figure1a": "Figure 1a: how fast is induction learned?",
+    "figure1a_learned": "Figure 1a, learned positions: how fast is induction learned?",
+    "figure1b": "Figure 1b: can narrow models learn induction?",
+    "figure1b_learned": "Figure 1b, learned positions: can narrow models learn it?",
+    "figure2": "Figure 2: where does gradient descent lead?",
+    "figure4": "Figure 4: which learning rates work on text?",
+    "figure7": "Figure 7: do both halves matter, and longer windows?",
+    "figure8": "Figure 8: how many hops can a model follow?",
+    "figure8_learned": "Figure 8, learned positions: how many hops?",
+    "figure8_law": "How many hops per layer?",
+    "figure9": "Figure 9: does the shift help with 3-grams?",
+    "figure10": "Figure 10: do more controls help?",
+    "figure11": "Figure 11: does shifting queries help?",
+    "table2": "Tables 2, 14 and 15: what is printed?",
+    "table4": "Table 4: are more iGSM problems solved?",
+    "table5": "Table 5: what do alpha and beta become?",
+    "table15": "Table 15: does the shift help latent attention?",
+    "tables6to13": "Tables 6 to 13: what is printed?",
+    "basin_map": "Which starts lead to induction?",
+    "by_position": "Is induction by position learned?",
+    "checker": "Which half recalls, which checks?",
+    "critical_period": "Is there a critical period?",
+    "elsewhere": "Does shifting elsewhere help?",
+    "formation": "When do induction heads form?",
+    "initial_state": "Does the shift change initial states?",
+    "initialisation": "Do small embeddings delay induction?",
+    "key_offset": "Is a key offset enough?",
+    "lengths": "What happens on longer sequences?",
+    "many_heads": "Do more heads learn faster?",
+    "mixes": "Which text does the shift help?",
+    "mqar": "MQAR: does the shift help?",
+    "one_more_layer": "Does one more layer add hops?",
     "order": "Bigrams or induction first?",
-    "critical_period": "A critical period",
-    "period": "Sequences of period 2",
-    "checker": "Meta-learner and checker",
-    "initial_state": "The state before training",
-    "pairs": "Induction by two tokens",
-    "by_position": "Induction by position",
-    "zoo": "Attention variants",
-    "text": "Real text",
+    "pairs": "Which shift gives two-token induction?",
+    "period": "Is training on one period enough?",
+    "robustness": "Which settings change the speed?",
+    "saved_layer": "Is the shift worth one layer?",
+    "shift_halves": "Which half follows more hops?",
+    "shifts": "Which token shift is fastest?",
+    "flatness": "Flatness: is the loss on text flatter with the shift?",
+    "text": "Does the shift help on text?",
+    "toy_and_text": "Does a toy foretell text?",
+    "zoo": "How fast are attention variants?",
 }
-"""Titles of experiments that cannot be derived from the name."""
+"""Titles of experiments. A title is a question; one before a colon is the name by which links call it."""
 
 
 def title(name: str) -> str:
-    """Return an experiment's title: "figure1a" is "Figure 1a", "basin_map" is "Basin map"."""
-    return TITLES.get(name) or re.sub(r"(?<=[a-z])(?=\d)", " ", name.replace("_", " "), count=1).capitalize()
+    """Return an experiment's title, the heading of its page. Without one in `TITLES`, "my_study" is "My study"."""
+    return TITLES.get(name, name.replace("_", " ").capitalize())
+
+
+def link_text(name: str) -> str:
+    """Return the part of a title by which links call the experiment: "Figure 1a"."""
+    return title(name).partition(":")[0]
 
 
 ENDLESS = 10_000  # columns of a line in a file
@@ -217,18 +238,8 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
         complete = Measurement.get(console, console.options.update(width=ENDLESS), printed).maximum
         console.width = max(console.width, complete)
     console.print(printed)
-    console.print(tally(folders), highlight=False)
-
-
-def tally(folders: Sequence[Folder]) -> str:
-    """Return the number of claims with each verdict, as markup: "7 claims: 5 hold, 2 fail."."""
-    counts = Counter(claim["verdict"] for folder in folders for claim in folder.claims())
-    told = [
-        f"[{style}]{counts[verdict]} {verdict.removesuffix('s')}[/]"
-        for verdict, style in _STYLES.items()
-        if counts[verdict]
-    ]
-    return f"{counts.total()} claims: {', '.join(told)}."
+    every = [claim for folder in folders for claim in folder.claims()]
+    console.print(plain(verdict_counts(every)), highlight=False)
 
 
 def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str | Text]:

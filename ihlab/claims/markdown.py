@@ -2,8 +2,14 @@
 
 import html
 import re
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
+
+from ihlab.claims.claim import as_stated
+
+Unit = Literal["", "%", " points"]
+"""The unit of a number. Points are percentage points: the difference of two percentages."""
 
 MARKS = {"holds": "✔", "fails": "✘", "undecided": "?", "not tested at this scale": "–"}
 """The mark of each verdict. It is readable without colour."""
@@ -26,9 +32,9 @@ def plain(cell: str) -> str:
     return html.unescape(cell).replace("**", "").replace("\xa0", " ")
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "---") -> str:
-    """Return a Markdown table, or "" if there are no rows. `align` applies to all columns except the first."""
-    lines = [header, ["---", *[align] * (len(header) - 1)], *rows]
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, or "" if there are no rows."""
+    lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) if rows else ""
 
 
@@ -38,8 +44,26 @@ def lines(parts: Sequence[str]) -> str:
 
 
 def verdict(claim: dict[str, Any]) -> str:
-    """Return the mark and the word of a claim's verdict."""
-    return f"{MARKS[claim['verdict']]}&nbsp;{SHORT[claim['verdict']]}"
+    """Return the mark and the word of a claim's verdict, with a note if the paper says the contrary."""
+    contrary = "<sub>the paper says the contrary</sub>" if claim.get("against") else ""
+    return lines([f"{MARKS[claim['verdict']]}&nbsp;{SHORT[claim['verdict']]}", contrary])
+
+
+def verdict_counts(claims: Sequence[dict[str, Any]]) -> str:
+    """State how many of the paper's claims and, after a plus sign, of our own have each verdict, and had at first."""
+    now, first = _counts(claims), _counts([claim.get("first", claim) for claim in claims])
+    return f"Claims, the paper's + our own: {now}." + (f" As first declared: {first}." if first != now else "")
+
+
+def _counts(claims: Sequence[dict[str, Any]]) -> str:
+    stated = (as_stated(claim) if claim["of_paper"] else claim for claim in claims)
+    counted = Counter((claim["verdict"], claim["of_paper"]) for claim in stated)
+    numbers = [(verdict, counted[verdict, True], counted[verdict, False]) for verdict in MARKS]
+    return ", ".join(
+        f"{MARKS[verdict]}&nbsp;{SHORT[verdict]}&nbsp;{paper}{f'+{own}' if own else ''}"
+        for verdict, paper, own in numbers
+        if paper or own
+    )
 
 
 def measured(claim: dict[str, Any]) -> str:
@@ -47,28 +71,36 @@ def measured(claim: dict[str, Any]) -> str:
     if claim.get("why"):
         return escaped(claim["why"])
     number = value(claim) if claim["value"] is None else f"**{value(claim)}**"
-    level = "" if claim["confidence"] == 0.95 else f" at {claim['confidence']:.0%}"
-    spread = ", counted" if claim["confidence"] == 1 else f" {interval(claim)}{level}"
+    level = "" if claim["confidence"] == 1 else f" at {claim['confidence']:.0%}".replace(" at 95%", "")
     seeds = f"{claim['seeds']} seed{'s' if claim['seeds'] > 1 else ''}" if claim["seeds"] else ""
-    return ", ".join(filter(None, [f"{number}{spread}", seeds, _p_value(claim)]))
+    return ", ".join(filter(None, [f"{number}{interval(claim) or ', counted'}{level}", seeds, _p_value(claim)]))
 
 
-def value(claim: dict[str, Any]) -> str:
-    """Return the measured number."""
-    return "nothing" if claim["value"] is None else short(claim["value"])
+def value(claim: dict[str, Any], unit: Unit = "") -> str:
+    """Return the measured number as every page writes it: a bound as a bound, and with its unit.
+
+    The number of a claim with a unit is a fraction, or the difference of two: 0.25 is 25% or 25 points.
+    """
+    if claim["value"] is None:
+        return "nothing"
+    return " ".join(filter(None, [claim.get("bound"), f"{_in(unit, claim['value'])}{unit}"]))
 
 
-def interval(claim: dict[str, Any]) -> str:
-    """Return the two ends of the interval."""
-    return f"[{', '.join(map(short, claim['interval']))}]"
+def interval(claim: dict[str, Any], unit: Unit = "") -> str:
+    """Return the two ends of the interval after a space; "" if the number is counted."""
+    return "" if claim["confidence"] == 1 else f" [{', '.join(_in(unit, end) for end in claim['interval'])}]"
 
 
-def needed(claim: dict[str, Any], declared: str = "") -> str:
+def _in(unit: Unit, x: float | None) -> str:
+    return short(100 * x if unit and x is not None else x)
+
+
+def needed(claim: dict[str, Any], declared: str = "", unit: Unit = "") -> str:
     """Return the threshold, with its date of declaration in small print; "" if the claim has no threshold."""
     if claim["threshold"] is None:
         return ""
-    sign = "&gt;" if claim["right_side"] == "above" else "&lt;"
-    return lines([f"{sign}&nbsp;{short(claim['threshold'])}", f"<sub>{unbroken(declared)}</sub>" if declared else ""])
+    threshold = f"{'&gt;' if claim['right_side'] == 'above' else '&lt;'}&nbsp;{_in(unit, claim['threshold'])}{unit}"
+    return lines([threshold, f"<sub>{unbroken(declared)}</sub>" if declared else ""])
 
 
 def unbroken(date: str) -> str:

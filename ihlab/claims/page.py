@@ -1,7 +1,6 @@
-"""The pages of results, as Markdown for a code host: an overview of which claims hold, and the counts of a README."""
+"""The pages of results, as Markdown for a code host: an overview of which claims hold, and the verdicts of a README."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import groupby
@@ -12,51 +11,45 @@ from scipy.stats import false_discovery_control
 
 from ihlab.claims import coverage
 from ihlab.claims.claim import NOT_TESTED
-from ihlab.claims.experiment import SCALES, Scale
-from ihlab.claims.figure_page import figure_page
+from ihlab.claims.experiment import SCALES
+from ihlab.claims.figure_page import figure_page, fold
 from ihlab.claims.headlines import HEADLINES, answer
-from ihlab.claims.ledger import Folder, title
-from ihlab.claims.markdown import MARKS, SHORT, escaped, table
+from ihlab.claims.ledger import Folder, link_text
+from ihlab.claims.markdown import escaped, table, verdict_counts
 from ihlab.claims.stats import CONFIDENCE, holm
 from ihlab.files import write_text
 from tasks.config import require
 
-COUNTED = [f"{mark} {SHORT[verdict]}" for verdict, mark in MARKS.items()]
-"""Headings of the columns that count verdicts."""
-
-WRITTEN_BY = "<!-- Written by `ihlab reproduce` from the folders beside it: do not edit. -->"
+WRITTEN_BY = "<!-- Written by `ihlab reproduce`: do not edit. -->"
 
 FIRST = "figure1a"
 """The experiment whose picture is on the first page."""
 
-QUESTION = f"""{WRITTEN_BY}
+QUESTION = f"""# Which of the paper's claims hold?
 
-# Which of the paper's claims hold?
+{WRITTEN_BY}
 
 The paper is [KV Shifting Attention Enhances Language Modeling](https://arxiv.org/abs/2411.19574). In *KV shifting*,
-each head mixes the previous token's key and value into its own. *Vanilla* is attention without it. *Induction* is to
-continue a repeated sequence: find the current token's earlier occurrence and predict the token that followed it."""
+each head mixes the previous token's key and value into its own. *Vanilla* is attention without it. *Induction*
+predicts the token that followed the current token's earlier occurrence."""
 
-RULE = """The models are small, and each verdict is about them. A claim *holds* or *fails* if its number, measured over
-several seeds, differs significantly from a threshold that was fixed before the runs; otherwise it is *undecided*. A
-claim that was tested in several settings has several verdicts and a range."""
-
-FIGURES = """## All figures
-
-The table counts the paper's claims, and after a plus sign our own questions."""
+RULE = """A row counts every claim about its sentence, the paper's and our own, in all settings, with the range of
+their numbers, or one number and its 95% interval. *At least* and *at most* mark a bound: some runs never got there.
+Points are percentage points. Verdicts are about these small models; *undecided* means not significantly on one side of
+a threshold. Most thresholds were fixed before the runs"""
 
 STATEMENTS = "../docs/coverage.md"
 """The page of all statements, from the first page."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
-"""Markers around the counts in a README."""
+"""Markers around the verdicts in a README."""
 
 
 def write_results_pages(root: Path, order: Sequence[str] = ()) -> Path:
     """Write `results_page` to `<root>/README.md`, and each figure's page to its folder. Return the README's path.
 
-    In a clone of the repository, also write docs/coverage.md. Raises `ConfigError` if one of these README.md files
-    exists and was not written by this function.
+    In a clone of the repository, also write docs/coverage.md and the verdicts in its README. Raises `ConfigError` if
+    one of the other README.md files exists and was not written by this function.
     """
     path, pages = root / "README.md", {}
     folders = sorted(result_folders(root, order), key=lambda folder: folder.experiment)
@@ -68,6 +61,8 @@ def write_results_pages(root: Path, order: Sequence[str] = ()) -> Path:
         write_text(page, text)
     if _statements(root).exists():
         write_text(_statements(root), coverage.coverage_page(root))
+        for readme in root.absolute().parent.glob("README.md"):
+            write_text(readme, with_verdicts(readme.read_text(encoding="utf-8"), root))
     return path
 
 
@@ -79,7 +74,7 @@ def _statements(root: Path) -> Path:
 def require_own(pages: Iterable[Path]) -> None:
     """Raise `ConfigError` for a page that exists and was not written by `write_results_pages`."""
     for path in pages:
-        ours = not path.exists() or path.read_text(encoding="utf-8").startswith(WRITTEN_BY)
+        ours = not path.exists() or WRITTEN_BY.partition(":")[0] in path.read_text(encoding="utf-8")
         kept = f"{path} was not written by 'ihlab reproduce' and is kept"
         require(ours, f"{kept}; the page of results needs another folder.")
 
@@ -93,21 +88,32 @@ def results_page(root: Path, order: Sequence[str] = ()) -> str:
     if not folders:
         return f"{QUESTION}\n\nThere are no figures yet.\n"
     picture = next((f for f in folders if f.experiment == FIRST), None)
-    shown = f"![{title(FIRST)}]({picture.picture.relative_to(root).as_posix()})" if picture else ""
+    shown = f"![{link_text(FIRST)}]({picture.picture.relative_to(root).as_posix()})" if picture else ""
     statements = coverage.counted(root)
     if _statements(root).exists():
         statements += f" [Every statement]({STATEMENTS})"
-    parts = [QUESTION, headlines_table(root), RULE, statements, shown, FIGURES]
+    rule = f"{RULE} ([how it was measured]({folders[0].experiment}/README.md#how-it-was-measured))."
+    parts = [QUESTION, statements, headlines_table(root), rule, shown]
     for scale, grouped in groupby(folders, key=lambda folder: folder.scale):
         of_scale = list(grouped)
-        parts += [counts_table(scale, of_scale), corrected(scale, of_scale)]
+        links = "\n".join(f"- {_link(link_text(folder.experiment), folder)}" for folder in of_scale)
+        claims = [claim for folder in of_scale for claim in folder.claims()]
+        content = "\n\n".join(filter(None, [links, verdict_counts(claims), corrected(claims)]))
+        parts += fold(f"All figures at {scale} scale ({len(of_scale)})", content)
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def headlines_table(root: Path) -> str:
-    """Return a table of the headlines with their verdicts, each from the largest scale with stored claims.
+    """Return a table of the headlines with their verdicts. If none has stored claims, return ""."""
+    answers = _answers(root)
+    rows = [[escaped(sentence), *(found or ("not yet measured", ""))] for sentence, found in answers.items()]
+    return table(["claim", "verdict", "measured"], rows) if any(answers.values()) else ""
 
-    A headline without claims says so. If none has claims, return "".
+
+def _answers(root: Path, before: str = "") -> dict[str, tuple[str, str] | None]:
+    """Return the answer of each headline, from the largest scale with stored claims of its figures.
+
+    `before`: what stands before an experiment's name in the links to its figure.
     """
     largest = {folder.experiment: folder for folder in result_folders(root)}
 
@@ -115,20 +121,16 @@ def headlines_table(root: Path) -> str:
     def claims_of(experiment: str) -> list[dict[str, Any]]:
         return largest[experiment].claims() if experiment in largest else []
 
-    answers = {sentence: answer(asked, claims_of) for sentence, asked in HEADLINES.items()}
-    if not any(answers.values()):
-        return ""
-    rows = []
-    for sentence, found in answers.items():
-        verdict, number, experiments = found or ("not yet measured", "", [])
-        rows.append([escaped(sentence), verdict, number, ", ".join(_link(largest[name]) for name in experiments)])
-    return table(["claim", "verdict", "measured", "figure"], rows)
+    def link(number: str, experiment: str) -> str:
+        return _link(number, largest[experiment], before)
+
+    return {sentence: answer(asked, claims_of, link) for sentence, asked in HEADLINES.items()}
 
 
-def _link(folder: Folder) -> str:
+def _link(text: str, folder: Folder, before: str = "") -> str:
     """Return a link to the figure's page, with the scale if it is not the default one."""
-    scale = "" if folder.scale == "laptop" else f" ({folder.scale})"
-    return f"[{title(folder.experiment)}{scale}]({folder.experiment}/README.md)"
+    scale = "" if folder.scale == "laptop" else f" ({folder.scale} scale)"
+    return f"[{text}{scale}]({before}{folder.experiment}/README.md)"
 
 
 def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
@@ -140,56 +142,26 @@ def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
     return [folder for folder in found if folder.scale != "smoke"] or found
 
 
-def counts(root: Path) -> dict[Scale, dict[str, tuple[int, int]]]:
-    """Return, for each scale on the page, how many of the paper's claims and of our own have each verdict."""
-    return {
-        scale: _verdict_counts([claim for folder in folders for claim in folder.claims()])
-        for scale, folders in groupby(result_folders(root), key=lambda folder: folder.scale)
-    }
-
-
-def counts_table(scale: Scale, folders: Sequence[Folder]) -> str:
-    """Return the number of verdicts of each figure at one scale as a Markdown table, with totals."""
-    rows = [[_link(folder), *map(_sum, _verdict_counts(folder.claims()).values())] for folder in folders]
-    claims = [claim for folder in folders for claim in folder.claims()]
-    total, declared = _verdict_counts(claims), _verdict_counts([claim.get("first", claim) for claim in claims])
-    rows.append([f"**{cell}**" for cell in ("all", *map(_sum, total.values()))])
-    if declared != total:
-        rows.append(["all, as first declared", *map(_sum, declared.values())])
-    return table([f"figure, {scale} scale", *COUNTED], rows, align="---:")
-
-
-def corrected(scale: Scale, folders: Sequence[Folder]) -> str:
-    """State how many p-values stay significant if all claims of a scale are corrected together."""
-    tested = (claim for folder in folders for claim in folder.claims() if claim["verdict"] != NOT_TESTED)
-    p = [float(claim["p"]) for claim in tested if claim["p"] is not None]
+def corrected(claims: Sequence[dict[str, Any]]) -> str:
+    """State how many p-values stay significant if all claims are corrected together."""
+    p = [float(claim["p"]) for claim in claims if claim["verdict"] != NOT_TESTED and claim["p"] is not None]
     if not p:
         return ""
     by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in f(p)) for f in (holm, false_discovery_control))
     return (
-        f"If all claims at {scale} scale are corrected together, {by_holm} of {len(p)} stay significant by Holm's "
-        f"method and {by_rate} by Benjamini and Hochberg's."
+        f"Corrected all together, {by_holm} of {len(p)} stay significant by Holm's method and {by_rate} by Benjamini "
+        "and Hochberg's."
     )
 
 
-def short_table(root: Path) -> str:
-    """Return the counts as a Markdown table with one row per scale. Only the paper's claims are counted."""
-    rows = [[scale, *(str(n) for n, _ in tally.values())] for scale, tally in counts(root).items()]
-    return table(["scale", *COUNTED], rows, align="---:")
-
-
-def update_counts(readme_text: str, root: Path) -> str:
-    """Return the text with `short_table` between its markers; a text without markers is returned unchanged."""
+def with_verdicts(readme_text: str, root: Path) -> str:
+    """Return the text with the headlines of the first figure between its markers, if it has markers."""
+    answers = _answers(root, f"{root.name}/")
+    bullets = [
+        f"- {escaped(sentence)} {found[0]}: {found[1]}."
+        for sentence, found in answers.items()
+        if found and HEADLINES[sentence][0].experiment == FIRST
+    ]
+    parts = [START, "\n".join(bullets), coverage.counted(root), END]
     between = f"{re.escape(START)}.*?{re.escape(END)}"
-    return re.sub(between, lambda _: f"{START}\n\n{short_table(root)}\n\n{END}", readme_text, flags=re.DOTALL)
-
-
-def _verdict_counts(claims: Sequence[dict[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Count the paper's claims and our own with each verdict."""
-    found = Counter((claim["verdict"], claim["of_paper"]) for claim in claims)
-    return {verdict: (found[verdict, True], found[verdict, False]) for verdict in MARKS}
-
-
-def _sum(counted: tuple[int, int]) -> str:
-    paper, own = counted
-    return f"{paper}+{own}" if own else str(paper)
+    return re.sub(between, lambda _: "\n\n".join(filter(None, parts)), readme_text, flags=re.DOTALL)

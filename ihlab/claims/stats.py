@@ -6,7 +6,7 @@ that happen to be all equal do not give an interval of width 0: their variance c
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -25,12 +25,15 @@ SHARE: Range = (0.0, 1.0)
 """Range of an accuracy. The difference of two accuracies is in `DIFFERENCE`."""
 DIFFERENCE: Range = (-1.0, 1.0)
 
+Bound = Literal["", "at least", "at most", "about"]
+
 
 @dataclass(frozen=True)
 class Estimate:
     """A number with its interval. An unbounded end is +-inf. With few seeds, `confidence` can be below 95%.
 
     `at` returns the interval at any level, unbounded if there are too few seeds for it. It is None for counted numbers.
+    `bound` says that the value is only a bound of the number (`ratio_of_times`), "" that it is the number.
     """
 
     value: float
@@ -38,6 +41,7 @@ class Estimate:
     high: float
     confidence: float = CONFIDENCE
     at: Callable[[float], Range] | None = field(default=None, compare=False, repr=False)
+    bound: Bound = ""
 
     def p_value(self, threshold: float) -> float | None:
         """Return the two-sided p-value of the threshold; None for a number that is counted and not sampled.
@@ -315,7 +319,9 @@ def factor(ratio: Estimate) -> Estimate:
         near, far = _sizes(log(low), log(high))
         return math.exp(near), math.exp(far)
 
-    return _mapped(ratio, math.exp(abs(log(ratio.value))), factors)
+    found = _mapped(ratio, math.exp(abs(log(ratio.value))), factors)
+    away: Bound = "at least" if ratio.value >= 1 else "at most"  # the bound that is further from 1
+    return replace(found, bound=ratio.bound and ("at least" if ratio.bound == away else "about"))
 
 
 def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Estimate:
@@ -326,6 +332,9 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     its ratios have only a bound. The bound enters the median, and each end of the interval takes the worst case. A
     ratio of two infinite times is left out of the median and can be anything in the interval. With few seeds even the
     widest interval falls short of 95%; `confidence` has its level (3 against 3: 90%).
+
+    `bound` is "at least" if later times in place of the infinite ones could only raise the median, "at most" if they
+    could only lower it, and "about" if they could do both. It is "" if they cannot change it.
     """
     if min(len(a), len(b)) == 0:
         return unknown()
@@ -334,7 +343,10 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     informative = known[np.isfinite(known)]
     value = float(np.median(informative)) if informative.size else math.nan
     low, high = np.sort(at_least.ravel()), np.sort(at_most.ravel())[::-1]
-    return _ordered(value, low, high, mann_whitney_tails(len(a), len(b)))
+    found = _ordered(value, low, high, mann_whitney_tails(len(a), len(b)))
+    raised, lowered = np.median(high) > value, np.median(low) < value
+    bound: Bound = "about" if raised and lowered else "at least" if raised else "at most" if lowered else ""
+    return replace(found, bound=bound)
 
 
 def _bounds_of_ratios(a: Sequence[float], b: Sequence[float], horizon: float) -> tuple[np.ndarray, np.ndarray]:

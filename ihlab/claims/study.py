@@ -113,7 +113,7 @@ class Study:
     more_views: Mapping[str, Callable[[pd.DataFrame], Figure]] = field(default_factory=dict)
     key: str = ""
     shown: Sequence[str] | Callable[[pd.DataFrame], pd.DataFrame] = ("steps_to_90",)
-    seeds: range | Callable[[Cell], range] = range(8)
+    seeds: Sequence[int] | Callable[[Cell], Sequence[int]] = range(8)
     seeded: Callable[[RunConfig, Cell], RunConfig] = lambda config, _: config
     tuned: Tuned | Callable[[Cell], Tuned] | None = None
     measure: Measure = steps_to_90

@@ -78,7 +78,7 @@ ratio of 1 from 1.25. A setting has `MANY_SEEDS` if a question says that two var
 better. The first eight seeds showed this need, so `MANY_SEEDS` excludes them.
 """
 
-Kind = Literal["slower", "much slower", "not faster", "much faster", "equal", "less accurate"]
+Kind = Literal["slower", "much slower", "not faster", "much faster", "equal", "less accurate", "as accurate"]
 LIMITS: dict[Kind, tuple[float, Literal["above", "below"]]] = {
     "slower": (1.25, "above"),
     "much slower": (2.0, "above"),
@@ -86,11 +86,12 @@ LIMITS: dict[Kind, tuple[float, Literal["above", "below"]]] = {
     "much faster": (1 / 2, "below"),
     "equal": (1.25, "below"),
     "less accurate": (0.3, "above"),
+    "as accurate": (0.3, "below"),
 }
 """Threshold of each kind of question, and the side on which its sentence holds.
 
 The number is the ratio of steps, one / other. For "equal" it is that ratio or its inverse, whichever is larger. For
-"less accurate" it is the difference between the highest accuracies, other - one.
+the two kinds of accuracy it is the difference between the highest accuracies, other - one.
 """
 
 
@@ -109,7 +110,7 @@ def setting_config(label: str, scale: Scale, **fields: Any) -> RunConfig:
 def asked(one: str, kind: Kind, other: str, label: str, /, **fields: Any) -> Ask:
     """Return a question about two variants in a setting, such as `one` is slower than `other`."""
     cell, beside = ({"variant": variant, "setting": label} for variant in (one, other))
-    number = less("best", beside, cell) if kind == "less accurate" else ratio(cell, beside, factor=kind == "equal")
+    number = less("best", beside, cell) if kind.endswith("accurate") else ratio(cell, beside, factor=kind == "equal")
     threshold, side = LIMITS[kind]
     fields[side] = threshold
     return Ask(number=number, cells=(cell, beside), **fields)

@@ -157,6 +157,7 @@ class BasinMap:
             ),
             claim(
                 id="induction_heads_mean_0_1",
+                statement=13,
                 source="section 3.2",
                 sentence="Induction heads means (0, 1).",
                 measure="share of the runs with induction, of all starts, that end nearer its corner than any other: "
@@ -166,6 +167,7 @@ class BasinMap:
             ),
             claim(
                 id="closer_is_easier.distance",
+                statement=14,
                 source="section 3.2",
                 sentence="Heads that start closer to (0, 1) learn induction heads more easily.",
                 measure="rank correlation of the distance to (0, 1) and the steps, starts in the square",
@@ -173,6 +175,7 @@ class BasinMap:
             ),
             claim(
                 id="closer_is_easier.angle",
+                statement=14,
                 source="section 3.2",
                 sentence="Heads that start closer to (0, 1) learn induction heads more easily.",
                 measure="rank correlation of the angular distance, free of signs, and the steps, all starts",

@@ -6,30 +6,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ihlab.claims import induction, stats
 from ihlab.claims.ask import Ask, Cell, Measured, Number, claims_of, named, of, ratio
 from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.induction import (
-    DEPTHS,
-    GIVEN,
-    GIVEN_HEAD,
-    KV1,
-    LINES,
-    MUCH_FASTER,
-    NARROW,
-    SHAPES,
-    V1,
-    V2,
-    V4,
-    kv,
-    vanilla,
-)
-from ihlab.claims.learning_curves import final, learning_curve_table, plan, steps_per_run, steps_to
+from ihlab.claims.experiment import SCALES, Planned, Scale, Trained
+from ihlab.claims.induction import KV1, LINES, MUCH_FASTER, SHAPES, V1, V2, V4, kv, panels, vanilla
+from ihlab.claims.learning_curves import final, learning_curve_table, steps_per_run, steps_to
 from ihlab.claims.rates import median_in_words
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.style import BLUE, ORANGE, new_figure, printed
+from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure, printed
 from tasks import IGNORE
 
 if TYPE_CHECKING:
@@ -40,16 +27,12 @@ NEAR_CHANCE = 0.1
 NOT_FASTER = 0.8
 """Ratio of steps above which a curve is not faster. It is below 1 because exact equality cannot be shown."""
 
-DECLARED_1A = "2026-11-26"
-"""Date on which the claims with learned positions, and the seeds and sequences of Figure 1a, were declared."""
+DECLARED = "2026-11-27"
+"""Date on which the seeds were declared. Questions and thresholds are those of 2026-11-22 and 2026-11-26."""
 FLOOR = "2026-11-26: where no run of either model learns, nothing is compared"
 
-PANELS = {"rope": "RoPE, as in the paper", "learned": "learned positions"}
-"""The panels of Figure 1a, by `ModelConfig.positional`."""
-SEEDS_1A = {"smoke": range(2), "laptop": range(16, 32), "gpu": range(8), "paper": range(3)}
-"""A laptop has sixteen new seeds: with the first eight, the verdict on "perfectly" depended on one answer."""
-ROWS_1A = 1024
-"""Held-out sequences on a laptop: an accuracy of .99 is then known to .003."""
+POSITIONS = {"rope": "RoPE", "learned": "learned positions"}
+"""Position schemes by `ModelConfig.positional`. The paper's is RoPE; learned positions are our own question."""
 
 LEARNED = 0.9
 """A run has learned induction if its final accuracy is at least this."""
@@ -59,8 +42,20 @@ COVERS = 0.5
 """A model does not cover the sequence if less than this fraction of its answers are tokens of the sequence."""
 
 
-class Figure1a:
-    """Accuracy on the first repeat of a sequence against training steps, with RoPE and with learned positions.
+class Figure1:
+    """One of the two figures, with the paper's positions (RoPE), or with learned positions under a name of its own."""
+
+    name = ""
+
+    def __init__(self, positional: str = "rope") -> None:
+        self.positional = positional
+        self.scales = SCALES
+        if positional != "rope":
+            self.name, self.scales = f"{self.name}_{positional}", ("smoke", "laptop")
+
+
+class Figure1a(Figure1):
+    """Accuracy on the first repeat of a sequence against training steps, at various depths.
 
     All curves share one learning rate. `ihlab.studies.robustness` tunes the rate of each.
     """
@@ -68,101 +63,76 @@ class Figure1a:
     name = "figure1a"
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Plan KV shifting with one layer, vanilla with one, two and four, and two layers with a clamped head.
-
-        Four layers stop at 90%, because claims about them use only their steps.
-        """
-        run = induction.figure1_run(scale)
-        run = run.replace(eval_rows=ROWS_1A) if scale == "laptop" else run
-        planned = []
-        for positional in PANELS:
-            curves = {_curve(name, positional): {**fields, "positional": positional} for name, fields in DEPTHS.items()}
-            given = {_curve(GIVEN, positional): curves[_curve(V2, positional)]}
-            four = {name: curves.pop(name) for name in [_curve(V4, positional)]}
-            for some, changes in (
-                (curves, {}),
-                (four, {"stop_at_accuracy": LEARNED}),
-                (given, {"clamped": (GIVEN_HEAD,)}),
-            ):
-                stacked = scale == "gpu" and not changes.get("clamped")
-                planned += plan(self.name, run.replace(**changes), some, SEEDS_1A[scale], stacked)
-        return planned
+        """Plan KV shifting with one layer, vanilla with one, two and four."""
+        return induction.depth_runs(scale, self.positional)
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather every evaluation of every run; `guess`: the accuracy of guessing another token of the sequence."""
         return learning_curve_table(trained).assign(guess=induction.guessing_accuracy(trained[0][1].config.task))
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge Section 3.2, "Various depth", with the paper's positions and with learned positions."""
+        """Judge Section 3.2, "Various depth"."""
         threshold = round(float(data["guess"].iloc[0]) + NEAR_CHANCE, 4)
-        asks = [ask for positional in PANELS for ask in _depth_asks(positional, threshold)]
-        return claims_of(asks, data, DECLARED_1A)
+        return claims_of(_depth_asks(self.positional, threshold), data, DECLARED)
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw accuracy against steps: the paper's figure on the left, learned positions on the right."""
-        figure = new_figure(9.6, 4.6)
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, (positional, title) in zip(panels, PANELS.items(), strict=True):
-            lines = {_curve(name, positional): line for name, line in LINES.items()}
-            learning_curves(axes, data, "step", "accuracy_first", lines)
-            axes.axhline(float(data["guess"].iloc[0]), color="0.5", lw=1, ls=(0, (1, 3)), label="guessing")
-            axes.set(title=title, xlabel="training step", ylim=(-0.02, 1.02))
-        panels[0].set_ylabel("accuracy at the first repeat")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        seeds = data["seed"].nunique()
-        figure.suptitle(f"Induction at various depths ({scale} scale; median of {seeds} seeds, band: all seeds)")
+        """Draw accuracy against steps."""
+        figure = new_figure(PAGE, 4.6)
+        axes = figure.subplots()
+        learning_curves(axes, data, "step", "accuracy_first", LINES)
+        axes.axhline(float(data["guess"].iloc[0]), color="0.5", lw=1, ls=(0, (1, 3)), label="guessing")
+        axes.set(xlabel="training step", ylabel="accuracy at the first repeat", ylim=(-0.02, 1.02))
+        axes.legend(loc="center right")
+        figure.suptitle(
+            f"Induction at various depths, {POSITIONS[self.positional]} ({scale} scale)\n"
+            "Line: median of the seeds. Band: all seeds. Runs of four layers end at 90%.",
+            fontsize=11,
+        )
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """Return the median steps to 90% and the mean final accuracy of every curve."""
+        """Return the seeds, the median steps to 90% and the mean final accuracy of every curve."""
         rows = [
-            (name, where.partition(",")[0], _steps(data, curve), f"{np.mean(final(data, curve)):.3f}")
-            for positional, where in PANELS.items()
-            for name in (KV1, V1, V2, GIVEN, V4)
-            for curve in [_curve(name, positional)]
+            (curve, len(ends), median_in_words(steps_to(data, curve, LEARNED)), f"{np.mean(ends):.3f}")
+            for curve in (KV1, V1, V2, V4)
+            for ends in [final(data, curve)]
         ]
-        return pd.DataFrame(rows, columns=["model", "positions", "median steps to 90%", "mean final accuracy"])
-
-
-def _curve(name: str, positional: str) -> str:
-    """Return the name of a curve in a panel. It names the position scheme only if it is not the paper's."""
-    return name if positional == "rope" else f"{name}, {PANELS[positional]}"
+        return pd.DataFrame(rows, columns=["model", "seeds", "median steps to 90%", "mean final accuracy"])
 
 
 def _depth_asks(positional: str, near_chance: float) -> list[Ask]:
-    """Return the questions of one panel of Figure 1a."""
+    """Return the questions of Figure 1a."""
     paper = positional == "rope"
     source = "section 3.2, Figure 1a" if paper else "Figure 1a with learned positions"
-    setting = {"positions": PANELS[positional].partition(",")[0]}
-    panel = partial(Ask, source=source, of_paper=paper, setting=setting)
-    one, two, kv1, four = ({"curve": _curve(name, positional)} for name in (V1, V2, KV1, V4))
+    ask = partial(Ask, source=source, of_paper=paper, setting={"positions": POSITIONS[positional]})
+    one, two, kv1, four = ({"curve": name} for name in (V1, V2, KV1, V4))
 
     def accuracy(cell: Cell) -> Number:
         def mean(data: pd.DataFrame) -> stats.Estimate:
             return stats.mean_accuracy(final(data, cell["curve"]), int(data["rows"].iloc[0]))
 
-        return named(f"final accuracy of {cell['curve']}", mean)
+        return named(f"final accuracy of {cell['curve']}", mean, cell)
 
     return [
-        panel(
+        ask(
             f"vanilla1_hard.{positional}", "It is difficult for a one-layer standard transformer to learn induction.",
             accuracy(one), below=near_chance, statement=1,
         ),
-        panel(
+        ask(
             f"kv1_perfect.{positional}",
             "1-layer KV shifting attention can perfectly learn the ability of induction.",
             accuracy(kv1), above=0.99, statement=9,
         ),
-        panel(
+        ask(
             f"vanilla2_perfect.{positional}", "The 2-layer transformer can perfectly learn the ability of induction.",
             accuracy(two), above=0.99, statement=9,
         ),
-        panel(
+        ask(
             f"faster.{positional}", "KV shifting attention converges much faster than two-layer transformers.",
-            of(steps_per_run, ratio(kv1, two)), below=MUCH_FASTER,
+            of(steps_per_run, ratio(kv1, two)), below=MUCH_FASTER, statement=9,
         ),
-        panel(
+        ask(
             f"four_layers_no_faster.{positional}",
             "Increasing vanilla to 4 layers does not make the model learn induction faster.",
             of(steps_per_run, ratio(four, two)), above=NOT_FASTER, statement=9,
@@ -170,18 +140,14 @@ def _depth_asks(positional: str, near_chance: float) -> list[Ask]:
     ]  # fmt: skip
 
 
-def _steps(data: pd.DataFrame, curve: str) -> str:
-    return median_in_words(steps_to(data, curve, LEARNED))
-
-
-class Figure1b:
+class Figure1b(Figure1):
     """KV shifting with one layer against vanilla with two, twice the parameters, at hidden sizes 8, 16 and 32."""
 
     name = "figure1b"
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the two curves of each panel."""
-        return induction.width_runs(scale)
+        return induction.width_runs(scale, self.positional)
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather every evaluation of every run.
@@ -195,41 +161,45 @@ class Figure1b:
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge Section 3.2, "Various width"."""
-        asks = [ask for name in NARROW for ask in _narrow_asks(name, float(data["guess"].iloc[0]), scale)]
-        return claims_of([*asks, *WIDTHS], data, "2026-11-22")
+        narrow = [name for name in panels(self.positional) if SHAPES[name][0] == 8]
+        asks = [ask for name in narrow for ask in _narrow_asks(name, float(data["guess"].iloc[0]), scale)]
+        return claims_of([*asks, *(WIDTHS if self.positional == "rope" else ())], data, DECLARED)
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw one panel per shape; learned positions are in the second row."""
-        figure = new_figure(9.6, 6.4)
-        panels = figure.subplots(2, 3, sharey=True, sharex=True)
-        names = ("8", "16", "32", "8, 2 heads", "8, learned positions", "8, 2 heads, learned positions")
-        for name, axes in zip(names, panels.ravel(), strict=True):
-            width, heads, positional = SHAPES[name]
+        """Draw one panel per shape."""
+        names = panels(self.positional)
+        figure = new_figure(PAGE, 3.6)
+        drawn = figure.subplots(1, len(names), sharey=True)
+        for name, axes in zip(names, drawn, strict=True):
+            width, heads, _ = SHAPES[name]
             styles = {kv(name): Line(BLUE), vanilla(name): Line(ORANGE, "--")}
             learning_curves(axes, data, "step", "accuracy_first", styles)
-            positions = "RoPE" if positional == "rope" else "learned positions"
-            axes.set_title(f"hidden size {width}, {heads} head{'s' * (heads > 1)},\n{positions}", fontsize=10)
-            axes.set_ylim(-0.02, 1.02)
+            axes.set_title(f"hidden size {width}, {heads} head{'s' * (heads > 1)}", fontsize=10)
+            axes.set(ylim=(-0.02, 1.02), xlabel="training step")
+            axes.xaxis.set_major_locator(MaxNLocator(4))
             axes.axhline(data["guess"].iloc[0], color="0.5", lw=1, ls=(0, (1, 3)))
-        handles = panels[0, 0].get_lines()
+        handles = drawn[0].get_lines()
         keys = ["KV shifting, 1 layer", "vanilla, 2 layers", "guessing another token of the sequence"]
         figure.legend(handles, keys, loc="outside lower center", ncols=3)
-        for axes in panels[1]:
-            axes.set_xlabel("training step")
-        figure.supylabel("accuracy at the first repeat", fontsize=10)
-        figure.suptitle(f"Induction at various widths ({scale} scale; median of the seeds, band: all seeds)")
+        drawn[0].set_ylabel("accuracy at the first repeat")
+        figure.suptitle(
+            f"Induction at various widths, {POSITIONS[self.positional]} ({scale} scale)\n"
+            "Line: median of the seeds. Band: all seeds.",
+            fontsize=11,
+        )
         return figure
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """Return the number of runs that learned with each model of hidden size 8."""
-        columns = ["heads, positions", KV1, V2, f"answers of {V2} that are in the sequence (median)"]
+        """Return the number of runs that learned in each panel."""
+        columns = ["hidden size", "heads", f"learned: {KV1}", f"learned: {V2}"]
         rows = [
-            (_heads(name), _counts(data, kv(name)), _counts(data, vanilla(name)), f"{np.median(covered):.0%}")
-            for name in NARROW
+            (width, heads, _counts(data, kv(name)), _counts(data, vanilla(name)), f"{np.median(covered):.0%}")
+            for name in panels(self.positional)
+            for width, heads, _ in [SHAPES[name]]
             for covered in [final(data, vanilla(name), "in_row")]
         ]
-        return pd.DataFrame(rows, columns=[columns[0], *(f"learned: {name}" for name in columns[1:3]), columns[3]])
+        return pd.DataFrame(rows, columns=[*columns, f"answers of {V2} that are in the sequence (median)"])
 
 
 def _learned_less(curve: str, other: str) -> Number:
@@ -238,7 +208,7 @@ def _learned_less(curve: str, other: str) -> Number:
     def number(data: pd.DataFrame) -> Measured:
         told = f"{curve} less {other} ({_counts(data, curve)} less {_counts(data, other)})"
         found = stats.share_difference(*_learned(data, curve), *_learned(data, other))
-        return Measured(f"share of runs that end at {LEARNED} or more, {told}", found, len(final(data, kv("8"))))
+        return Measured(f"share of runs that end at {LEARNED} or more, {told}", found, len(final(data, curve)))
 
     return number
 
@@ -261,7 +231,7 @@ def _narrow_asks(name: str, guess: float, scale: Scale) -> list[Ask]:
     id, setting = f"{positional}.{where['heads'].replace(' ', '_')}", {k: where[k] for k in ("positions", "heads")}
     ask = partial(Ask, source="section 3.2, Figure 1b", of_paper=True, statement=10, setting=setting)
     if positional != "rope":
-        ask = partial(ask, source="Figure 1b with learned positions", of_paper=False, declared=DECLARED_1A)
+        ask = partial(ask, source="Figure 1b with learned positions", of_paper=False)
     both = "At hidden size 8 standard attention learns very poorly; KV shifting does not."
     less = _learned_less(kv(name), vanilla(name))
 
@@ -301,7 +271,7 @@ WIDTHS = (
     _width(
         "not_even_covered", "It even failed to cover up one of the answers mentioned in the previous text.",
         _share_below("in_row", COVERS, vanilla("8"), f"less than {COVERS:.0%} of whose answers are tokens of the row"),
-        above=0.5,
+        above=0.5, statement=10,
     ),
     _width(
         "narrow_faster", "KV shifting learns it faster at hidden size 8.",
@@ -311,7 +281,7 @@ WIDTHS = (
     _width(
         "parameters_double", "The vanilla model has two times the parameters of the KV shifting one.",
         named(f"parameters without embeddings, {vanilla('8')} / {kv('8')}", _parameters, {"curve": kv("8")}),
-        above=1.9, declared="2026-11-21",
+        above=1.9,
     ),
     _width(
         "harder_when_narrower",
@@ -323,7 +293,7 @@ WIDTHS = (
 
 def _heads(name: str) -> str:
     _, heads, positional = SHAPES[name]
-    return f"{heads} head{'s' * (heads > 1)}, {'RoPE' if positional == 'rope' else 'learned positions'}"
+    return f"{heads} head{'s' * (heads > 1)}, {POSITIONS[positional]}"
 
 
 def _learned(data: pd.DataFrame, curve: str) -> tuple[int, int]:

@@ -490,23 +490,30 @@ SAVED_LAYER = _study(
     seeds=FEW,
     asks=[
         ask(
-            "more_hops_at_equal_depth", "At equal depth the shift follows more hops", _less(SHIFTED, FEWER), above=0.0
+            "more_hops_at_equal_depth", "At equal depth the shift follows more hops than vanilla attention",
+            _less(SHIFTED, FEWER), above=0.0,
         ),
         ask(
-            "worth_no_less_than_a_doubling", "It is worth no less than a layer by hand, one doubling",
+            "worth_no_less_than_a_doubling", "The shift is worth no less than a layer by hand, one doubling",
             _less(SHIFTED, FEWER), above=1 - MARGIN, statement=8,
         ),
-        _no_more("worth_no_more_than_a_doubling", "It is worth no more than that", SHIFTED, statement=8),
+        _no_more(
+            "worth_no_more_than_a_doubling", "The shift is worth no more than a layer by hand, one doubling", SHIFTED,
+            statement=8,
+        ),
         ask(
             "no_fewer_than_one_more_layer", "The shift follows no fewer hops than one vanilla layer more",
             _less(SHIFTED, MORE), above=-MARGIN,
         ),
-        ask("no_more_than_one_more_layer", "It follows no more than that", _less(SHIFTED, MORE), below=MARGIN),
+        ask(
+            "no_more_than_one_more_layer", "The shift follows no more hops than one vanilla layer more",
+            _less(SHIFTED, MORE), below=MARGIN,
+        ),
         ask(
             "layer_no_less_than_a_doubling", "One more vanilla layer is no less than a doubling", _less(MORE, FEWER),
             above=1 - MARGIN,
         ),
-        _no_more("layer_no_more_than_a_doubling", "It is no more than that", MORE),
+        _no_more("layer_no_more_than_a_doubling", "One more vanilla layer is no more than a doubling", MORE),
         ask(
             "beyond_pointers",
             f"Layers with the shift go beyond the {SHIFTED.by_pointers()} hops of pointers alone",
@@ -514,7 +521,7 @@ SAVED_LAYER = _study(
         ),
         ask(
             f"follows_{SHIFTED.by_hand()}_by_hand",
-            f"They follow the {SHIFTED.by_hand()} hops that they can by hand",
+            f"Layers with the shift follow the {SHIFTED.by_hand()} hops that they can by hand",
             _mean, above=math.log2(SHIFTED.by_hand()),
         ),
     ],

@@ -80,11 +80,12 @@ def nearer(name: str, starts: str) -> Ask:
     words = "rank correlation of the nearest head's distance to (0, 1) and the steps, mean over 2 and 4 and 8 heads"
     return paper(
         f"nearer_is_easier.{name}",
-        f"With many heads, the closer the nearest starts to (0, 1), the easier it is ({starts}).",
+        f"With many heads, the closer the nearest starts to (0, 1), the easier induction is to learn ({starts}).",
         named(f"{words}; jackknife over seeds", lambda data: correlation(data, starts)),
         above=0.0,
         setting={"starts": starts},
         of_paper=starts == OWN,
+        statement=14 if starts == OWN else None,
     )
 
 
@@ -104,8 +105,8 @@ MANY_HEADS = Study(
     measure=measure,
     asks=(
         paper(
-            "many_heads_easier", "With many heads, learning induction heads is much easier.", ratio(OWN8, ONE1),
-            below=EASIER,
+            "many_heads_easier", "With many heads, learning induction heads is much easier than with one.",
+            ratio(OWN8, ONE1), below=EASIER,
         ),
         paper(
             "gain_needs_own_starts", "The gain from many heads vanishes if they all start alike.",
@@ -113,7 +114,7 @@ MANY_HEADS = Study(
         ),
         paper(
             "own_starts_easier",
-            "With many heads, own starts, some of which are closer to (0, 1), make it much easier.",
+            "With many heads, induction is much easier to learn if each has its own start: some are closer to (0, 1).",
             ratio(OWN8, ONE8), below=EASIER,
         ),
         nearer("own_starts", OWN),

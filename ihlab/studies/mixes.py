@@ -226,7 +226,7 @@ MIXES = Study(
         ),
         by_mix(
             "gain_without_copies", V_ONLY, "{} gains even where no text could be copied.", "intercept",
-            above=NEAR,
+            above=NEAR, statement=28, against=True,
         ),
         ask(
             "k_and_offset_alike", f"{K_ONLY} and {OFFSET} gain alike on text.",

@@ -83,7 +83,7 @@ def later(curve: str, triggers: int) -> Number:
 def reversed_order(curve: str, triggers: int) -> Ask:
     """Ask for the order: bigrams first in vanilla layers, and induction first with the shift."""
     vanilla, share = curve == V2, f"{frequency(triggers):.0%}"
-    first = "bigrams before induction" if vanilla else "induction before bigrams"
+    first = "bigrams before induction" if vanilla else "induction before bigrams, the reverse of vanilla,"
     return Ask(
         f"{'bigrams' if vanilla else 'induction'}_first.{SHORT[curve]}.{share[:-1]}",
         f"{curve} learns {first} where {share} of the positions hold a trigger.",
@@ -91,8 +91,9 @@ def reversed_order(curve: str, triggers: int) -> Ask:
         above=1.0 if vanilla else None,
         below=None if vanilla else 1.0,
         setting={"model": curve, "triggers": share},
-        statement=None if vanilla else 16,
-        source="the order of Bietti et al. 2023 (arXiv 2306.00802), and whether the shift reverses it",
+        source="the order of Bietti et al. 2023 (arXiv 2306.00802)"
+        if vanilla
+        else "a guess of our own: no paper says so",
     )
 
 

@@ -10,7 +10,8 @@ right with these probabilities, where p > 2 (all are right in period 2):
 | the token before the current one | 0 | 1 |
 | any token of the sequence but the current one | 1 / (p - 1) | 1 / (p - 1) |
 
-An accuracy below .2 in period 3 excludes induction and any-token rules (and a random token of the sequence, 1 / 3).
+So a model that has not learned induction can have an accuracy of .5 in period 3. It fails there if it is nearer to that
+than to induction: below .75. The bar that was declared, .2, lies below what most rules without induction reach.
 Which value route a model needs in period 2 is measured by ablation: induction reads a token's own value, and the token
 before the current one is also read by a head that attends to the current token and takes the value before.
 
@@ -49,6 +50,8 @@ PERIODS = {KV_2: 2, V_2: 2, KV_RANDOM: None, KV_3: 3, KV_2_RANDOM: None, KV_2_3:
 TESTED = tuple(range(2, 9))
 ROWS = 768
 """Test sequences per period."""
+FAILS = 0.75
+"""Accuracy in period 3 that is half of the way from any token but the current one to induction."""
 
 
 def periodic(period: int | None) -> InductionTask:
@@ -196,9 +199,17 @@ PERIOD = Study(
         paper("period_2_learned", "[A][B][A][B] is learned.", answers("right", KV_2, 2), above=0.99),
         paper(
             "fails_on_period_3",
-            "What is learned from [A][B][A][B] fails on [A][B][C][A][B].",
+            "What is learned from [A][B][A][B] fails on [A][B][C][A][B]: it is nearer to any token but the current one "
+            "than to induction.",
             unless(unlearned(KV_2), answers("right", KV_2, 3)),
-            below=0.2,
+            below=FAILS,
+            first=paper(
+                "fails_on_period_3",
+                "What is learned from [A][B][A][B] fails on [A][B][C][A][B].",
+                unless(unlearned(KV_2), answers("right", KV_2, 3)),
+                below=0.2,
+            ),
+            changed="2026-11-27: any token but the current one is right in half of the cases, so .2 lies below chance",
         ),
         paper(
             "predicts_previous_token",
@@ -208,7 +219,7 @@ PERIOD = Study(
         ),
         ours(
             "random_repeats_teach_3",
-            "The failure comes from the period: random repeats teach period 3.",
+            "Failing on period 3 comes from training on period 2: random repeats teach period 3.",
             answers("right", KV_RANDOM, 3),
             above=0.9,
         ),
@@ -226,13 +237,13 @@ PERIOD = Study(
         ),
         ours(
             "period_2_first_costs_steps",
-            "Period 2 first costs steps: induction is learned later.",
+            "Training on period 2 first costs steps: induction is learned later.",
             steps(KV_2_RANDOM, KV_RANDOM),
             above=1.0,
         ),
         ours(
             "period_2_first_saves_steps",
-            "Period 2 first saves half of the steps to period 3.",
+            "Training on period 2 first saves half of the steps to period 3.",
             steps(KV_2_3, KV_3),
             below=0.5,
         ),

@@ -11,6 +11,7 @@ from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import FIGURE4
 from ihlab.studies.figure9 import Figure9
+from ihlab.studies.flatness import FLATNESS
 from ihlab.studies.formation import Formation
 from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
 from ihlab.studies.initial_state import InitialState
@@ -39,6 +40,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     for e in (
         Figure1a(),
         Figure1b(),
+        Figure1a("learned"),
+        Figure1b("learned"),
         Figure2(),
         FIGURE4,
         Figure8(),
@@ -65,6 +68,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         SHIFT_HALVES,
         ONE_MORE_LAYER,
         TEXT,
+        FLATNESS,
         SHIFTS,
         KEY_OFFSET,
         MIXES,

@@ -8,8 +8,9 @@ from typing import cast
 from rich.console import Console
 
 from ihlab.claims.experiment import SCALES, Scale, require_scale, scales_of
-from ihlab.claims.ledger import Folder, print_ledger, tally
+from ihlab.claims.ledger import Folder, print_ledger
 from ihlab.claims.make import make
+from ihlab.claims.markdown import plain, verdict_counts
 from ihlab.claims.page import require_own, write_results_pages
 from ihlab.files import require_writable
 from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST
@@ -52,7 +53,7 @@ def reproduce(
 
     def published(folder: Folder) -> None:
         write_results_pages(figures, tuple(EXPERIMENTS))
-        console.print(f"{folder.experiment}: {tally([folder])}", highlight=False)
+        console.print(f"{folder.experiment}: {plain(verdict_counts(folder.claims()))}", highlight=False)
 
     if from_data:
         for experiment, folder in zip(chosen, folders, strict=True):

@@ -15,12 +15,17 @@ from typing import Any
 
 from ihlab.claims.ask import Ask, Cell, claim_id
 from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import DEPTHS, GIVEN, GIVEN_HEAD, KV1, V2, V4, figure1_run
+from ihlab.claims.induction import DEPTHS, KV1, V2, V4, figure1_run
 from ihlab.claims.rates import ACCURACY
 from ihlab.claims.study import Study, Tuned, cells, wide
 from ihlab.claims.toy_settings import Kind, asked
 from ihlab.plots.views import dots
+from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig, constant_steps
+
+GIVEN = "vanilla, 2 layers, previous-token head given"
+GIVEN_HEAD = Clamp(what="pattern", layer=0, head=0, value="previous")
+"""Clamps one head of layer 0, so that it attends to the previous token from the first step on."""
 
 ROPE, LEARNED, NO_POSITIONS = "RoPE", "learned positions", "no positions"
 SETTINGS: dict[str, dict[str, object]] = {
@@ -74,7 +79,7 @@ def faster(setting: str) -> Ask:
         "faster", KV1, "much faster", V2, setting,
         f"KV shifting attention converges much faster than two-layer transformers ({setting}), each at its own "
         "learning rate.",
-        source="an objection to Figure 1a",
+        source="an objection to Figure 1a", statement=9,
     )  # fmt: skip
 
 
@@ -84,19 +89,19 @@ def causes(setting: str) -> tuple[Ask, Ask, Ask]:
         ask(
             "head_given_helps", GIVEN, "much faster", V2, setting,
             f"Two vanilla layers learn induction much faster if a previous-token head is given ({setting}).",
-            source="beside Figure 1a", statement=19,
+            source="beside sections 3.3 and 5, which say the contrary: fusion is easy", statement=19, against=True,
         ),
         ask(
             "faster_than_head_given", KV1, "much faster", GIVEN, setting,
             "KV shifting attention converges much faster than two-layer transformers that are given a previous-token "
             f"head ({setting}).",
-            source="beside Figure 1a",
+            source="beside sections 3.3 and 5: decoupling is difficult", statement=19,
         ),
         ask(
             "four_layers_no_faster", V4, "not faster", V2, setting,
             f"Increasing vanilla to 4 layers does not make the model learn induction faster ({setting}), each at its "
             "own learning rate.",
-            source="an objection to Figure 1a",
+            source="an objection to Figure 1a", statement=9,
         ),
     )  # fmt: skip
 

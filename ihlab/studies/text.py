@@ -239,6 +239,9 @@ WHERE = f"positions whose last {CONTEXT} bytes stand earlier in the row before w
 """Positions that can be copied."""
 ABSTRACT = "beside the abstract"
 AFTER: Mapping[str, Any] = {"above": 0.0, "source": f"{ABSTRACT}, asked after the runs", "declared": "2026-11-26"}
+OF_WEIGHTS: Mapping[str, Any] = {
+    "source": "Appendix F.1, asked after the runs", "of_paper": True, "statement": 32, "declared": "2026-11-27",
+}  # fmt: skip
 MORE: Mapping[str, Any] = {"changed": "2026-11-26: five seeds left it undecided, so four more were added"}
 
 
@@ -255,8 +258,37 @@ def models_better(shifted: str, plain: str) -> Ask:
     )  # fmt: skip
 
 
+def every_seed(data: pd.DataFrame) -> Measured:
+    """Return the fraction of seeds with which text costs KV shifting less, over all pairs."""
+    better = pd.concat([less(data, *pair) for pair in BETTER.items()]) < 0
+    measure = f"fraction of seeds with fewer held-out bits per byte at the end ({better.sum()} of {len(better)})"
+    return Measured(measure, stats.exact(float(better.mean())), len(better))
+
+
 ASKS = (
     *(models_better(*pair) for pair in BETTER.items()),
+    Ask(
+        "with_every_seed", "KV shifting models text better with every seed, at each depth and on both kinds of token.",
+        every_seed, above=0.99, source="Section 4.3, Figure 4a, asked after the runs", of_paper=True, statement=21,
+        declared="2026-11-27",
+    ),
+    Ask(
+        "sum_leaves_1", "After training on text alpha1 + alpha2 is away from 1 (two layers).",
+        mean_over_seeds(
+            "distance between 1 and the mean over heads of |alpha1 + alpha2|",
+            lambda data: (at_end(data, KV2, "alpha_sum") - 1).abs(),
+        ),
+        above=0.1, **OF_WEIGHTS,
+    ),
+    Ask(
+        "some_negative", "After training on text some weights of the shift are negative (two layers).",
+        mean_over_seeds(
+            "fraction of heads whose two weights have opposite signs, mean of alpha and beta",
+            lambda data: (at_end(data, KV2, "alpha_opposed") + at_end(data, KV2, "beta_opposed")) / 2,
+            within=stats.SHARE,
+        ),
+        above=0.1, **OF_WEIGHTS,
+    ),
     Ask(
         "half_of_gain_copied",
         "At least half of the gain of KV shifting lies where induction could make it (two layers, byte pairs).",
@@ -267,7 +299,8 @@ ASKS = (
         above=0.0, source=f"{ABSTRACT}: KV shifting enhances induction",
     ),
     Ask(
-        "more_than_alike", "More of the gain lies there than if every bit had become cheaper alike.",
+        "more_than_alike",
+        "More of KV shifting's gain lies at positions that can be copied than if every bit had become cheaper alike.",
         mean_over_seeds(
             f"gain in bits per byte at {WHERE}, less their share of vanilla's bits times the whole gain",
             there_less(KV2, "alike"),
@@ -286,7 +319,8 @@ ASKS = (
     ),
     Ask(
         "longer_training_more_than_alike",
-        "More of the gain of longer training lies there than if every bit had become cheaper alike.",
+        "More of the gain of longer training lies at positions that can be copied than if every bit had become cheaper "
+        "alike.",
         mean_over_seeds(
             f"gain of vanilla trained {LONGER} times as long in bits per byte at {WHERE}, less their share of "
             "vanilla's bits times the whole gain, by seed",
@@ -303,16 +337,17 @@ ASKS = (
         above=0.0, source="section 3.1 says it of a construction", first=of(declared_seeds, bump(KV1)), **MORE,
     ),
     Ask(
-        "vanilla1_not_enough", "One layer of vanilla attention is not.", bump_of_one_layer,
+        "vanilla1_not_enough", "One layer of vanilla attention is not enough for induction on text.", bump_of_one_layer,
         below=0.0, source="section 3.1 says it of a construction", first=of(declared_seeds, bump(V1)),
         changed="2026-11-23: no model without the shift has the bump, so there is no control",
     ),
     Ask(
-        "vanilla2_bump_later", "Two vanilla layers have the bump in four times the tokens, at the rate chosen for one.",
+        "vanilla2_bump_later",
+        "Two vanilla layers have the induction bump in four times the tokens, at the rate chosen for one.",
         bump(LONG_V2), above=0.0, source="beside section 3.2",
     ),
     Ask(
-        "bump_on_bytes", "KV shifting has the bump on bytes, too.", bump(BYTES_KV2),
+        "bump_on_bytes", "KV shifting has the induction bump on bytes, too.", bump(BYTES_KV2),
         above=0.0, source="beside section 3.2",
     ),
     Ask(
@@ -322,7 +357,7 @@ ASKS = (
             "share of key/value heads with |alpha1| > |alpha2| and |beta1| > |beta2|, or with neither (two layers)",
             diagonal, within=stats.SHARE,
         ),
-        above=0.5, source="Appendix F, Table 5", of_paper=True,
+        above=0.5, source="Appendix F, Table 5", of_paper=True, statement=38,
     ),
     Ask(
         "key_matters_more", "The key shift matters more than the value shift: with it alone text costs less.",

@@ -114,11 +114,26 @@ def test_a_changed_number_keeps_the_first_one_only_where_they_differ():
     assert ask(first=ratio(A, B), changed="later").claim(STEPS, "").first is None
 
 
-def test_questions_about_missing_cells_are_left_out_only_where_that_is_meant():
+def test_a_changed_threshold_keeps_the_first_sentence_and_threshold():
+    first = Ask("id", "A is first.", ratio(A, B), below=0.1)
+    claim = ask(first=first, changed="later").claim(STEPS, "")
+    assert (claim.first.sentence, claim.first.threshold) == ("A is first.", 0.1)
+    assert claim.threshold != 0.1
+    assert claim.first.estimate == claim.estimate
+
+
+def test_an_older_table_answers_what_it_can_and_one_warning_names_the_other_questions():
     asks = [ask(), Ask("c", "C learns.", learned({"variant": "C"}), above=0.5)]
     assert [claim.id for claim in claims_of(asks, STEPS, "", partly=True)] == ["faster"]
-    with pytest.raises(NoRunsError):
-        claims_of(asks, STEPS, "")
+    asks += [
+        Ask("gap", "It has a gap.", named("gap", lambda data: stats.exact(data["gap"].max())), above=0.5),
+        Ask("best", "B is good.", mean("best", B), above=0.5),
+    ]
+    unanswered = r"^The table leaves 3 of 4 questions unanswered \(The table has no run of C\): c, gap, best\.$"
+    with pytest.warns(UserWarning, match=unanswered):
+        assert [claim.id for claim in claims_of(asks, STEPS, "")] == ["faster"]
+    with pytest.raises(ConfigError, match=r"leaves 1 of 1 questions unanswered \(It has no 'gap'\): gap\."):
+        claims_of(asks[2:3], STEPS, "")
 
 
 def test_ids_are_snake_case_with_a_dot_before_each_setting():

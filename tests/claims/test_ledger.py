@@ -59,7 +59,7 @@ def test_another_verdict_by_the_measure_first_declared_stands_beside_it(tmp_path
         tmp_path, {**UNDECIDED, "first": {**UNDECIDED, "verdict": "fails"}}, {**UNDECIDED, "first": UNDECIDED}
     )
     assert text.count("undecided (as declared: fails)") == text.count("(as declared") == 1
-    assert "2 claims: 2 undecided." in text
+    assert "Claims, the paper's + our own: ? undecided 2." in text
     table = verdict_table(Folder(tmp_path, "figure1a", "smoke"))
     assert "undecided (as declared: fails)" in table.to_html()
 
@@ -74,7 +74,7 @@ def test_on_a_screen_a_claim_has_one_line_of_its_width(tmp_path):
     assert first.startswith("figure1a  fails       Heads form early, and Heads")
     assert first.rstrip().endswith("…  0.25      > 0.5")
     assert second.split() == ["not", "tested", "Heads", "form", "[early]."]
-    assert counts == "2 claims: 1 fail, 1 not tested at this scale."
+    assert counts == "Claims, the paper's + our own: ✘ fails 1, – not tested 1."
 
 
 DATA = pd.DataFrame({"x": [0.9, 1.1, 1.3, 0.1 + 0.2]})

@@ -13,16 +13,14 @@ from ihlab.claims.coverage import coverage_page
 from ihlab.claims.figure_page import figure_page
 from ihlab.claims.headlines import HEADLINES, Asked, answer
 from ihlab.claims.history import replaced
-from ihlab.claims.ledger import title
-from ihlab.claims.markdown import MARKS, escaped
+from ihlab.claims.ledger import link_text, title
+from ihlab.claims.markdown import Unit, escaped
 from ihlab.claims.page import (
     WRITTEN_BY,
     corrected,
-    counts,
     result_folders,
     results_page,
-    short_table,
-    update_counts,
+    with_verdicts,
     write_results_pages,
 )
 from ihlab.studies.registry import EXPERIMENTS
@@ -55,8 +53,8 @@ def page_of(root: Path, name: str) -> str:
 
 
 def claim_rows(page: str) -> list[list[str]]:
-    """The rows of tables of claims."""
-    return [row for row in rows(page) if len(row) == 4]  # counts have five cells
+    """The rows of tables of claims, and of headlines."""
+    return [row for row in rows(page) if len(row) in (3, 4)]
 
 
 def cells(root: Path, name: str = "figure1a") -> list[str]:
@@ -76,13 +74,15 @@ def test_a_figures_page_has_picture_sentence_and_the_papers_claims_before_ours(m
     write_results_pages(made_up)
     page = page_of(made_up, "basin_map")
     assert re.findall(r"^#+ .*", page, flags=re.M) == [
-        "# Basin map",
+        "# Which starts lead to induction?",
         "## At laptop scale",
         "### The paper's claims",
         "## How it was measured",
     ]
     section = page.partition("## At laptop scale")[2].split("\n\n")
-    assert section[1:3] == ["![Basin map, laptop](laptop/basin_map-laptop.png)", "It does."]
+    assert section[1] == "![Which starts lead to induction? (laptop scale)](laptop/basin_map-laptop.png)"
+    assert words(section[2]).endswith("Claims, the paper's + our own: ✔ holds 0+1, ✘ fails 1, – not tested 1.")
+    assert section[3] == "It does."
     assert [row[3] for row in claim_rows(page)] == ["✘ fails", "– not tested", "✔ holds"]
     assert page.index("<summary>Our own questions (1)</summary>") < page.index("✔&nbsp;holds |")
     assert_links_lead_somewhere(page, made_up / "basin_map")
@@ -157,10 +157,8 @@ def test_a_measure_that_was_changed_after_the_runs_says_so_and_what_the_declared
     assert said.startswith(f"{because}accuracy at step 100: 0.5 [0.4, 0.6]")
     assert said.endswith("✘ fails")
     assert verdict == "? undecided"
-    assert counts(tmp_path)["laptop"]["fails"] == (0, 0)
-    counted, declared = (row for row in rows(results_page(tmp_path)) if row and row[0].startswith("all"))
-    assert counted == ["all", "0", "0", "1", "0"]
-    assert declared == ["all, as first declared", "0", "1", "0", "0"]
+    counted = "Claims, the paper's + our own: ? undecided 1. As first declared: ✘ fails 1.\n"
+    assert all(counted in words(shown(page)) for page in (results_page(tmp_path), page_of(tmp_path, "figure1a")))
 
 
 def test_scales_stand_apart_and_smoke_is_left_out_unless_there_is_nothing_else(made_up, tmp_path_factory):
@@ -170,23 +168,19 @@ def test_scales_stand_apart_and_smoke_is_left_out_unless_there_is_nothing_else(m
     scales = [("figure1a", "laptop"), ("basin_map", "laptop"), ("figure1a", "gpu"), ("figure1a", "paper")]
     assert [(folder.experiment, folder.scale) for folder in result_folders(made_up, ("figure1a",))] == scales
     page = results_page(made_up)
-    assert [scale in page for scale in ("figure, smoke scale", "figure, gpu scale")] == [False, True]
-    assert "[Figure 1a (paper)](figure1a/README.md)" in page
-    assert short_table(made_up) == f"{TABLE}\n| gpu | 1 | 0 | 0 | 0 |\n| paper | 0 | 1 | 0 | 0 |"
+    assert [f"All figures at {scale} scale" in page for scale in ("smoke", "gpu")] == [False, True]
+    assert "[Figure 1a (paper scale)](figure1a/README.md)" in page
     alone = tmp_path_factory.mktemp("smoke")
     store(alone, "figure1a", "smoke", claim())
-    assert "[Figure 1a (smoke)](figure1a/README.md)" in results_page(alone)
+    assert "[Figure 1a (smoke scale)](figure1a/README.md)" in results_page(alone)
 
 
 def test_the_first_page_counts_verdicts_and_links_to_pages(made_up):
     write_results_pages(made_up, ("figure1a",))
     page = results_page(made_up, ("figure1a",))
-    assert [row for row in rows(page) if len(row) == 5][:3] == [
-        ["Figure 1a", "1", "0", "1", "0"],
-        ["Basin map", "0+1", "1", "0", "1"],
-        ["all", "1+1", "1", "1", "1"],
-    ]
-    assert counts(made_up) == {"laptop": dict(zip(MARKS, ((1, 1), (1, 0), (1, 0), (1, 0)), strict=True))}
+    links = "- [Figure 1a](figure1a/README.md)\n- [Which starts lead to induction?](basin_map/README.md)\n"
+    assert f"(2)</summary>\n\n{links}" in page
+    assert "our own: ✔ holds 1+1, ✘ fails 1, ? undecided 1, – not tested 1." in words(page)
     assert_links_lead_somewhere(page, made_up)
     assert "![Figure 1a](figure1a/laptop/figure1a-laptop.png)" in page
 
@@ -195,7 +189,7 @@ def assert_links_lead_somewhere(page: str, folder: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", page) if not link.startswith("https://")]
     assert links
     for link in links:
-        assert (folder / link).is_file(), link
+        assert (folder / link.partition("#")[0]).is_file(), link
 
 
 def test_how_many_verdicts_survive_a_correction_over_the_whole_page(made_up):
@@ -203,21 +197,20 @@ def test_how_many_verdicts_survive_a_correction_over_the_whole_page(made_up):
     store(made_up, "table5", "laptop", *(claim(p=p) for p in p_values[:3]))
     store(made_up, "table15", "laptop", claim(p=p_values[3]), claim(p=None))
     folders = [folder for folder in result_folders(made_up) if folder.experiment.startswith("table")]
-    said = corrected("laptop", folders)
+    said = corrected([claim for folder in folders for claim in folder.claims()])
     assert "1 of 4 stay significant by Holm's method and 4 by Benjamini and Hochberg's" in said
     assert "of 8 stay" in results_page(made_up), "with four tested claims of other figures"
-    assert corrected("laptop", []) == ""
+    assert corrected([]) == ""
 
 
 # The headlines
 
 
-def answered(*claims: dict[str, object], number: str = "accuracy {}", percent: bool = False):
-    found = answer((Asked("figure1a", "learns", number, percent),), {"figure1a": claims}.__getitem__)
+def answered(*claims: dict[str, object], number: str = "accuracy {}", unit: Unit = ""):
+    found = answer((Asked("figure1a", "learns", number, unit),), lambda experiment: claims)
     return None if found is None else (words(found[0]), words(found[1]))
 
 
-OWN = claim(of_paper=False, value=0.5)
 HEADS = [
     claim(id=f"learns.{n}", setting={"heads": f"{n} heads", "task": "recall"}, value=value, verdict=verdict)
     for n, value, verdict in ((2, 0.25, "holds"), (1, 0.125, "undecided"), (3, 0.2, "holds"))
@@ -227,16 +220,27 @@ HEADS = [
 @pytest.mark.parametrize(
     ("claims", "text", "expected"),
     [
-        ([claim(), claim(id="learns_fast", verdict="fails")], {}, ("✔ holds", "accuracy 0.988")),
-        ([claim()], {"number": "{} of all", "percent": True}, ("✔ holds", "98.8% of all")),
+        ([claim(), claim(id="learns_fast", verdict="fails")], {}, ("✔ holds", "accuracy 0.988 [0.912, 1]")),
+        ([claim()], {"number": "{} of all", "unit": "%"}, ("✔ holds", "98.8% [91.2, 100] of all")),
+        (
+            [claim(value=-0.25, interval=[-0.5, None])],
+            {"number": "{}", "unit": " points"},
+            ("✔ holds", "-25 points [-50, unbounded]"),
+        ),
+        ([claim(verdict="fails")], {"unit": "%"}, ("✘ fails", "accuracy 98.8% [91.2, 100]; needed: > 90%")),
+        ([claim(bound="at least", confidence=1)], {}, ("✔ holds", "accuracy at least 0.988")),
+        ([claim(value=0.1, bound="at most"), claim(value=6)], {}, ("✔ holds", "accuracy at most 0.1 to 6")),
         (HEADS, {}, ("✔ holds (2), ? undecided (1)", "accuracy 0.125 (1 heads) to 0.25 (2 heads)")),
         ([claim(value=0.5), claim(value=0.25)], {}, ("✔ holds", "accuracy 0.25 to 0.5")),
-        ([claim(), OWN], {}, ("✔ holds", "accuracy 0.988")),
-        ([OWN], {}, ("✔ holds", "accuracy 0.5")),
+        ([claim(), claim(value=0.98766)], {}, ("✔ holds", "accuracy 0.988")),
+        ([claim(), claim(of_paper=False, value=0.5)], {}, ("✔ holds", "accuracy 0.5 to 0.988")),
         ([{**NOT_TESTED, "first": claim()}], {}, ("– not tested", "")),
         ([claim(id="late")], {}, None),
     ],
-    ids=["one", "percent", "settings", "no settings", "the paper's first", "ours", "not tested", "none"],
+    ids=[
+        *("one", "percent", "points", "a threshold that fails", "a bound", "bounds", "settings", "no settings"),
+        *("alike", "the paper's and ours", "not tested", "none"),
+    ],
 )
 def test_a_headline_has_the_verdicts_and_numbers_of_its_claims(claims, text, expected):
     assert answered(*claims, **text) == expected
@@ -248,22 +252,29 @@ def test_a_headline_whose_figure_is_not_made_is_not_yet_measured(tmp_path):
     store(tmp_path, "figure1a", "laptop", claim(id="vanilla2_perfect"))
     told = {row[0]: row[1] for row in claim_rows(results_page(tmp_path))}
     assert len(told) == len(HEADLINES)
-    assert told.pop("Two vanilla layers learn induction perfectly.") == "✔ holds"
+    assert told.pop(next(iter(HEADLINES))) == "✔ holds"
     assert set(told.values()) == {"not yet measured"}
 
 
 def test_a_headline_is_answered_at_the_largest_scale(tmp_path):
     for scale, value in (("laptop", 0.25), ("gpu", 0.75)):
         store(tmp_path, "figure1a", scale, claim(id="vanilla2_perfect", value=value))
-    assert ["accuracy 0.75", "Figure 1a (gpu)"] in [row[2:] for row in claim_rows(results_page(tmp_path))]
+    assert "[0.75 (gpu scale)](figure1a/README.md) [0.912, 1]" in results_page(tmp_path)
 
 
 def test_every_headline_finds_its_claims_in_the_committed_figures():
+    def stored(name):
+        return json.loads((FIGURES / name / "laptop" / "claims.json").read_text(encoding="utf-8"))
+
     assert len(HEADLINES) <= 12
     for sentence, asked in HEADLINES.items():
         for part in asked:
-            path = FIGURES / part.experiment / "laptop" / "claims.json"
-            assert part.of(json.loads(path.read_text(encoding="utf-8"))), (sentence, part)
+            assert part.of(stored), (sentence, part)
+            for name in filter(None, (part.experiment, part.also)):
+                for each in stored(name):
+                    if each["id"].split(".")[0] == part.id.split(".")[0]:
+                        counted = [claim["id"] for other in asked for claim in other.of(stored)]
+                        assert each["id"] in counted, f"{sentence} leaves out {each['id']}"
 
 
 def test_other_words_change_no_headline_no_statement_and_no_history(tmp_path):
@@ -362,31 +373,31 @@ def test_text_is_one_line_without_mathematics():
 
 
 def test_titles():
-    expected = {"figure1a": "Figure 1a", "table5": "Table 5", "figure12": "Figure 12", "basin_map": "Basin map"}
-    assert {name: title(name) for name in expected} == expected
-    assert title("mqar") == "MQAR"
-    assert len({title(name) for name in EXPERIMENTS}) == len(EXPERIMENTS)
-
-
-TABLE = """\
-| scale | ✔ holds | ✘ fails | ? undecided | – not tested |
-| --- | ---: | ---: | ---: | ---: |
-| laptop | 1 | 1 | 1 | 1 |"""
+    assert (title("mqar"), link_text("mqar")) == ("MQAR: does the shift help?", "MQAR")
+    assert title("a_study") == link_text("a_study") == "A study"
+    assert len({link_text(name) for name in EXPERIMENTS}) == len(EXPERIMENTS)
+    assert all(title(name).endswith("?") for name in EXPERIMENTS)
 
 
 @pytest.mark.parametrize("between", ["", "\n", "\nholds 0 · fails 9\n", "\n\n"])
-def test_counts_stand_between_the_markers(made_up, between):
-    old = f"Before\n<!-- verdicts -->{between}<!-- /verdicts -->\nafter"
-    new = f"Before\n<!-- verdicts -->\n\n{TABLE}\n\n<!-- /verdicts -->\nafter"
-    assert update_counts(old, made_up) == new
-    assert update_counts(new, made_up) == new
-    assert update_counts("holds 0", made_up) == "holds 0"
+def test_verdicts_stand_between_the_markers(made_up, between):
+    store(made_up, "robustness", "laptop", claim(id="faster"))
+    new = with_verdicts(f"Before\n<!-- verdicts -->{between}<!-- /verdicts -->\nafter", made_up)
+    assert new.startswith(
+        "Before\n<!-- verdicts -->\n\n- One layer with KV shifting learns induction in less than half"
+    )
+    link = f"[0.988]({made_up.name}/robustness/README.md) [0.912, 1]"
+    assert f"two vanilla layers. ✔&nbsp;holds: {link} at each model's own.\n\nOf the paper's 47 statements" in new
+    assert with_verdicts(new, made_up) == new
+    assert with_verdicts("holds 0", made_up) == "holds 0"
 
 
 def test_pages_are_written_beside_the_figures_and_written_again(made_up):
     path = write_results_pages(made_up, ("figure1a",))
     assert path == made_up / "README.md"
     store(made_up, "figure9", "laptop", claim())
+    before = "<!-- Written by `ihlab reproduce` from the folders beside it: do not edit. -->"
+    path.write_text(f"{before}\n\n# As earlier versions began a page\n", encoding="utf-8")
     write_results_pages(made_up, ("figure1a",))
     assert path.read_text(encoding="utf-8") == results_page(made_up, ("figure1a",))
     assert "Figure 9" in path.read_text(encoding="utf-8")
@@ -405,7 +416,6 @@ def test_the_pages_do_not_replace_somebody_elses(made_up, where):
 
 def test_a_root_without_figures_has_a_page_too(tmp_path):
     assert results_page(tmp_path).endswith("\n\nThere are no figures yet.\n")
-    assert short_table(tmp_path) == ""
 
 
 def test_the_committed_pages_are_current():
@@ -419,7 +429,7 @@ def test_the_committed_pages_are_current():
         assert_links_lead_somewhere(of_figure, FIGURES / name)
 
 
-def test_the_first_page_is_one_screen_and_the_counts_in_the_readme_are_current():
-    assert len(words(shown(PAGE.read_text(encoding="utf-8")).replace("<td>", " <td>")).split()) < 900
+def test_the_first_page_is_short_and_the_verdicts_in_the_readme_are_current():
+    assert len(PAGE.read_text(encoding="utf-8").split()) < 900
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert update_counts(readme, FIGURES) == readme
+    assert with_verdicts(readme, FIGURES) == readme

@@ -120,6 +120,25 @@ def test_a_run_that_never_gets_there_is_known_to_be_slower_than_the_horizon():
     assert turned.low == pytest.approx(400 / 120)
 
 
+def test_a_ratio_is_a_bound_if_the_times_never_reached_could_change_it():
+    never, times = math.inf, [100.0, 110.0, 120.0, 130.0, 140.0]
+    few, one = [*times[:2], never, never, never], [*times[:4], never]
+    for a, b, ratio, factor in (
+        (times, times, "", ""), (one, times, "", ""), (times, one, "", ""),
+        ([never] * 5, times, "at least", "at least"), (times, few, "at most", "at least"),
+        (few, [150.0] * 5, "at least", "at least"), ([10.0, 10.0, never, never, never], few, "about", "about"),
+    ):  # fmt: skip
+        found = stats.ratio_of_times(a, b, 150.0)
+        assert (found.bound, stats.factor(found).bound) == (ratio, factor)
+        late = [np.median([min(x, x_late) / min(y, y_late) for x in a for y in b]) for x_late, y_late in LATE]
+        assert max(late) <= found.value or found.bound in ("at least", "about")
+        assert min(late) >= found.value or found.bound in ("at most", "about")
+
+
+LATE = list(itertools.product((150.0, 1e9), repeat=2))
+"""Times in place of the infinite ones of either side."""
+
+
 def test_late_censoring_is_not_read_as_zero():
     a = [700.0, 800.0, 900.0, 950.0, 990.0]
     estimate = stats.ratio_of_times(a, [1000.0] + [math.inf] * 4, 1000.0)

@@ -12,6 +12,7 @@ from ihlab.claims.experiment import Experiment, has_second_stage
 from ihlab.claims.study import Study, Tuned, cells, curve_of, medians, steps_to_90
 from ihlab.plots.views import dots
 from ihlab.training.fork import fork_config, start_fork
+from tasks import ConfigError
 
 TASK = InductionTask(vocab_size=24, length=8)
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=24, n_ctx=8)
@@ -189,7 +190,7 @@ def test_smoke_scale_leaves_out_questions_about_cells_that_it_does_not_train():
     assert {plan.curve for plan in small.runs("smoke")} == {"k_shift"}
     data = pd.DataFrame({"variant": ["k_shift"], "seed": [0], "best": [1.0]})
     assert small.claims(data, "smoke") == []
-    with pytest.raises(LookupError, match="no run of vanilla"):
+    with pytest.raises(ConfigError, match="no run of vanilla"):
         small.claims(data, "laptop")
 
 

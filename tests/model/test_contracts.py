@@ -96,11 +96,11 @@ RARE = (
     "tied embeddings", "residual in one layer", "dropout, evaluating", "canon A", "canon D, gelu", "no mlp",
     "stream before the norm",
 )  # fmt: skip
-"""Options of which others test the most. Their models are slow tests, like most models that are almost kv_shift."""
+"""Options of which others test the most. Their models are rare tests, like most models that are almost kv_shift."""
 
 
 def models():
-    """Yield every model of the table that `ModelConfig` accepts: its name, its config, and whether it is slow."""
+    """Yield every model of the table that `ModelConfig` accepts: its name, its config, and whether it is rare."""
     for variant in VARIANTS:
         shifts = SHIFT_OPTIONS if VARIANTS[variant].rules else {}
         for option, fields in {**OPTIONS, **shifts, **OWN_OPTIONS.get(variant, {})}.items():
@@ -245,7 +245,7 @@ CONTRACTS = (
 @pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.__name__)
 @pytest.mark.parametrize(
     ("name", "cfg"),
-    [pytest.param(name, cfg, id=name, marks=[pytest.mark.slow] * slow) for name, cfg, slow in MODELS],
+    [pytest.param(name, cfg, id=name, marks=[pytest.mark.rare] * rare) for name, cfg, rare in MODELS],
 )
 def test_every_model_keeps_the_contract(name, cfg, contract, request):
     if not name.endswith("-plain"):  # checks of shapes take longer than all else

@@ -10,7 +10,19 @@ import torch
 from ihlab import ModelConfig, Transformer
 from ihlab.claims.claim import judged
 from ihlab.claims.labels import KV, VANILLA
-from ihlab.studies.initial_state import ARMS, EXPECTED, LAYERS, MEASURED, RUNS, SAME, UNIT, InitialState, ratios, state
+from ihlab.studies.initial_state import (
+    ARMS,
+    ASKED,
+    EXPECTED,
+    LAYERS,
+    MEASURED,
+    RUNS,
+    SAME,
+    UNIT,
+    InitialState,
+    ratios,
+    state,
+)
 from tasks import IGNORE, Batch
 
 CFG = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=20, n_ctx=8)
@@ -106,12 +118,11 @@ def table(ratio_of):
 def test_verdicts_can_come_out_either_way():
     data = table({VANILLA: 1.0, KV: 0.67, UNIT: 1.02})
     claims = judged(InitialState().claims(data, "laptop"))
-    each = len(MEASURED) * len(RUNS)
-    assert [claim.verdict for claim in claims] == ["fails"] * each + ["holds"] * each
-    assert [claim.of_paper for claim in claims] == [True] * each + [False] * each
-    larger = judged(InitialState().claims(table({VANILLA: 1.0, KV: 1.5, UNIT: SAME}), "laptop"))
-    assert [claim.verdict for claim in larger[:each]] == ["fails"] * each
-    assert {claim.verdict for claim in larger[each:]} == {"undecided"}
+    each = len(ASKED) * len(RUNS)
+    assert [claim.verdict for claim in claims] == ["fails"] * (1 + each) + ["holds"] * each
+    assert [claim.of_paper for claim in claims] == [True] * (1 + each) + [False] * each
+    alike = judged(InitialState().claims(table({VANILLA: 1.0, KV: 1.0, UNIT: SAME}), "laptop"))
+    assert [claim.verdict for claim in alike] == ["fails"] + ["holds"] * each + ["undecided"] * each  # algebra stays
 
 
 def test_models_are_paired_by_seed():

@@ -7,6 +7,7 @@ import torch
 
 from ihlab import train
 from ihlab.claims.claim import judged
+from ihlab.claims.induction import KV1
 from ihlab.measure.batches import draw
 from ihlab.studies.lengths import FACTORS, LENGTHS, QUESTIONS, ROWS, TEST_SEED, accuracy_by_length
 from tasks import IGNORE, InductionTask
@@ -41,11 +42,11 @@ def test_accuracy_by_length_counts_answers_one_by_one(tmp_path):
         assert found[f"accuracy_at_{length}"] == pytest.approx(right / total, abs=1e-6)
 
 
-def verdicts(short, long):
-    """Verdicts if every model has an accuracy at the trained length and one at the longest."""
+def verdicts(short, long, ahead=0.0):
+    """Verdicts if every model has an accuracy at the trained length and one at the longest, KV shifting `ahead`."""
     rng = np.random.default_rng(0)
     rows = [
-        ("run", model, positions, 0.01, seed, short, long[positions] + rng.normal(0, 0.005))
+        ("run", model, positions, 0.01, seed, short, long[positions] + ahead * (model == KV1) + rng.normal(0, 0.005))
         for model, positions, _ in QUESTIONS
         for seed in range(8)
     ]
@@ -55,9 +56,16 @@ def verdicts(short, long):
 
 def test_verdicts_can_come_out_either_way():
     expected = {"no positions": 0.97, "RoPE": 0.95, "ALiBi": 0.98, "learned positions": 0.2}
-    assert verdicts(0.99, expected) == ["holds"] * 7
+    assert verdicts(0.99, expected)[:7] == ["holds"] * 7
     contrary = {"no positions": 0.6, "RoPE": 0.5, "ALiBi": 0.2, "learned positions": 0.9}
-    assert verdicts(0.99, contrary) == ["fails"] * 7
+    assert verdicts(0.99, contrary)[:7] == ["fails"] * 7
+
+
+def test_help_is_judged_against_vanilla_models_that_have_learned_the_task():
+    long = dict.fromkeys(("no positions", "RoPE", "ALiBi", "learned positions"), 0.5)
+    assert verdicts(0.99, long, ahead=0.1)[7:] == ["holds"] * 3
+    assert verdicts(0.99, long, ahead=-0.1)[7:] == ["fails"] * 3
+    assert verdicts(0.1, long, ahead=0.1)[7:] == ["not tested at this scale"] * 3
 
 
 def test_a_model_that_has_not_learned_the_task_keeps_nothing():

@@ -115,41 +115,39 @@ def follows(claim, p):
     assert low <= claim["value"] <= high
 
 
-def test_figure1a():
-    data = table("figure1a")
-    for where, ending in (("rope", ""), ("learned", ", learned positions")):
-        kv, v1, v2, v4 = (
-            name + ending
-            for name in ("KV shifting, 1 layer", "vanilla, 1 layer", "vanilla, 2 layers", "vanilla, 4 layers")
-        )
-        for name, curve in (("kv1_perfect", kv), ("vanilla1_hard", v1), ("vanilla2_perfect", v2)):
-            [claim] = claims("figure1a", f"{name}.{where}")
-            same(ends(data, curve).mean(), claim)
-        for name, curve in (("faster", kv), ("four_layers_no_faster", v4)):
-            [claim] = claims("figure1a", f"{name}.{where}")
-            same(median_ratio(waits(data, curve), waits(data, v2), 1600), claim)
+@pytest.mark.parametrize(("figure", "where"), [("figure1a", "rope"), ("figure1a_learned", "learned")])
+def test_figure1a(figure, where):
+    data = table(figure)
+    kv, v1, v2, v4 = "KV shifting, 1 layer", "vanilla, 1 layer", "vanilla, 2 layers", "vanilla, 4 layers"
+    for name, curve in (("kv1_perfect", kv), ("vanilla1_hard", v1), ("vanilla2_perfect", v2)):
+        [claim] = claims(figure, f"{name}.{where}")
+        same(ends(data, curve).mean(), claim)
+    for name, curve in (("faster", kv), ("four_layers_no_faster", v4)):
+        [claim] = claims(figure, f"{name}.{where}")
+        same(median_ratio(waits(data, curve), waits(data, v2), 1600), claim)
 
 
 def test_figure1b():
-    data = table("figure1b")
+    kv, vanilla = "KV shifting, 1 layer, hidden size {}".format, "vanilla, 2 layers, hidden size {}".format
 
     def learned(curve):
         return (ends(data, curve) >= 0.9).mean()
 
-    kv, vanilla = "KV shifting, 1 layer, hidden size {}".format, "vanilla, 2 layers, hidden size {}".format
-    shapes = {
-        "rope.1_head": "8", "rope.2_heads": "8, 2 heads", "learned.1_head": "8, learned positions",
-        "learned.2_heads": "8, 2 heads, learned positions",
-    }  # fmt: skip
-    for name, shape in shapes.items():
-        [share], [accuracy] = claims("figure1b", f"narrow.share.{name}"), claims("figure1b", f"narrow.accuracy.{name}")
+    for figure, name, shape in (
+        ("figure1b_learned", "learned.1_head", "8, learned positions"),
+        ("figure1b_learned", "learned.2_heads", "8, 2 heads, learned positions"),
+        ("figure1b", "rope.2_heads", "8, 2 heads"), ("figure1b", "rope.1_head", "8"),
+    ):  # fmt: skip
+        data = table(figure)
+        [share], [accuracy] = claims(figure, f"narrow.share.{name}"), claims(figure, f"narrow.accuracy.{name}")
         if share["value"] is not None:
             same(learned(kv(shape)) - learned(vanilla(shape)), share)
         same(median_difference(ends(data, kv(shape)), ends(data, vanilla(shape))), accuracy)
+        if name.endswith("1_head"):
+            [claim] = claims(figure, f"narrow_vanilla.{name}")
+            same((ends(data, vanilla(shape)) < data["guess"].iloc[0] + 0.1).mean(), claim)
     [width] = claims("figure1b", "harder_when_narrower")
     same(learned(vanilla("32")) - learned(vanilla("8, 2 heads")), width)
-    for claim, shape in zip(claims("figure1b", "narrow_vanilla"), ("8", "8, learned positions"), strict=True):
-        same((ends(data, vanilla(shape)) < data["guess"].iloc[0] + 0.1).mean(), claim)
     [cover] = claims("figure1b", "not_even_covered")
     same((ends(data, vanilla("8"), "in_row") < 0.5).mean(), cover)
     [faster] = claims("figure1b", "narrow_faster")

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from ihlab.claims.claim import judged
-from ihlab.claims.induction import GIVEN, KV1, V2, V4
-from ihlab.studies.robustness import CELLS, LEARNED, NO_POSITIONS, ROBUSTNESS, ROPE, config
+from ihlab.claims.induction import KV1, V2, V4
+from ihlab.studies.robustness import CELLS, GIVEN, LEARNED, NO_POSITIONS, ROBUSTNESS, ROPE, config
 from ihlab.training.clamp import Clamp
 from tests.comparisons import AROUND, cell
 

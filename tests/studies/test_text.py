@@ -48,10 +48,11 @@ def shifted(arm):
     return arm.startswith("KV shifting")
 
 
-def table(cost, onset, eligible=lambda arm: 0.5, diagonal=7):
+def table(cost, onset, eligible=lambda arm: 0.5, diagonal=7, weights=(0.4, 0.5)):
     """A planted table: by arm the bits per byte at the end, the million tokens of its bump, its share of eligible bits.
 
-    There is some noise by seed, and other noise for each arm.
+    `weights`: the sum of alpha, and the fraction of heads whose weights have opposite signs. There is some noise by
+    seed, and other noise for each arm.
     """
     rows = []
     for cell in TEXT.cells:
@@ -67,6 +68,8 @@ def table(cost, onset, eligible=lambda arm: 0.5, diagonal=7):
             part = eligible(arm) + noise
             spent = {"eligible": part * end, "misled": 0.1 * end, "rest": (0.9 - part) * end}
             rows[-1] |= {f"bits_{name}_{context}": spent[name] for name in spent for context in CONTEXTS}
+            of_weights = np.array([*weights, weights[1]]) + noise
+            rows[-1] |= dict(zip(("alpha_sum", "alpha_opposed", "beta_opposed"), of_weights, strict=True))
             rows[-1] |= dict(zip(CELLS, (diagonal - seed % 2, 8 - diagonal + seed % 2, 0, 0), strict=True))
     return pd.DataFrame(rows)
 
@@ -82,6 +85,7 @@ def claims_of(data):
 BETTER = "better_on_text.2_layers_byte_pairs"
 HALF, ALIKE = "half_of_gain_copied", "more_than_alike"
 OF_LONGER, LONGER_ALIKE = "more_than_longer_training", "longer_training_more_than_alike"
+EVERY_SEED, WEIGHTS = "with_every_seed", ("sum_leaves_1", "some_negative")
 EARLIER, ENOUGH, NOT_ENOUGH, DIAGONAL = "forms_heads_earlier", "kv1_enough", "vanilla1_not_enough", "diagonal_dominates"
 
 
@@ -97,7 +101,7 @@ def test_what_the_paper_says_holds_where_it_is_planted():
             eligible=lambda arm: 0.4 if shifted(arm) else 0.45,  # .6 of 1.5 against .765 of 1.7
         )
     )
-    asked = (BETTER, HALF, ALIKE, EARLIER, ENOUGH, NOT_ENOUGH, DIAGONAL)
+    asked = (BETTER, EVERY_SEED, HALF, ALIKE, EARLIER, ENOUGH, NOT_ENOUGH, DIAGONAL, *WEIGHTS)
     assert {id: told[id] for id in asked} == dict.fromkeys(asked, "holds")
 
 
@@ -107,9 +111,10 @@ def test_the_opposite_fails():
             cost=lambda arm: 1.7 if shifted(arm) else 1.5,
             onset=lambda arm: 1.5 if shifted(arm) and "2 layers" in arm else np.inf if shifted(arm) else 0.6,
             diagonal=2,
+            weights=(1.01, 0.05),
         )
     )
-    asked = (BETTER, EARLIER, ENOUGH, NOT_ENOUGH, DIAGONAL)
+    asked = (BETTER, EVERY_SEED, EARLIER, ENOUGH, NOT_ENOUGH, DIAGONAL, *WEIGHTS)
     assert {id: told[id] for id in asked} == dict.fromkeys(asked, "fails")
 
 

@@ -73,16 +73,22 @@ def test_gains_at_two_ranks_are_compared_within_each_seed():
 
 
 def test_the_sentence_about_width_is_not_judged_of_what_learns_at_neither_width():
-    """Canon C learns nowhere, Canon D where width is ample, Canon A at both: the last two say something of width."""
+    """Canon C learns nowhere, Canon D where width is ample, Canon A at both: the last two say something of width.
+
+    The paper says that a shift elsewhere does not help, so a claim that holds speaks against it.
+    """
     learns = {"Canon C": (), "Canon D": (INDUCTION1,), "Canon A": (NARROW, INDUCTION1)}
     data = of(
         ELSEWHERE,
         lambda variant, setting: (AROUND, 0.95) if setting in learns.get(variant, SETTINGS) else (NEVER, 0.1),
     )
-    claims = {claim.sentence.rpartition(": ")[2]: claim for claim in judged(ELSEWHERE.claims(data, "laptop"))}
-    verdicts = {variant: claims[f"{variant}."].verdict for variant in learns}
-    assert verdicts == {"Canon C": NOT_TESTED, "Canon D": "holds", "Canon A": "fails"}
-    assert claims["Canon C."].first.verdict == "holds", "as it was declared"
+    claims = {
+        claim.setting.get("variant"): claim for claim in judged(ELSEWHERE.claims(data, "laptop")) if claim.against
+    }
+    assert {variant: claims[variant].verdict for variant in learns} == {
+        "Canon C": NOT_TESTED, "Canon D": "fails", "Canon A": "holds",
+    }  # fmt: skip
+    assert claims["Canon C"].first.verdict == "fails", "in the measure that was declared"
 
 
 def runs(*cells):

@@ -23,7 +23,7 @@ def test_rates_and_steps_are_factors_of_each_runs_own():
     assert [plan.curve for plan in changed] == [plan.curve for plan in own]
 
 
-@pytest.mark.parametrize(("seeds", "expected"), [(2, [16, 17]), (20, list(range(16, 36)))])
+@pytest.mark.parametrize(("seeds", "expected"), [(2, [32, 33]), (20, list(range(32, 52)))])
 def test_every_curve_gets_so_many_seeds(seeds, expected):
     planned = plans("figure1a", "laptop", seeds=seeds)
     for curve in (KV1, V2):

@@ -100,7 +100,7 @@ STACKED = """
 def test_stacks_of_a_kind_share_graphs_and_members_follow_their_eager_runs(small, tmp_path):
     """Steps have as many queries as chance gives them: there is a graph for each size after padding."""
     task = InductionTask(vocab_size=48, length=32)
-    config = small.replace(task=task, model=small.model.replace(n_ctx=32, d_vocab=48), steps=20, compile=True)
+    config = small.replace(task=task, model=small.model.replace(n_ctx=32, d_vocab=48), steps=8, compile=True)
 
     def stacked(seeds, step):
         members = [microbatches(config.replace(seed=seed), step)[0] for seed in seeds]
