@@ -71,6 +71,9 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
         Asked("figure7", "both_halves.key", "without shifted keys {} times the steps"),
         Asked("figure7", "both_halves.value", "without shifted values {}"),
     ),
+    "Simple induction helps length generalisation.": (
+        Asked("lengths", "helps", "accuracy on sequences eight times as long higher by {}"),
+    ),
     "KV shifting lowers the loss on real text.": (Asked("text", "better_on_text", "bits per byte change by {}"),),
     "A shift elsewhere (residual stream, Canon layers) does not let a narrow layer learn induction.": (
         Asked("elsewhere", "no_alleviation", "accuracy below KV shifting's by {}"),
