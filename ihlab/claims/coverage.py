@@ -69,7 +69,7 @@ def counted(figures: Path) -> str:
     """Return a sentence with the number of statements of each kind."""
     found = kinds(figures)
     return (
-        f"Of the paper's {len(STATEMENTS)} statements, {found[FIGURE]} are answered by a figure, {found[EXACT]} are "
+        f"Of {len(STATEMENTS)} statements of the paper, {found[FIGURE]} are asked in a figure, {found[EXACT]} are "
         f"checked without training, {found[OPEN]} are open, and {found[OUT]} are out of reach here."
     )
 
@@ -87,10 +87,11 @@ def coverage_page(figures: Path) -> str:
     explanation = (
         f"Verdicts count claims: {legend}. A statement that was tested in several settings has several. A claim that "
         "says the contrary of the statement counts the other way round. The figure's page has the numbers. The "
-        "verdicts are about the small models that were trained here."
+        "verdicts are about the small models that were trained here, or, where the remark says so, about the paper's own "
+        "printed tables."
     )
     columns = ["", "statement", "verdicts", "remark"]
-    return "\n\n".join(["# Every statement of the paper", counted(figures), explanation, table(columns, rows)]) + "\n"
+    return "\n\n".join(["# The paper's statements", counted(figures), explanation, table(columns, rows)]) + "\n"
 
 
 def _answer(figure: str, counts: Counter[str]) -> str:

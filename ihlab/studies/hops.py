@@ -238,12 +238,12 @@ def figure8_asks(scale: Scale) -> list[Ask]:
         paper(
             "vanilla_degrades_beyond_8",
             "The vanilla model will significantly degrade when the hop number exceeds 8 (L = 5).",
-            _growth(5, 8) if large else why, above=SMALL_ERROR,
+            _growth(5, 8) if large else why, above=SMALL_ERROR, statement=34,
         ),
         paper(
             "kv_small_error_at_16",
             "KV shifting attention still has a small error when the hop count reaches 16 (L = 5).",
-            _error(5, 16) if large else why, below=SMALL_ERROR,
+            _error(5, 16) if large else why, below=SMALL_ERROR, statement=34,
         ),
     ]  # fmt: skip
     hops = 2 ** (deepest - 2)

@@ -137,8 +137,8 @@ def helps(positions: str) -> Ask:
         id=claim_id("helps", positions),
         setting={"positions": positions},
         statement=27,
-        sentence="Simple induction helps length generalization: on sequences eight times as long one layer of KV "
-        f"shifting is better than two vanilla layers ({positions}).",
+        sentence="On sequences eight times as long as in training one layer of KV shifting is better than two vanilla "
+        f"layers ({positions}).",
         number=unless(partial(not_learned, vanilla), ahead, counted=False),
         above=0.0,
         source="section 5, asked after the runs",

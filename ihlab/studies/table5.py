@@ -17,9 +17,9 @@ from ihlab.claims.induction import KV1, kv, kv_runs, panels, width_runs
 from ihlab.claims.study import Run, Study, cells
 from ihlab.plots.curves import Mark
 from ihlab.plots.quadrants import corners, quadrants
-from ihlab.plots.style import BLACK, BLUE, GREEN, ORANGE, PAGE, PINK, new_figure
+from ihlab.plots.style import BLACK, BLUE, GREEN, PAGE, PINK, new_figure
 
-MARKS = (Mark(BLACK, "s"), Mark(GREEN, "D"), Mark(ORANGE, "^"), Mark(PINK, "v"))
+MARKS = (Mark(BLACK, "s"), Mark(GREEN, "D"), Mark(PINK, "v"))
 STYLES = {KV1: Mark(BLUE, "o"), **{kv(p): mark for p, mark in zip(panels("rope"), MARKS, strict=True)}}
 
 START, END = "initialisation", "end"

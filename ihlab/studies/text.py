@@ -296,7 +296,7 @@ ASKS = (
             f"gain in bits per byte at {WHERE}, less half of the whole gain",
             there_less(KV2, "half"),
         ),
-        above=0.0, source=f"{ABSTRACT}: KV shifting enhances induction",
+        above=0.0, source=f"{ABSTRACT}: KV shifting enhances induction", statement=28,
     ),
     Ask(
         "more_than_alike",
@@ -305,7 +305,7 @@ ASKS = (
             f"gain in bits per byte at {WHERE}, less their share of vanilla's bits times the whole gain",
             there_less(KV2, "alike"),
         ),
-        above=0.0, source=ABSTRACT,
+        above=0.0, source=ABSTRACT, statement=28,
     ),
     Ask(
         "more_than_longer_training",

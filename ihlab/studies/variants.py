@@ -183,6 +183,8 @@ FIGURE7 = study(
             WINDOW3, "much faster", KV, RECALL_GAP2,
             id="window_3_learns_gap_2",
             sentence="A window of 3 learns what one of 2 does not where the value is two places after its key.",
+            statement=26,
+            against=True,
             source=_OURS,
         ),
     ],
@@ -249,6 +251,7 @@ FIGURE11 = study(
                 id=claim_id("qkv_below_kv", task),
                 setting={"task": task},
                 sentence=f"Shifting QKV is not as good as shifting KV: {task}.",
+                statement=39,
                 source=_OF_BENCHMARKS,
             )
             for task in (INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1)
@@ -259,6 +262,7 @@ FIGURE11 = study(
                 id=claim_id("qkv_below_vanilla", task),
                 setting={"task": task},
                 sentence=f"Shifting QKV is not even as good as vanilla attention: {task}.",
+                statement=39,
                 source=_OF_BENCHMARKS,
             )
             for task in (INDUCTION2, NGRAM)
