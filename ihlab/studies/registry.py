@@ -31,6 +31,7 @@ from ihlab.studies.table5 import TABLE5
 from ihlab.studies.text import TEXT
 from ihlab.studies.toy_and_text import TOY_AND_TEXT
 from ihlab.studies.variants import COMPARISONS
+from ihlab.studies.width import WIDTH
 from tasks.config import require
 from tasks.registry import load_plugins
 
@@ -57,6 +58,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         MANY_HEADS,
         InitialState(),
         ROBUSTNESS,
+        WIDTH,
         LENGTHS,
         INITIALISATION,
         FIGURE8_LEARNED,
