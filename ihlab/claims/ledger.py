@@ -154,6 +154,8 @@ TITLES = {
     "table2": "Tables 2, 14 and 15, as printed",
     "tables6to13": "Tables 6 to 13",
     "robustness": "Positions, heads and weight decay",
+    "width": "Widths from 32 to 256",
+    "fusion": "Fusion or decoupling",
     "lengths": "Length generalisation",
     "figure8_learned": "Figure 8 with learned positions",
     "saved_layer": "The shift against one more layer",

@@ -12,6 +12,7 @@ from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import FIGURE4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.formation import Formation
+from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
 from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import INITIALISATION
@@ -59,6 +60,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         InitialState(),
         ROBUSTNESS,
         WIDTH,
+        FUSION,
         LENGTHS,
         INITIALISATION,
         FIGURE8_LEARNED,
