@@ -5,11 +5,12 @@ Figure 1a and `ihlab.studies.robustness` know its speed-up at width 32 only. The
 256. Task, vocabulary, sequences and the four heads are Figure 1a's, so heads and MLP grow with the width. Positions are
 learned, the scheme with the smallest speed-up in `robustness`.
 
-At each width both models try the same three learning rates. A pilot on seed 99 chose them so that vanilla's best rate
-is the middle one. KV shifting's best is the highest or above, which can only make it slower. The pilot's ratios were .2
-to .3, so the prediction is that all four claims hold. The warm-up is 20 steps instead of 100, because the wide models
-learn within 100. Vanilla has four seeds and KV shifting eight, because its runs cost a tenth. Measures and thresholds
-were fixed before the runs.
+At each width both models try the same learning rates. A pilot on seed 99 chose them so that vanilla's best rate is the
+middle one. At widths 128 and 256 the third rate is left out to save time: vanilla did not learn at .016 in 450 steps
+(width 128), nor at .008 in 284 (width 256, seed 100). KV shifting's best rate is the highest or above, which can only
+make it slower. The pilot's ratios were .2 to .3, so the prediction is that all four claims hold. The warm-up is 20
+steps instead of 100, because the wide models learn within 100. Vanilla has four seeds and KV shifting eight, because
+its runs cost a tenth. Measures and thresholds were fixed before the runs.
 """
 
 from ihlab.claims.ask import Ask, Cell, claim_id, ratio
@@ -23,8 +24,8 @@ from ihlab.training.config import RunConfig
 RATES = {
     32: (8e-3, 1.6e-2, 3.2e-2),
     64: (8e-3, 1.6e-2, 3.2e-2),
-    128: (4e-3, 8e-3, 1.6e-2),
-    256: (2e-3, 4e-3, 8e-3),
+    128: (4e-3, 8e-3),
+    256: (2e-3, 4e-3),
 }
 """The learning rates of each width."""
 
