@@ -131,7 +131,7 @@ FUSION = Study(
     cells=CELLS,
     smoke=[cell for cell in CELLS if cell["setting"] == NARROW],
     config=config,
-    tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2), smoke=(1e-3, 4e-3)),
+    tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2, 3.2e-2), smoke=(1e-3, 4e-3)),
     asks=[
         *(ask for setting in SETTINGS for ask in parts(setting)),
         *(ask for setting in (LEARNED, NARROW) for ask in fused_keys(setting)),
