@@ -3,15 +3,15 @@
 import numpy as np
 
 from ihlab.claims.induction import KV1, V2
-from ihlab.studies.width import VANILLA_RATES, WIDTH
+from ihlab.studies.width import WIDTH, WIDTHS
 from tests.studies.made_up import table, verdicts
 
 
 def test_only_the_width_differs_and_heads_and_mlp_grow_with_it():
     models = {plan.curve: plan.config.model for plan in WIDTH.runs("laptop")}
-    assert len(models) == 2 * len(VANILLA_RATES)
+    assert len(models) == 2 * len(WIDTHS)
     for variant in (KV1, V2):
-        small, *wider = (models[f"{variant} | {width}"] for width in VANILLA_RATES)
+        small, *wider = (models[f"{variant} | {width}"] for width in WIDTHS)
         for model in wider:
             sizes = {"d_model": model.d_model, "d_head": model.d_model // 4, "d_mlp": model.usual_mlp_width}
             assert model == small.replace(**sizes)
@@ -19,7 +19,7 @@ def test_only_the_width_differs_and_heads_and_mlp_grow_with_it():
 
 def judge(steps):
     found = verdicts(WIDTH, table(WIDTH, lambda cell: {"steps_to_90": steps[cell["variant"]], "best": 0.95}))
-    assert len(found) == len(VANILLA_RATES)
+    assert len(found) == len(WIDTHS)
     return set(found.values())
 
 
