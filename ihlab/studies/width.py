@@ -24,7 +24,7 @@ from ihlab.training.config import RunConfig
 
 WIDTHS = (32, 64, 128, 256)
 SMALL, MIDDLE, LARGE = (2e-3, 4e-3, 8e-3), (4e-3, 8e-3, 1.6e-2), (8e-3, 1.6e-2, 3.2e-2)
-RATES = {
+RATES: dict[str, dict[int, tuple[float, ...]]] = {
     KV1: dict(zip(WIDTHS, (LARGE, LARGE, MIDDLE, MIDDLE), strict=True)),
     V2: dict(zip(WIDTHS, (LARGE, MIDDLE, SMALL, SMALL[:2]), strict=True)),
 }
