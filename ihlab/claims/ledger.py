@@ -156,7 +156,6 @@ TITLES = {
     "robustness": "Positions, heads and weight decay",
     "width": "Widths from 32 to 256",
     "fusion": "Fusion or decoupling",
-    "parallel": "Several followers at once",
     "lengths": "Length generalisation",
     "figure8_learned": "Figure 8 with learned positions",
     "saved_layer": "The shift against one more layer",
