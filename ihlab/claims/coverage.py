@@ -87,8 +87,8 @@ def coverage_page(figures: Path) -> str:
     explanation = (
         f"Verdicts count claims: {legend}. A statement that was tested in several settings has several. A claim that "
         "says the contrary of the statement counts the other way round. The figure's page has the numbers. The "
-        "verdicts are about the small models that were trained here, or, where the remark says so, about the paper's own "
-        "printed tables."
+        "verdicts are about the small models that were trained here, or about the paper's printed tables where the "
+        "remark says so."
     )
     columns = ["", "statement", "verdicts", "remark"]
     return "\n\n".join(["# The paper's statements", counted(figures), explanation, table(columns, rows)]) + "\n"

@@ -186,8 +186,10 @@ TITLES = {
     "shift_halves": "Which half follows more hops?",
     "shifts": "Which token shift is fastest?",
     "flatness": "Flatness: is the loss on text flatter with the shift?",
+    "fusion": "Fusion or decoupling: what makes vanilla slow?",
     "text": "Does the shift help on text?",
     "toy_and_text": "Does a toy foretell text?",
+    "width": "Widths: is the shift faster from 32 to 256?",
     "zoo": "How fast are attention variants?",
 }
 """Titles of experiments. A title is a question; one before a colon is the name by which links call it."""

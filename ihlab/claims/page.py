@@ -33,10 +33,10 @@ The paper is [KV Shifting Attention Enhances Language Modeling](https://arxiv.or
 each head mixes the previous token's key and value into its own. *Vanilla* is attention without it. *Induction*
 predicts the token that followed the current token's earlier occurrence."""
 
-RULE = """A row counts the claims of the linked figures that test its sentence, the paper's and our own, in all settings.
-*At least* and *at most*: some runs never got there. Points are percentage points. Verdicts are about these small models
-and are corrected for their number, intervals are not; *undecided*: not significantly on one side of a threshold. Most
-thresholds were fixed before the runs"""
+RULE = """A row counts the claims of the linked figures that test its sentence, the paper's and our own, in all
+settings. *At least* and *at most*: some runs never got there. Points are percentage points. Verdicts are about these
+small models and corrected for their number, intervals are not; *undecided*: not significantly on one side of a
+threshold. Most thresholds were fixed before the runs"""
 
 STATEMENTS = "../docs/coverage.md"
 """The page of all statements, from the first page."""

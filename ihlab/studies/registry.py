@@ -13,6 +13,7 @@ from ihlab.studies.figure4 import FIGURE4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.flatness import FLATNESS
 from ihlab.studies.formation import Formation
+from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
 from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import INITIALISATION
@@ -32,6 +33,7 @@ from ihlab.studies.table5 import TABLE5
 from ihlab.studies.text import TEXT
 from ihlab.studies.toy_and_text import TOY_AND_TEXT
 from ihlab.studies.variants import COMPARISONS
+from ihlab.studies.width import WIDTH
 from tasks.config import require
 from tasks.registry import load_plugins
 
@@ -60,6 +62,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         MANY_HEADS,
         InitialState(),
         ROBUSTNESS,
+        WIDTH,
+        FUSION,
         LENGTHS,
         INITIALISATION,
         FIGURE8_LEARNED,

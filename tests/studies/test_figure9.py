@@ -11,7 +11,7 @@ from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
 from ihlab.model.transformer import Transformer
-from ihlab.studies.figure9 import CARRIES, LAPTOP_SIZES, MARGIN, ROUTES, SIZES, SMALLEST, Figure9, ngram_run, sizes
+from ihlab.studies.figure9 import CARRIES, MARGIN, ROUTES, SIZES, SMALLEST, Figure9, ngram_run, sizes
 
 pytestmark = pytest.mark.slow
 
