@@ -8,6 +8,7 @@ from ihlab.claims.rates import ACCURACY
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line
 from ihlab.plots.style import BLACK, BLUE, ORANGE, RED
+from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, InductionTask, Task
 
@@ -19,6 +20,9 @@ DEPTHS: dict[str, dict[str, object]] = {
     V4: {"n_layers": 4},
 }
 """The curves of Figure 1a, and the model fields that each changes in `induction_run`."""
+GIVEN_HEAD = Clamp(what="pattern", layer=0, head=0, value="previous")
+"""Clamps one head of layer 0, so that it attends to the previous token from the first step on."""
+
 LINES = {
     KV1: Line(BLUE),
     V2: Line(ORANGE, "--"),
