@@ -430,6 +430,7 @@ def test_the_committed_pages_are_current():
 
 
 def test_the_first_page_is_short_and_the_verdicts_in_the_readme_are_current():
-    assert len(PAGE.read_text(encoding="utf-8").split()) < 900
+    words = re.findall(r"\S*\w\S*", PAGE.read_text(encoding="utf-8"))
+    assert len(words) < 900
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert with_verdicts(readme, FIGURES) == readme
