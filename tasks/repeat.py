@@ -32,12 +32,15 @@ class RepeatTask:
     Attributes:
         vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1.
         length: Number of positions in a sequence.
+        followers: How often the last token occurs before, each time with another follower. The target is one of them,
+            drawn uniformly, so the best prediction is uniform on all of them.
     """
 
     kind: ClassVar[str] = "repeat"
 
     vocab_size: int = 16
     length: int = 8
+    followers: int = 1
 
     def __post_init__(self) -> None:
         require(self.length >= 3, f"RepeatTask.length is {self.length}, but a repeat needs at least 3 positions.")
@@ -46,12 +49,23 @@ class RepeatTask:
             f"RepeatTask.vocab_size is {self.vocab_size}, but must be at least {self.length - 1}: a sequence of "
             f"length={self.length} has that many different tokens.",
         )
+        most = (self.length - 1) // 2
+        require(
+            1 <= self.followers <= most,
+            f"RepeatTask.followers is {self.followers}, but must be from 1 to {most}: each takes two of the "
+            f"length={self.length} positions.",
+        )
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` sequences."""
         require_rows(self, size, rng, more=8 * size * self.vocab_size)
         tokens = rng.random((size, self.vocab_size)).argsort(axis=1)[:, : self.length - 1]
         at = rng.integers(0, self.length - 2, (size, 1))
+        if self.followers > 1:  # at random places, with a follower after each
+            places = rng.random((size, self.length - 1 - self.followers)).argsort(axis=1)[:, : self.followers]
+            every = np.sort(places, axis=1) + np.arange(self.followers)
+            np.put_along_axis(tokens, every, np.take_along_axis(tokens, every[:, :1], axis=1), axis=1)
+            at = rng.permuted(every, axis=1)[:, :1]
         inputs = np.concatenate([tokens, np.take_along_axis(tokens, at, axis=1)], axis=1)
         targets = np.full_like(inputs, IGNORE)
         targets[:, -1:] = np.take_along_axis(tokens, at + 1, axis=1)

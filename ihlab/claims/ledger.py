@@ -179,6 +179,7 @@ TITLES = {
     "mqar": "MQAR: does the shift help?",
     "one_more_layer": "Does one more layer add hops?",
     "order": "Bigrams or induction first?",
+    "parallel": "Parallel inductions: do narrow models find fewer?",
     "pairs": "Which shift gives two-token induction?",
     "period": "Is training on one period enough?",
     "robustness": "Which settings change the speed?",

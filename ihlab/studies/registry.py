@@ -24,6 +24,7 @@ from ihlab.studies.mixes import MIXES
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import ORDER
 from ihlab.studies.pairs import PAIRS
+from ihlab.studies.parallel import PARALLEL
 from ihlab.studies.period import PERIOD
 from ihlab.studies.printed import Table2, Tables6To13
 from ihlab.studies.robustness import ROBUSTNESS
@@ -64,6 +65,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ROBUSTNESS,
         WIDTH,
         FUSION,
+        PARALLEL,
         LENGTHS,
         INITIALISATION,
         FIGURE8_LEARNED,

@@ -284,6 +284,7 @@ def test_rows_are_drawn_from_a_generator(task, size, rng, said):
         (PairTask, {"length": 37}, ["PairTask.length is 37,", "at least 38: the first query"]),
         (RepeatTask, {"length": 2}, ["RepeatTask.length is 2, but a repeat needs at least 3 positions."]),
         (RepeatTask, {"vocab_size": 6}, ["RepeatTask.vocab_size is 6,", "at least 7: a sequence of length=8"]),
+        (RepeatTask, {"followers": 4}, ["RepeatTask.followers is 4,", "from 1 to 3", "length=8"]),
         (TextTask, {"vocab_size": 255}, ["vocab_size is 255, but must be at least 256, which is bytes"]),
         (TextTask, {"vocab_size": 2**17}, ["at most 65536"]),
         (TextTask, {"length": 0}, ["length is 0, but must be at least 1"]),

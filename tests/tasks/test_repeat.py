@@ -1,5 +1,7 @@
 """The task of one repeat at the end: its rule read back from drawn rows, and what models score that know less."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -39,3 +41,23 @@ def test_the_answer_is_equally_likely_everywhere():
     others = np.sort(batch.inputs[:, :-1], axis=1)
     rank = (others < answers).sum(axis=1) - (answers > batch.inputs[:, -1:])[:, 0]
     assert np.bincount(rank, minlength=6) / 20_000 == pytest.approx(np.full(6, 1 / 6), abs=0.015)
+
+
+@given(st.integers(4, 12), st.integers(2, 5), st.integers(0, 2**32))
+def test_several_followers(length, followers, seed):
+    """The last token occurred that often, each time with another follower. One of them is the target."""
+    followers = min(followers, (length - 1) // 2)
+    batch = RepeatTask(vocab_size=12, length=length, followers=followers).batch(3, np.random.default_rng(seed))
+    for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+        *tokens, last = row
+        found = {two for one, two in pairwise(tokens) if one == last}
+        assert tokens.count(last) == len(found) == followers
+        assert targets[-1] in found
+        assert len(set(tokens)) == len(tokens) - followers + 1
+
+
+def test_every_follower_is_equally_likely_the_target():
+    batch = RepeatTask(vocab_size=20, length=9, followers=3).batch(6000, np.random.default_rng(0))
+    follows = batch.inputs[:, :-1] == batch.inputs[:, -1:]
+    followers = batch.inputs[:, 1:][follows].reshape(-1, 3)
+    assert (followers == batch.targets[:, -1:]).mean(axis=0) == pytest.approx(np.full(3, 1 / 3), abs=0.025)
