@@ -24,7 +24,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,10 +68,6 @@ SIZES: dict[Scale, Size] = {
     "gpu": Size(_task(16, 98), (2, 3, 4, 5), range(5)),
     "paper": Size(_task(16, 98), (2, 3, 4, 5, 6), range(3)),
 }
-
-CLEAR_SEEDS = 3
-"""Number of seeds of Figure 8's models on a laptop, except three layers of KV shifting: only the claim that these reach
-4 hops is near its threshold."""
 
 LAW_HOPS = {"smoke": 3, "laptop": 5}
 """Hops in a sequence of the law: one more than its deepest models follow with pointers alone."""
@@ -306,13 +301,12 @@ class Figure8:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the runs of every cell: curves such as "vanilla, 2 layers"."""
-        planned = []
-        for layers, label in product(SIZES[scale].layers, (VANILLA, KV)):
-            fields: dict[str, object] = {"attention": Cell(label, layers).variant, "n_layers": layers}
-            clear = scale == "laptop" and (layers, label) != (3, KV)
-            seeds = SIZES[scale].seeds[: CLEAR_SEEDS if clear else None]
-            planned += plan(self.name, figure8_config(scale), {f"{label}, {layers} layers": fields}, seeds)
-        return planned
+        curves: dict[str, dict[str, object]] = {
+            f"{label}, {layers} layers": {"attention": Cell(label, layers).variant, "n_layers": layers}
+            for layers in SIZES[scale].layers
+            for label in (VANILLA, KV)
+        }
+        return plan(self.name, figure8_config(scale), curves, SIZES[scale].seeds)
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Gather each model's error at each number of hops, on the same sequences for all models."""
