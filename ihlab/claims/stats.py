@@ -286,7 +286,7 @@ def clustered_share(hits: Sequence[int], sizes: Sequence[int], most: float = mat
     effect = between / binomial if binomial else 1.0
 
     def at(level: float) -> Range:
-        level = max(level, 1e-9)  # at 0 both quantiles are 0
+        level = max(level, 1e-6)  # near 0 both quantiles are 0
         few = float(stats.t.ppf(0.5 + level / 2, n - 1) / stats.t.ppf(0.5 + level / 2, k - 1)) ** 2
         effective = min(n, most, n * few / effect) if effect else min(n, most)
         return _clopper_pearson(value * effective, (1 - value) * effective, level)
