@@ -69,8 +69,8 @@ def counted(figures: Path) -> str:
     """Return a sentence with the number of statements of each kind."""
     found = kinds(figures)
     return (
-        f"Of {len(STATEMENTS)} statements of the paper, {found[FIGURE]} are asked in a figure, {found[EXACT]} are "
-        f"checked without training, {found[OPEN]} are open, and {found[OUT]} are out of reach here."
+        f"Of {len(STATEMENTS)} statements of the paper, {found[FIGURE]} are asked in a figure and {found[EXACT]} "
+        f"checked without training. Still open: {found[OPEN]}. Out of reach here: {found[OUT]}."
     )
 
 

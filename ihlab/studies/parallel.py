@@ -16,6 +16,9 @@ well as one. Measures and thresholds were fixed before the runs.
 
 from typing import TYPE_CHECKING
 
+import pandas as pd
+from matplotlib.figure import Figure
+
 from ihlab.claims import stats
 from ihlab.claims.ask import Ask, Cell, less, mean
 from ihlab.claims.experiment import Scale
@@ -64,9 +67,17 @@ def found(run: "Run") -> dict[str, float]:
     return {"found": float((likely[:, :, None] == followers[:, None]).any(axis=1).mean())}
 
 
+def view(data: pd.DataFrame) -> Figure:
+    """Draw the fraction that each model finds."""
+    words = data.assign(
+        width=data["width"].map("width {}".format), followers=data["followers"].map({1: "one", 4: "four"})
+    )
+    return dots("followers", "found", panels="width", xlabel="fraction of followers found", xlim=(0, 1.03))(words)
+
+
 PARALLEL = Study(
     name="parallel",
-    title="Several followers at once, by width",
+    title="How many of one or four followers does one layer of KV shifting find?",
     key="Dot: a seed. Bar: the median.",
     declared="2026-11-27",
     cells=cells(width=(8, 32), followers=(1, 4)),
@@ -91,5 +102,5 @@ PARALLEL = Study(
         ),
     ],
     shown=("found",),
-    view=dots("followers", "found", panels="width", xlabel="fraction of followers found"),
+    view=view,
 )  # fmt: skip
