@@ -16,6 +16,7 @@ from ihlab.training.loop import initial_model
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, digests
+from ihlab.training.settings import own_settings
 from ihlab.training.train import train
 from tasks import Task
 from tasks.config import ConfigError, choose
@@ -116,6 +117,7 @@ def fork_config(
     return ForkConfig(**given, fork=origin)
 
 
+@own_settings()
 def _start(run: Run, made: Run, config: ForkConfig) -> None:
     """Write the clamped checkpoint into the fork's folder, from which training resumes."""
     step = config.first_step

@@ -17,6 +17,7 @@ from ihlab.training.memory import require_fits
 from ihlab.training.progress import Report, progress
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, TrainingDivergedError
+from ihlab.training.settings import own_settings
 from tasks.config import require, shown
 
 
@@ -139,6 +140,7 @@ def _create(configs: Sequence[RunConfig], root: str | Path, device: torch.device
     return [Run.create(config, root) for config in configs]
 
 
+@own_settings()
 def _train(runs: Sequence[Run], device: torch.device, report: Report | None, callback: Callback | None) -> None:
     """Train runs to their end under their locks, stacked if there are several."""
     shown_progress = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)
