@@ -16,7 +16,7 @@ from ihlab.training.loop import Training, learning_rate
 from ihlab.training.memory import require_fits
 from ihlab.training.progress import Report, progress
 from ihlab.training.run import Run
-from ihlab.training.run_writer import Callback, TrainingDivergedError
+from ihlab.training.run_writer import Callback, TrainingDivergedError, require_callback
 from ihlab.training.settings import own_settings
 from tasks.config import require, shown
 
@@ -71,6 +71,7 @@ def train(
     `provenance`), and under `torchrun`. Warns if the warmup is longer than the run, unless `report` is given.
     """
     require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
+    require_callback(callback)
     if members is not None:
         if report is None:
             _warn_of_a_long_warmup(config)
@@ -122,6 +123,7 @@ def train_ensemble(
     differ in a stack; forks), for two equal configs, and under `torchrun`; `Interrupted` after Ctrl-C.
     """
     check_members(configs)
+    require_callback(callback)
     require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
     where = pick_device(device)
     most = best_stack(configs[0], len(configs), where) if stack is None else min(stack, len(configs))
