@@ -68,7 +68,8 @@ def train(
     Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
     step, with everything saved), and `ConfigError` for a run that does not fit in memory, for a folder that another
     process has locked or that has another config, for an interrupted run whose task's data has changed (`Task`'s
-    `provenance`), and under `torchrun`. Warns if the warmup is longer than the run, unless `report` is given.
+    `provenance`), and under `torchrun`. Unless `report` is given, warns if the warmup is longer than the run, and
+    if there is a callback but an equal run, of any name, had ended before.
     """
     require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
     require_callback(callback)
@@ -78,11 +79,24 @@ def train(
         return train_ensemble(seeds(config, members), root, device, report, callback=callback)
     where = pick_device(device)
     [run] = _create([config], root, where)
-    if not run.done:
+    if run.done:
+        _warn_of_ended([run], report, callback)
+    else:
         if report is None:
             _warn_of_a_long_warmup(config)
         _train([run], where, report, callback)
     return run
+
+
+def _warn_of_ended(runs: Sequence[Run], report: Report | None, callback: Callback | None) -> None:
+    """Warn that the callback gets no evaluation of runs that had ended before."""
+    if runs and callback is not None and report is None:
+        others = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        warnings.warn(
+            f"An equal run had ended before in {runs[0].folder}{others}: it is not trained, and its evaluations are "
+            "not reported to the callback.",
+            stacklevel=3,
+        )
 
 
 def _warn_of_a_long_warmup(config: RunConfig) -> None:
@@ -129,6 +143,7 @@ def train_ensemble(
     most = best_stack(configs[0], len(configs), where) if stack is None else min(stack, len(configs))
     runs = _create(configs, root, where, most)
     todo = [run for run in runs if not run.done and not run.diverged]
+    _warn_of_ended([run for run in runs if run not in todo], report, callback)
     for group in stacks(todo, most):
         with suppress(TrainingDivergedError):  # recorded in the run's folder
             _train(group, where, report, callback)

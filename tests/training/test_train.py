@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import textwrap
 import threading
@@ -385,7 +386,10 @@ def test_the_callback_gets_the_rows_of_every_runs_metrics_once(small, tmp_path, 
     for run in runs:
         own = pd.DataFrame([record for record in records if record["run"] == run.folder.name])
         pd.testing.assert_frame_equal(own.drop(columns="run"), run.metrics)
-    train(small, tmp_path, members=members, callback=records.append)
+    for name in ("small", "other"):
+        said = re.escape(f"An equal run had ended before in {runs[0].folder}{' and 7 more' if members == 8 else ''}: ")
+        with pytest.warns(UserWarning, match=said):
+            train(small.replace(name=name), tmp_path, members=members, callback=records.append)
     assert len(records) == sum(len(run.metrics) for run in runs)
 
 
