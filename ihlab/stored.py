@@ -111,8 +111,9 @@ def read_json(path: Path, most: int = MOST_JSON) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file of at most `MOST_JSON` bytes. Raises `ConfigError` if it cannot be read or is not TOML."""
+    content = as_text(read_bytes(path, MOST_JSON), path)
     try:
-        return tomllib.loads(as_text(read_bytes(path, MOST_JSON), path))
+        return tomllib.loads(content)
     except ValueError as error:  # not TOML, or a number with too many digits
         raise ConfigError(f"{path} is not TOML: {error}.") from None
     except RecursionError:

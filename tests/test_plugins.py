@@ -1,6 +1,7 @@
 """Tasks and experiments from outside the package, as a user writes them, in a folder of their own."""
 
 import json
+import signal
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -222,6 +223,37 @@ def test_plug_ins_that_fail_are_named_and_the_others_load(monkeypatch, tmp_path)
     ]
     assert TASKS["good"] is good
     assert TASKS["induction"] is InductionTask
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "asyncio.CancelledError('x')",
+        "GeneratorExit",
+        "KeyboardInterrupt",
+        "pytest.skip.Exception('x', allow_module_level=True)",
+        "type('Own', (BaseException,), {'__str__': lambda self: 1 / 0})()",
+        "ValueError(chr(27) + '[31m' + 'x' * 10_000)",
+    ],
+)
+def test_a_plug_in_that_raises_anything_is_named_in_one_line(monkeypatch, tmp_path, raised):
+    (tmp_path / "raises.py").write_text(f"import asyncio, pytest\nraise {raised}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(tasks.registry, "entry_points", lambda group: [EntryPoint("a", "raises:X", group)])
+    with pytest.warns(UserWarning, match=r"The plug-in a \(raises:X\) is left out: ") as warned:
+        load_plugins("ihlab.tasks", register_task)
+    said = str(warned[0].message)
+    assert said.isprintable()
+    assert len(said) < 1000
+
+
+def test_ctrl_c_while_a_plug_in_loads_stops(monkeypatch, tmp_path):
+    (tmp_path / "waits.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(tasks.registry, "entry_points", lambda group: [EntryPoint("a", "waits:X", group)])
+    with pytest.raises(KeyboardInterrupt):
+        load_plugins("ihlab.tasks", register_task)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_unknown_kind_without_sizes_is_as_large_as_its_model():

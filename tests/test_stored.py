@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ihlab
-from ihlab.stored import MOST_DEPTH, read_bytes, read_json, read_summary, write_summary
+from ihlab.stored import MOST_DEPTH, MOST_JSON, read_bytes, read_json, read_summary, read_toml, write_summary
 from tasks import ConfigError
 
 NUMBERS = {"steps": int, "seconds": float}
@@ -35,6 +35,27 @@ def test_what_is_no_json_object_is_refused(tmp_path, content, sentence):
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=rf"^\S+/{sentence}$"):
         read_json(path)
+
+
+@pytest.mark.parametrize(
+    ("put", "sentence"),
+    [
+        (None, "cannot be read (No such file or directory)."),
+        (os.mkfifo, "cannot be read (it is not a regular file)."),
+        (Path.mkdir, "cannot be read (it is not a regular file)."),
+        (Path.touch, "is empty."),
+        (lambda path: path.write_bytes(b"#" * 2**21), f"has {2**21} bytes, but must have at most {MOST_JSON}."),
+        (lambda path: path.write_bytes(b"\xff"), "is not UTF-8 text (byte 0)."),
+        (lambda path: path.write_bytes(b"a ="), "is not TOML: Invalid value (at end of document)."),
+    ],
+)  # fmt: skip
+def test_a_sweep_file_that_cannot_be_read_is_named_once(tmp_path, put, sentence):
+    path = tmp_path / "x.toml"
+    if put:
+        put(path)
+    with pytest.raises(ConfigError) as refused:
+        read_toml(path)
+    assert str(refused.value) == f"{path} {sentence}"
 
 
 def test_depth_is_counted_from_the_outside(tmp_path):

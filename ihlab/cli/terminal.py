@@ -1,6 +1,7 @@
 """Print text that every terminal can show: names verbatim, and ASCII if the terminal supports nothing else."""
 
 import codecs
+import os
 import sys
 from io import TextIOWrapper
 
@@ -14,8 +15,17 @@ HANDLER = "ihlab.ascii"
 
 
 def print_anywhere() -> None:
-    """Let standard output and error replace characters that their encoding lacks, instead of failing."""
+    """Let standard output and error replace characters that their encoding lacks, instead of failing.
+
+    A closed stream is opened on the null device. Otherwise the next file that is opened would get its number, and
+    what is printed would be written to that file.
+    """
     codecs.register_error(HANDLER, _replaced)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115
+            os.set_inheritable(stream.fileno(), True)  # by worker processes
+            setattr(sys, name, stream)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a notebook's is not one, and accepts every character
             stream.reconfigure(errors=HANDLER)

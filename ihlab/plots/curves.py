@@ -6,8 +6,6 @@ from typing import Literal
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ihlab.plots.style import printed
-
 
 @dataclass(frozen=True)
 class Line:
@@ -26,7 +24,6 @@ class Mark:
     dashes: Literal["-", "--", "-.", ":"] = "-"
 
 
-@printed
 def learning_curves(
     axes: Axes, data: pd.DataFrame, x: str, y: str, lines: dict[str, Line], each_seed: bool = False
 ) -> None:
@@ -34,7 +31,7 @@ def learning_curves(
 
     `data` has the columns curve, seed, `x` and `y`, with the same `x` in every seed of a curve. The band
     runs from the lowest to the highest seed. A seed that ended earlier than others keeps its last value. With
-    `each_seed`, draw a line per seed instead.
+    `each_seed`, draw a line per seed instead. The other properties of lines are those of matplotlib's rcParams.
     """
     for name, style in lines.items():
         wide = data[data["curve"] == name].pivot_table(index=x, columns="seed", values=y).ffill()

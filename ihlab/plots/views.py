@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.style import BLACK, BLUE, GREEN, LINES, ORANGE, PAGE, PINK, RED, SKY, STEPS, new_figure
+from ihlab.plots.style import BLACK, BLUE, GREEN, LINES, ORANGE, PAGE, PINK, RED, SKY, STEPS, new_figure, printed
 
 COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK)
 MARKERS = "osD^vPX"
@@ -112,7 +112,7 @@ def curves(
         lines = {name: Line(COLORS[n], LINES[n % len(LINES)]) for n, name in enumerate(names)}
         for axes, panel in zip(figure.subplots(1, len(shown), sharey=True, squeeze=False)[0], shown, strict=True):
             mine = data if panel is None else data[data[panels] == panel]
-            learning_curves(axes, mine.assign(curve=mine[colors]), x, y, lines, each_seed)
+            printed(learning_curves)(axes, mine.assign(curve=mine[colors]), x, y, lines, each_seed)
             axes.set(title="" if panel is None else str(panel), xlabel=xlabel or x, **axis)
         figure.axes[0].set_ylabel(ylabel or y)
         _legend(

@@ -15,7 +15,8 @@ from ihlab.training.device import pick_device
 from ihlab.training.loop import initial_model
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
-from ihlab.training.run_writer import Callback, digests
+from ihlab.training.run_writer import Callback, digests, require_callback
+from ihlab.training.settings import own_settings
 from ihlab.training.train import train
 from tasks import Task
 from tasks.config import ConfigError, choose
@@ -63,6 +64,7 @@ def fork(
     not greater than `step`, a task whose data has changed since, and under `torchrun`.
     """
     pick_device(device)  # raises before anything is written
+    require_callback(callback)
     config = fork_config(
         run, step, name=name, clamps=clamps, steps=steps, compiled=compiled, task=task, rewound=rewound,
         new_moments=new_moments,
@@ -116,6 +118,7 @@ def fork_config(
     return ForkConfig(**given, fork=origin)
 
 
+@own_settings()
 def _start(run: Run, made: Run, config: ForkConfig) -> None:
     """Write the clamped checkpoint into the fork's folder, from which training resumes."""
     step = config.first_step

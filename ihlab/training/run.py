@@ -44,6 +44,7 @@ from ihlab.training.config import ForkConfig, RunConfig, even_choice, from_dict,
 from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
 from ihlab.training.search import FILES, find_folder, name_to_open, run_folders
+from ihlab.training.settings import own_settings
 from ihlab.training.stored_metrics import as_csv, read_metrics
 from tasks.config import ConfigError, require, shown
 from tasks.registry import StoredTask, require_registered, unregistered
@@ -202,6 +203,7 @@ class Run:
         """The hash by which the run is stored. None if its task is of an unknown kind."""
         return None if isinstance(self.config.task, StoredTask) else self.config.digest
 
+    @own_settings()
     def model(self, step: int | None = None, device: str | torch.device = "cpu") -> Transformer:
         """Return the model at a checkpoint, by default the last, with a fork's clamps hooked in.
 

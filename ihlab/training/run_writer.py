@@ -4,6 +4,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ContextDecorator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -17,10 +18,19 @@ from ihlab.training.config import ForkConfig
 from ihlab.training.progress import Row
 from ihlab.training.run import Run
 from ihlab.training.stored_metrics import as_csv, record
-from tasks.config import require
+from tasks.config import require, shown
 
 Callback = Callable[[dict[str, Any]], None]
 """Callback for evaluations: called with a dict of the row of `metrics.csv`, and of `run`, the run folder's name."""
+
+
+def require_callback(callback: Callback | None) -> None:
+    """Raise `ConfigError` for what is no callback: a context manager made of a generator is callable, too."""
+    require(
+        callback is None or (callable(callback) and not isinstance(callback, ContextDecorator)),
+        f"callback is {shown(callback)}, but must be a function of a dict; a context manager such as tracked(run) "
+        "yields one: with tracked(run) as callback.",
+    )
 
 
 class TrainingDivergedError(RuntimeError):

@@ -16,7 +16,8 @@ from ihlab.training.loop import Training, learning_rate
 from ihlab.training.memory import require_fits
 from ihlab.training.progress import Report, progress
 from ihlab.training.run import Run
-from ihlab.training.run_writer import Callback, TrainingDivergedError
+from ihlab.training.run_writer import Callback, TrainingDivergedError, require_callback
+from ihlab.training.settings import own_settings
 from tasks.config import require, shown
 
 
@@ -67,20 +68,35 @@ def train(
     Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
     step, with everything saved), and `ConfigError` for a run that does not fit in memory, for a folder that another
     process has locked or that has another config, for an interrupted run whose task's data has changed (`Task`'s
-    `provenance`), and under `torchrun`. Warns if the warmup is longer than the run, unless `report` is given.
+    `provenance`), and under `torchrun`. Unless `report` is given, warns if the warmup is longer than the run, and
+    if there is a callback but an equal run, of any name, had ended before.
     """
     require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
+    require_callback(callback)
     if members is not None:
         if report is None:
             _warn_of_a_long_warmup(config)
         return train_ensemble(seeds(config, members), root, device, report, callback=callback)
     where = pick_device(device)
     [run] = _create([config], root, where)
-    if not run.done:
+    if run.done:
+        _warn_of_ended([run], report, callback)
+    else:
         if report is None:
             _warn_of_a_long_warmup(config)
         _train([run], where, report, callback)
     return run
+
+
+def _warn_of_ended(runs: Sequence[Run], report: Report | None, callback: Callback | None) -> None:
+    """Warn that the callback gets no evaluation of runs that had ended before."""
+    if runs and callback is not None and report is None:
+        others = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        warnings.warn(
+            f"An equal run had ended before in {runs[0].folder}{others}: it is not trained, and its evaluations are "
+            "not reported to the callback.",
+            stacklevel=3,
+        )
 
 
 def _warn_of_a_long_warmup(config: RunConfig) -> None:
@@ -121,11 +137,13 @@ def train_ensemble(
     differ in a stack; forks), for two equal configs, and under `torchrun`; `Interrupted` after Ctrl-C.
     """
     check_members(configs)
+    require_callback(callback)
     require(stack is None or stack >= 1, f"stack is {stack}, but must be at least 1.")
     where = pick_device(device)
     most = best_stack(configs[0], len(configs), where) if stack is None else min(stack, len(configs))
     runs = _create(configs, root, where, most)
     todo = [run for run in runs if not run.done and not run.diverged]
+    _warn_of_ended([run for run in runs if run not in todo], report, callback)
     for group in stacks(todo, most):
         with suppress(TrainingDivergedError):  # recorded in the run's folder
             _train(group, where, report, callback)
@@ -139,6 +157,7 @@ def _create(configs: Sequence[RunConfig], root: str | Path, device: torch.device
     return [Run.create(config, root) for config in configs]
 
 
+@own_settings()
 def _train(runs: Sequence[Run], device: torch.device, report: Report | None, callback: Callback | None) -> None:
     """Train runs to their end under their locks, stacked if there are several."""
     shown_progress = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)

@@ -73,7 +73,7 @@ def view_data(
     routes = [[cell.routes_size for cell in row] for row in cells]
     first, n_layers, n_heads = cells[0][-1], len(heads[0]), len(heads[0][0])
     data = {
-        "title": title or shown.title,
+        "title": (title or shown.title).encode(errors="backslashreplace").decode(),  # names of files can be no text
         "about": shown.about or f"{n_layers} layers of {n_heads} heads",
         "n_layers": n_layers,
         "n_heads": n_heads,

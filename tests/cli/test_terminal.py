@@ -48,6 +48,16 @@ for command in sys.argv[1].split(","):
     assert "\\u" not in printed
 
 
+@pytest.mark.parametrize("command", ["sample induction --rows 1", "runs nowhere"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_as_if_nobody_read_them(tmp_path, closed, command):
+    script = f'exec "$0" -m ihlab {command} {closed}'
+    done = subprocess.run(["bash", "-c", script, sys.executable], capture_output=True, cwd=tmp_path, check=False)
+    assert done.returncode == (2 if command == "runs nowhere" else 0)
+    assert done.stderr.count(b"\n") == (command == "runs nowhere" and "2>&-" not in closed)
+    assert bool(done.stdout) == (command != "runs nowhere" and ">&-" not in closed.replace("2>&-", ""))
+
+
 @pytest.mark.parametrize("name", ["[red]x[", "[bold]b[", ":smile:", "a\x1b[31mb", "two\nlines"])
 def test_names_are_shown_as_text(root, tmp_path, capsys, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "200")

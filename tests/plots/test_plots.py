@@ -57,6 +57,13 @@ def test_the_users_style_is_left_alone(tmp_path):
     assert dict(mpl.rcParams) == before
 
 
+def test_a_curve_on_the_users_axes_has_the_users_style():
+    with mpl.rc_context({"lines.linewidth": 5.0, "lines.marker": "o"}):
+        axes = Figure().subplots()
+        learning_curves(axes, table(), "step", "accuracy", {"a": Line("#0072B2")})
+    assert (axes.get_lines()[0].get_linewidth(), axes.get_lines()[0].get_marker()) == (5.0, "o")
+
+
 def test_a_pattern_is_drawn_with_its_tokens():
     axes = Figure().subplots()
     pattern = np.tril(np.full((3, 3), 0.3))

@@ -2,17 +2,19 @@
 
 import json
 import os
+import re
 import signal
 import textwrap
 import threading
 import time
 import warnings
+from contextlib import contextmanager, nullcontext
 
 import pandas as pd
 import pytest
 import torch
 
-from ihlab import ModelConfig, Run, RunConfig, train
+from ihlab import ModelConfig, Run, RunConfig, fork, train
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.config import GPT2
 from ihlab.training import checkpoint, loop
@@ -384,7 +386,10 @@ def test_the_callback_gets_the_rows_of_every_runs_metrics_once(small, tmp_path, 
     for run in runs:
         own = pd.DataFrame([record for record in records if record["run"] == run.folder.name])
         pd.testing.assert_frame_equal(own.drop(columns="run"), run.metrics)
-    train(small, tmp_path, members=members, callback=records.append)
+    for name in ("small", "other"):
+        said = re.escape(f"An equal run had ended before in {runs[0].folder}{' and 7 more' if members == 8 else ''}: ")
+        with pytest.warns(UserWarning, match=said):
+            train(small.replace(name=name), tmp_path, members=members, callback=records.append)
     assert len(records) == sum(len(run.metrics) for run in runs)
 
 
@@ -410,3 +415,13 @@ def test_reports_arrive(small, tmp_path):
     train(small, tmp_path, report=lambda step, row: seen.append((step, row["accuracy"])))
     assert seen[-1][0] == small.steps
     assert len(seen) <= 2 + (time.perf_counter() - started) / 0.2
+
+
+@pytest.mark.parametrize("how", [{}, {"members": 2}])
+@pytest.mark.parametrize("callback", [3, nullcontext(), contextmanager(lambda run: iter([print]))("run")])
+def test_what_is_no_callback_is_refused_before_anything_is_written(small, tmp_path, whole, callback, how):
+    with pytest.raises(ConfigError, match=r"callback is .*, but must be a function of a dict; .* as callback\.$"):
+        train(small, tmp_path / "runs", callback=callback, **how)
+    with pytest.raises(ConfigError, match="callback is "):
+        fork(whole, whole.checkpoints[1], root=tmp_path / "runs", callback=callback)
+    assert not list(tmp_path.iterdir())

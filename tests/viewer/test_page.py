@@ -24,6 +24,11 @@ def element(page, name, attributes=""):
     return re.search(rf"<{name}{attributes}>(.*?)</{name}>", page, re.DOTALL)[1]
 
 
+def test_a_title_that_is_no_text_is_written_escaped(run, tmp_path):
+    written = write_view(run, tmp_path / "page.html", ROW, title="r\udce9sum\udce9.txt")
+    assert r"<title>r\udce9sum\udce9.txt" in written.read_text(encoding="utf-8")
+
+
 def test_nothing_loads(page):
     without_namespace = page.replace('"http://www.w3.org/2000/svg"', "")  # a name, not an address
     for way in (
