@@ -5,6 +5,7 @@ on the model: vectors that later tokens need are in the cache.
 """
 
 import inspect
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,21 @@ from tasks.config import require
 
 SHIFT = "shift_norm"
 """Name of the shift module. It ends in "_norm" because transformers' Trainer exempts weights from decay by name."""
+
+
+def pickled_by(make: Callable[[Any], Any], base: Any) -> Callable[..., Any]:
+    """Return the `__reduce_ex__` of a class that `make(base)` makes at run time: pickle cannot find it by its name."""
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        found = object.__reduce_ex__(self, protocol)
+        return (_empty, (make, base), *found[2:]) if type(self) is make(base) else found  # not for a subclass of it
+
+    return reduce
+
+
+def _empty(make: Callable[[Any], Any], base: Any) -> Any:
+    made = make(base)
+    return made.__new__(made)
 
 
 class _Projecting:
@@ -56,6 +72,8 @@ def shifted_attention(base: Any) -> type[nn.Module]:
     )
 
     class Shifted(base):
+        __reduce_ex__ = pickled_by(shifted_attention, base)
+
         def forward(
             self, hidden_states: Tensor, *, past_key_values: Any = None, kv_shift: Any = None, **kwargs: Any
         ) -> Any:

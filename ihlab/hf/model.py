@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers import initialization as init
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from ihlab.hf.attention import SHIFT, attentions, shifted_attention, tell_links
+from ihlab.hf.attention import SHIFT, attentions, pickled_by, shifted_attention, tell_links
 from ihlab.hf.cache import shift_cache
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
 from tasks.config import choose, require
@@ -75,11 +75,8 @@ def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
         base_model_type in CONFIG_MAPPING, f"base_model_type is {base_model_type!r}, which transformers does not know."
     )
     bases = (KVShiftConfig, CONFIG_MAPPING[base_model_type])
-    made = type(
-        "KVShiftConfig",
-        bases,
-        {"base_model_type": base_model_type, "__module__": __name__, "__annotations__": {"base_model_type": str}},
-    )
+    own = {"base_model_type": base_model_type, "__module__": __name__, "__annotations__": {"base_model_type": str}}
+    made = type("KVShiftConfig", bases, {**own, "__reduce_ex__": pickled_by(shifted_config, base_model_type)})
     AutoModelForCausalLM.register(made, KVShiftForCausalLM)
     return made
 
@@ -142,7 +139,8 @@ class KVShiftForCausalLM(PreTrainedModel):
 def shifted_model(base: Any) -> type[KVShiftForCausalLM]:
     """Return the subclass of a model class whose attention is shifted."""
     config = shifted_config(base.config_class.model_type)
-    return type(f"KVShift{base.__name__}", (KVShiftForCausalLM, base), {"config_class": config, "__module__": __name__})
+    own = {"config_class": config, "__module__": __name__, "__reduce_ex__": pickled_by(shifted_model, base)}
+    return type(f"KVShift{base.__name__}", (KVShiftForCausalLM, base), own)
 
 
 def _base_class(config: Any) -> Any:

@@ -1,7 +1,9 @@
 """What users call: add_shift, KVShiftConfig, KVShiftForCausalLM, to_hf and from_hf; and each refusal is a sentence."""
 
 import copy
+import io
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -34,6 +36,25 @@ def test_shift_is_added_in_place_and_the_original_config_is_left_alone():
     assert type(config) is type(again.config)
     assert torch.equal(model(IDS).logits, again(IDS).logits)
     assert torch.equal(unshifted(model)(IDS).logits, again(IDS).logits)
+
+
+def saved(model):
+    stream = io.BytesIO()
+    torch.save(model, stream)
+    stream.seek(0)
+    return torch.load(stream, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [lambda model: pickle.loads(pickle.dumps(model)), saved, copy.deepcopy])
+@pytest.mark.parametrize(("family", "shift"), [("mistral", {}), ("llama", {"rule": "partial_key_offset"})])
+def test_a_pickled_model_is_the_same_model(copied, family, shift):
+    model = maker(family, **shift)()
+    again = copied(model)
+    assert type(again) is type(model)
+    assert again.config is again.model.config
+    assert (type(again.config), again.config.to_dict()) == (type(model.config), model.config.to_dict())
+    assert copied(model.config).to_dict() == model.config.to_dict()
+    assert torch.equal(again(IDS).logits, model(IDS).logits)
 
 
 @pytest.mark.parametrize(("window", "keys", "values"), [(2, True, True), (3, True, False), (4, False, True)])
