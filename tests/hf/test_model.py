@@ -115,6 +115,14 @@ def test_our_models_there_and_back(attention, first, tmp_path):
     assert torch.equal(from_hf(made, reversed_taps=True)(IDS), ours(IDS))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.no_grad()
+def test_a_shifted_model_in_half_precision_is_converted_as_its_weights_in_float32(dtype):
+    half, wide = maker("qwen3")().to(dtype), maker("qwen3")()
+    wide.load_state_dict(half.state_dict())
+    torch.testing.assert_close(from_hf(half)(IDS), wide(IDS).logits, atol=1e-4, rtol=1e-4)
+
+
 @torch.no_grad()
 def test_a_partial_key_offset_is_that_of_our_models():
     """Both leave the first token its own key."""

@@ -186,6 +186,17 @@ def test_a_relative_is_converted_with_its_logits(name):
     assert torch.equal(scored[:, 11], model(scored[:, :11])[:, -1].argmax(dim=-1))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["Qwen3", "Llama, llama3", "Llama, yarn"])
+@torch.no_grad()
+def test_a_model_in_half_precision_is_converted_as_its_weights_in_float32(name, dtype):
+    half, wide = (of_class(name.split(",")[0], **RELATIVES[name]) for _ in range(2))
+    wide.load_state_dict(half.to(dtype).state_dict())
+    tokens = torch.randint(50, (3, 96), generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(from_llama(half)(tokens), wide(tokens).logits, atol=1e-4, rtol=1e-4)
+    assert half.dtype == dtype
+
+
 def with_bias():
     model = of_class("Llama")
     model.lm_head = torch.nn.Linear(32, 50)
