@@ -23,6 +23,7 @@ from ihlab.interp.head_model import HeadModel, Reading, ReplaceZ
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
 from ihlab.model.hf.configs import reach, special_ids, special_tokens
+from ihlab.model.hf.proof import require_finite
 from ihlab.model.modes import evaluating
 from ihlab.stored import tokenizer_of
 from tasks.config import ConfigError, require
@@ -50,6 +51,7 @@ class HuggingFaceModel(HeadModel):
 
     def __init__(self, model: Any, prepend_bos: bool | None = None) -> None:
         self.module = model
+        require_finite(model)
         self._require_decoder(model.config)
         config = model.config.get_text_config(decoder=True)
         for field in ("num_hidden_layers", "num_attention_heads"):
@@ -302,6 +304,7 @@ class BridgedModel(HuggingFaceModel):
 
     def __init__(self, bridge: Any, prepend_bos: bool | None = None) -> None:
         self.module, self.embed, cfg = bridge, bridge.embed, bridge.cfg
+        require_finite(bridge)
         config: Any = getattr(getattr(bridge, "original_model", None), "config", None)
         self._require_decoder(config)
         self._take_sizes(cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx)

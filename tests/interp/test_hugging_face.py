@@ -299,11 +299,14 @@ def half_cached():
     return model
 
 
-def broken():
-    model = made("gpt2")
+def filled(name, tensor, number):
+    model = made(name)
     with torch.no_grad():
-        model.transformer.wte.weight.fill_(torch.inf)
+        model.get_parameter(tensor).fill_(number)
     return model
+
+
+TAPS = "model.layers.1.self_attn.shift_norm."
 
 
 def bare():
@@ -335,7 +338,13 @@ def on_meta():
         (lambda: BertForMaskedLM(BertConfig(**SMALL)), "The BertForMaskedLM attends to later tokens"),
         (bare, "The GPT2Model has no unembedding: give the whole language model"),
         (half_cached, "attends by 'sdpa', which gives no patterns, and it cannot be switched: load it with"),
-        (broken, "The patterns of the GPT2LMHeadModel are not finite"),
+        (lambda: filled("gpt2", "transformer.h.0.attn.c_attn.weight", 1e30), "The patterns of the GPT2LMHeadModel are"),
+        (
+            lambda: filled("gpt2", "transformer.ln_f.bias", torch.inf),
+            "The GPT2LMHeadModel's tensor 'transformer.ln_f.bias' holds a number that is not finite",
+        ),
+        (lambda: filled("kv_shift", f"{TAPS}alpha", torch.inf), f"'{TAPS}alpha' holds a number that is not finite"),
+        (lambda: filled("kv_shift", f"{TAPS}beta", torch.nan), f"'{TAPS}beta' holds a number that is not finite"),
         (own_first, "The KVShiftLlamaForCausalLM has shift_first='own' and shifted values"),
         (on_meta, "The GPT2LMHeadModel is on the meta device"),
         (

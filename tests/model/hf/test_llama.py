@@ -203,6 +203,12 @@ def with_bias():
     return model
 
 
+def not_a_number():
+    model = of_class("Llama")
+    model.model.norm.weight.data[3] = torch.nan
+    return model
+
+
 def swapped_norms():
     """A look-alike: the class, the config and the weights' names are Llama's, the numbers are not."""
     model = of_class("Llama")
@@ -215,6 +221,7 @@ def swapped_norms():
     ("make", "sentence"),
     [
         (with_bias, r"The LlamaForCausalLM has lm_head\.bias, for which a Transformer has no place"),
+        (not_a_number, "The LlamaForCausalLM's tensor 'model.norm.weight' holds a number that is not finite"),
         (swapped_norms, "cannot be converted: on random tokens the result's logits differ by"),
         (lambda: of_class("Helium", head_dim=8), "The model is a HeliumForCausalLM, but from_llama takes Llama"),
         (lambda: of_class("Granite"), "The model is a GraniteForCausalLM"),
