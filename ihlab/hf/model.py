@@ -98,11 +98,12 @@ class KVShiftForCausalLM(PreTrainedModel):
                 self._init_weights(part)
 
     @classmethod
-    def from_pretrained(cls, folder: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
         """Return the model of a folder or hub name, as transformers does; the folder's config names its model type.
 
         Weights are read only from safetensors, unless `use_safetensors` says otherwise.
         """
+        folder = pretrained_model_name_or_path
         kwargs.setdefault("use_safetensors", True)
         if cls is not KVShiftForCausalLM:
             try:

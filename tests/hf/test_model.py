@@ -1,6 +1,7 @@
 """What users call: add_shift, KVShiftConfig, KVShiftForCausalLM, to_hf and from_hf; and each refusal is a sentence."""
 
 import copy
+import inspect
 import io
 import json
 import pickle
@@ -10,10 +11,20 @@ import sys
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache, GPT2Config, GPT2LMHeadModel, MistralForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    DynamicCache,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MistralForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.cache_utils import DynamicLayer
 
 from ihlab import ConfigError, ModelConfig, Transformer
 from ihlab.hf import KVShiftConfig, KVShiftForCausalLM, add_shift, from_hf, to_hf, unshifted
+from ihlab.hf.cache import RawStates
 from ihlab.hf.conformance import taps_of
 from ihlab.hf.links import find_links
 from ihlab.model.hf import to_llama
@@ -184,6 +195,18 @@ def test_refuses_caches_it_cannot_use():
     model(IDS, past_key_values=cache)
     with refused("crop(-2) takes back more tokens than the 0 whose raw keys the cache has recorded"):
         cache.crop(-2)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(KVShiftForCausalLM, PreTrainedModel), (KVShiftConfig, PreTrainedConfig), (RawStates, DynamicLayer)],
+)
+def test_parameters_have_the_names_of_transformers(ours, theirs):
+    for name in {name for name in vars(ours) if not name.startswith("_")} & {*dir(theirs)}:
+        if callable(getattr(theirs, name)) and not isinstance(getattr(theirs, name), type):
+            own, others = (inspect.signature(getattr(cls, name)).parameters.values() for cls in (ours, theirs))
+            plain_names = [x.name for x in own if x.kind is x.POSITIONAL_OR_KEYWORD]
+            assert plain_names == [x.name for x in others if x.kind is x.POSITIONAL_OR_KEYWORD], name
 
 
 def test_refuses_a_folder_whose_config_names_another_window(tmp_path):
