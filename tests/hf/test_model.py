@@ -17,6 +17,8 @@ from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
     MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
     PreTrainedConfig,
     PreTrainedModel,
 )
@@ -172,6 +174,28 @@ REFUSED = [
 def test_models_and_shifts_that_do_not_exist_are_refused(call, sentence):
     with refused(sentence):
         call()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda model: None, "The OPTForCausalLM does not pass keyword arguments on to its OPTAttention"),
+        (
+            lambda model: setattr(model.model.decoder.layers[0].self_attn, "head_dim", 5),
+            "k_proj has 8 outputs, no mult",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_shifted_stays_as_it_is(change, sentence):
+    model = OPTForCausalLM(
+        OPTConfig(vocab_size=50, hidden_size=8, ffn_dim=8, num_hidden_layers=1, num_attention_heads=2)
+    )
+    before = model.config, [type(part) for part in model.modules()]
+    change(model)
+    with refused(sentence):
+        add_shift(model)
+    assert (model.config, [type(part) for part in model.modules()]) == before
+    assert not any(part._forward_pre_hooks for part in model.modules())
 
 
 def test_a_window_longer_than_the_sequence_mixes_zeros():
