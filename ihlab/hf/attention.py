@@ -5,18 +5,37 @@ on the model: vectors that later tokens need are in the cache.
 """
 
 import inspect
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ihlab.hf.cache import RawStates, shift_layer
 from ihlab.hf.links import Links, find_links
 from ihlab.hf.shift import Shift
+from ihlab.model.modes import evaluating
 from tasks.config import require
 
 SHIFT = "shift_norm"
 """Name of the shift module. It ends in "_norm" because transformers' Trainer exempts weights from decay by name."""
+
+
+def pickled_by(make: Callable[[Any], Any], base: Any) -> Callable[..., Any]:
+    """Return the `__reduce_ex__` of a class that `make(base)` makes at run time: pickle cannot find it by its name."""
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        found = object.__reduce_ex__(self, protocol)
+        return (_empty, (make, base), *found[2:]) if type(self) is make(base) else found  # not for a subclass of it
+
+    return reduce
+
+
+def _empty(make: Callable[[Any], Any], base: Any) -> Any:
+    made = make(base)
+    return made.__new__(made)
 
 
 class _Projecting:
@@ -56,6 +75,8 @@ def shifted_attention(base: Any) -> type[nn.Module]:
     )
 
     class Shifted(base):
+        __reduce_ex__ = pickled_by(shifted_attention, base)
+
         def forward(
             self, hidden_states: Tensor, *, past_key_values: Any = None, kv_shift: Any = None, **kwargs: Any
         ) -> Any:
@@ -75,6 +96,36 @@ def attentions(model: nn.Module) -> list[Any]:
     """Return the parts of a model that have a `k_proj` and a `v_proj`."""
     names = ("k_proj", "v_proj")
     return [part for part in model.modules() if all(isinstance(getattr(part, name, None), nn.Module) for name in names)]
+
+
+def require_shiftable(model: Any) -> None:
+    """Raise `ConfigError` for a model in which links would not reach every attention; the model is left unchanged.
+
+    A model on the meta device cannot be run, so it is not checked.
+    """
+    if model.device.type == "meta":
+        return
+    reached = set()
+
+    def give(part: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return args, {**kwargs, "kv_shift": None}
+
+    def take(part: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        reached.update([part] if "kv_shift" in kwargs else [])
+        return args, {name: value for name, value in kwargs.items() if name != "kv_shift"}
+
+    with ExitStack() as hooks, evaluating(model), torch.no_grad():
+        for part in attentions(model):
+            hooks.enter_context(part.register_forward_pre_hook(take, with_kwargs=True))
+        hooks.enter_context(model.base_model.register_forward_pre_hook(give, with_kwargs=True))
+        with suppress(TypeError):  # a layer that takes no further keyword arguments
+            model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False)
+    for part in attentions(model):
+        name = type(part).__name__
+        require(
+            part in reached,
+            f"The {type(model).__name__} does not pass keyword arguments on to its {name}, so it cannot be shifted.",
+        )
 
 
 def tell_links(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

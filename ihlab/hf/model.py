@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers import initialization as init
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from ihlab.hf.attention import SHIFT, attentions, shifted_attention, tell_links
+from ihlab.hf.attention import SHIFT, attentions, pickled_by, require_shiftable, shifted_attention, tell_links
 from ihlab.hf.cache import shift_cache
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
 from tasks.config import choose, require
@@ -75,11 +75,8 @@ def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
         base_model_type in CONFIG_MAPPING, f"base_model_type is {base_model_type!r}, which transformers does not know."
     )
     bases = (KVShiftConfig, CONFIG_MAPPING[base_model_type])
-    made = type(
-        "KVShiftConfig",
-        bases,
-        {"base_model_type": base_model_type, "__module__": __name__, "__annotations__": {"base_model_type": str}},
-    )
+    own = {"base_model_type": base_model_type, "__module__": __name__, "__annotations__": {"base_model_type": str}}
+    made = type("KVShiftConfig", bases, {**own, "__reduce_ex__": pickled_by(shifted_config, base_model_type)})
     AutoModelForCausalLM.register(made, KVShiftForCausalLM)
     return made
 
@@ -101,11 +98,12 @@ class KVShiftForCausalLM(PreTrainedModel):
                 self._init_weights(part)
 
     @classmethod
-    def from_pretrained(cls, folder: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
         """Return the model of a folder or hub name, as transformers does; the folder's config names its model type.
 
         Weights are read only from safetensors, unless `use_safetensors` says otherwise.
         """
+        folder = pretrained_model_name_or_path
         kwargs.setdefault("use_safetensors", True)
         if cls is not KVShiftForCausalLM:
             try:
@@ -142,7 +140,8 @@ class KVShiftForCausalLM(PreTrainedModel):
 def shifted_model(base: Any) -> type[KVShiftForCausalLM]:
     """Return the subclass of a model class whose attention is shifted."""
     config = shifted_config(base.config_class.model_type)
-    return type(f"KVShift{base.__name__}", (KVShiftForCausalLM, base), {"config_class": config, "__module__": __name__})
+    own = {"config_class": config, "__module__": __name__, "__reduce_ex__": pickled_by(shifted_model, base)}
+    return type(f"KVShift{base.__name__}", (KVShiftForCausalLM, base), own)
 
 
 def _base_class(config: Any) -> Any:
@@ -150,13 +149,18 @@ def _base_class(config: Any) -> Any:
     return AutoModelForCausalLM._model_mapping[CONFIG_MAPPING[config.base_model_type]]
 
 
+def _kv_heads(part: Any) -> int:
+    size, width = getattr(part, "head_dim", None), part.k_proj.out_features
+    require(bool(size) and width % size == 0, f"k_proj has {width} outputs, no multiple of head_dim={size}.")
+    return int(width // size)
+
+
 def _install(model: Any) -> None:
     """Add a shift to each attention of a model, as its config says."""
     config = model.config
     for part in attentions(model):
         weight = part.k_proj.weight
-        heads, rest = divmod(part.k_proj.out_features, part.head_dim)
-        require(rest == 0, f"k_proj has {part.k_proj.out_features} outputs, no multiple of head_dim={part.head_dim}.")
+        heads = _kv_heads(part)
         if config.shift_rule == "taps":
             sides = (config.shift_keys, config.shift_values)
             shift: Shift = Taps(heads, config.shift_window, *sides, config.shift_first, like=weight)
@@ -178,7 +182,7 @@ def add_shift(
 
     Taps start at the identity (1, 0, ...), so the logits equal the unshifted model's. The model becomes a
     `KVShiftForCausalLM`, and is saved and loaded as one. Raises `ConfigError` for a model whose attention has no
-    separate `k_proj` and `v_proj`, and for arguments that `KVShiftConfig` rejects.
+    separate `k_proj` and `v_proj` or gets no keyword arguments, and for arguments that `KVShiftConfig` rejects.
     """
     name = type(model).__name__
     require(isinstance(model, PreTrainedModel), f"The model is a {name}, but must be a causal model of transformers.")
@@ -190,6 +194,8 @@ def add_shift(
     )
     for part in attentions(model):
         shifted_attention(part.__class__)  # raises for an unsupported attention before anything is changed
+        _kv_heads(part)
+    require_shiftable(model)
     fields = {
         "shift_window": window,
         "shift_keys": keys,

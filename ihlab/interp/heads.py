@@ -65,9 +65,9 @@ def head_scores(
 ) -> pd.DataFrame:
     """Score every head in two rows: its raw pattern (`pattern` = "raw") and its effective one ("effective").
 
-    `model` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face causal LM. The last two
-    have no shift: their effective patterns are the raw ones. A model is measured in evaluation mode. Its mode and its
-    attention implementation are restored afterwards.
+    `model` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face causal LM. Of the last
+    two, only a `KVShiftForCausalLM` has a shift: the effective patterns of others are the raw ones. A model is measured
+    in evaluation mode. Its mode and its attention implementation are restored afterwards.
 
     Heads are probed with `rows` sequences of distinct random tokens, repeated 4 times (`induction_stripe`: twice) up to
     `length`. By default the sequences resemble the training sequences: they have the task's length, content ids and

@@ -2,7 +2,8 @@
 
 PyTorch hooks read the input of each attention's output projection, which is the z of all heads, concatenated.
 The matrix of a linear map is read by passing the rows of the identity through it, so weight names are not needed.
-How such a model mixes keys and values of different tokens is unknown, so its effective pattern is the raw one.
+The effective patterns of a `KVShiftForCausalLM` contain its taps. How another model mixes values of different tokens is
+unknown, so its effective pattern is the raw one.
 """
 
 import re
@@ -19,8 +20,10 @@ from torch import Tensor, nn
 from ihlab.interp.circuits import eigenvalue_fraction
 from ihlab.interp.given_patterns import LATER_MOST
 from ihlab.interp.head_model import HeadModel, Reading, ReplaceZ
+from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
 from ihlab.model.hf.configs import reach, special_ids, special_tokens
+from ihlab.model.hf.proof import require_finite
 from ihlab.model.modes import evaluating
 from ihlab.stored import tokenizer_of
 from tasks.config import ConfigError, require
@@ -48,6 +51,7 @@ class HuggingFaceModel(HeadModel):
 
     def __init__(self, model: Any, prepend_bos: bool | None = None) -> None:
         self.module = model
+        require_finite(model)
         self._require_decoder(model.config)
         config = model.config.get_text_config(decoder=True)
         for field in ("num_hidden_layers", "num_attention_heads"):
@@ -95,7 +99,33 @@ class HuggingFaceModel(HeadModel):
             patterns.triu(1).sum(dim=-1).max().item() < LATER_MOST,
             f"The {self.name} attends to later tokens, but heads are scored in causal language models only.",
         )
-        return Reading(dict.fromkeys(kinds, patterns), [z[layer] for layer in sorted(z)])
+        of_kinds = {kind: self._effective(patterns) if kind == "effective" else patterns for kind in kinds}
+        return Reading(of_kinds, [z[layer] for layer in sorted(z)])
+
+    def _effective(
+        self, patterns: Float[Tensor, "layer batch head query key"]
+    ) -> Float[Tensor, "layer batch head query key"]:
+        shifts = self._value_shifts
+        if not shifts:
+            return patterns
+        require(
+            self.exact_kind == "effective",
+            f"The {self.name} has shift_first='own' and shifted values, so that no effective pattern of its heads is "
+            "exact: use raw patterns (`ihlab.interp.sources.attention_patterns`).",
+        )
+        betas = [gauge_fixed(shift.beta.float().cpu()) for shift in shifts]
+        return torch.stack([effective_pattern(*layer) for layer in zip(patterns, betas, strict=True)])
+
+    @property
+    def exact_kind(self) -> str:
+        """See `HeadModel.exact_kind`."""
+        return "raw" if any(shift.first == "own" for shift in self._value_shifts) else "effective"
+
+    @property
+    def _value_shifts(self) -> list[Any]:
+        """The shift of each layer of a `KVShiftForCausalLM` whose values are shifted; empty for another model."""
+        found: list[Any] = [part for name, part in self.module.named_modules() if name.endswith("shift_norm")]
+        return [shift for shift in found if "value" in getattr(shift, "sides", ())]
 
     @contextmanager
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> Iterator[None]:
@@ -165,6 +195,7 @@ class HuggingFaceModel(HeadModel):
 
         A sequence of one token attends only to that token, so its z is its value. In one forward pass every attention
         module gets the rows of the identity, and two random vectors and their sum, which test whether it is linear.
+        Shifted values get the sign of their largest beta.
         """
         width = len(self.unembedding)
         random = torch.randn(2, width, generator=torch.Generator().manual_seed(0))
@@ -175,7 +206,14 @@ class HuggingFaceModel(HeadModel):
                 return (probe.to(args[0]), *args[1:]), kwargs
             return args, {**kwargs, "hidden_states": probe.to(kwargs["hidden_states"])}
 
+        def signed(shift: Any, args: tuple[Any, ...], mixed: Tensor) -> Tensor:
+            side, raw = args[:2]
+            sign = shift.beta.gather(1, shift.beta.abs().argmax(dim=1, keepdim=True)).sign().flatten()
+            return raw * sign.repeat_interleave(raw.shape[-1] // len(sign)).to(raw) if side == "value" else mixed
+
         with self._noting_z() as z, ExitStack() as hooks:
+            for shift in self._value_shifts:
+                hooks.enter_context(shift.register_forward_hook(signed))
             for parts in self.layers:
                 hooks.enter_context(parts.attention.register_forward_pre_hook(given, with_kwargs=True))
             self.logits(self._one_token.expand(len(probe), 1))
@@ -266,6 +304,7 @@ class BridgedModel(HuggingFaceModel):
 
     def __init__(self, bridge: Any, prepend_bos: bool | None = None) -> None:
         self.module, self.embed, cfg = bridge, bridge.embed, bridge.cfg
+        require_finite(bridge)
         config: Any = getattr(getattr(bridge, "original_model", None), "config", None)
         self._require_decoder(config)
         self._take_sizes(cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx)

@@ -160,6 +160,15 @@ def _beginning(parameter: Tensor) -> dict[str, Tensor]:
     return {"step": torch.zeros((), device=parameter.device), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
 
 
+def empty_optimizer(step: int, model: nn.Module) -> dict[str, Tensor]:
+    """Return the state of `load_optimizer` with moments of zero after `step` steps."""
+    empty = dict(RUNNING_LOSS)
+    for name, parameter in model_state(model).items() if step else ():  # no moments before the first step
+        moments = _beginning(parameter) | {"step": torch.tensor(float(step))}
+        empty |= {f"{what}/{name}": tensor for what, tensor in moments.items()}
+    return empty
+
+
 def load_optimizer(
     path: Path, step: int, model: nn.Module, about: About | None = None, device: str | torch.device = "cpu"
 ) -> dict[str, Tensor]:
@@ -168,10 +177,7 @@ def load_optimizer(
     Raises `ConfigError` as `load` does, for NaN, and for a step count that is not `step`. A moment may be infinite: its
     weight then no longer changes.
     """
-    like = dict(RUNNING_LOSS)
-    for name, parameter in model_state(model).items() if step else ():  # no moments before the first step
-        like |= {f"exp_avg/{name}": parameter, f"exp_avg_sq/{name}": parameter, f"step/{name}": torch.zeros(())}
-    state = load(path, device, like, about)
+    state = load(path, device, empty_optimizer(step, model), about)
     for name, tensor in state.items():
         missing = bool(tensor.isnan().any())
         require(not missing, f"The checkpoint {path} is damaged: its tensor '{name}' holds a NaN.")

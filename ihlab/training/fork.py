@@ -19,7 +19,7 @@ from ihlab.training.run_writer import Callback, digests, require_callback
 from ihlab.training.settings import own_settings
 from ihlab.training.train import train
 from tasks import Task
-from tasks.config import ConfigError, choose
+from tasks.config import choose, require
 
 
 def fork(
@@ -51,7 +51,7 @@ def fork(
     - `rewound`: names of parameters (`named_parameters`) that return to their values before training, with moments of
       zero;
     - `new_moments`: whether AdamW's moments of all parameters start again at zero. Its step count, which corrects their
-      bias, goes on, so the first updates are small;
+      bias, goes on, so the first updates are small. The checkpoint then needs no optimiser state;
     - `root`, `device`, `report`, `callback`: as in `train`.
 
     Once created, the fork's folder does not need its parent's. `config.json` names the parent, the step and the
@@ -96,10 +96,11 @@ def fork_config(
     """Return the config of a fork, as `fork` stores it. Raises `ConfigError` as `fork` does."""
     run.require_checkpoint(step)
     state = run.optimizer_path(step)
-    if not state.exists():
-        raise ConfigError(
-            f"{run.folder} has a model at step {step} but no optimiser state to train it on with: no {state.name}."
-        )
+    require(
+        new_moments or state.exists(),
+        f"{run.folder} has a model at step {step} but no optimiser state to train it on with: no {state.name}. "
+        "new_moments=True needs none.",
+    )
     parent = run.config
     run.require_task()
     origin = Fork(
@@ -123,7 +124,12 @@ def _start(run: Run, made: Run, config: ForkConfig) -> None:
     """Write the clamped checkpoint into the fork's folder, from which training resumes."""
     step = config.first_step
     model = run.model(step)
-    state = checkpoint.load_optimizer(run.optimizer_path(step), step, model, run.about(step))
+    stored = run.optimizer_path(step)
+    state = (
+        checkpoint.load_optimizer(stored, step, model, run.about(step))
+        if stored.exists() or not config.fork.new_moments
+        else checkpoint.empty_optimizer(step, model)
+    )
     _rewind(model, state, config)
     impose(model, state, config.clamps)
     # The fork's running loss and seconds start at 0.

@@ -1,17 +1,32 @@
 """What users call: add_shift, KVShiftConfig, KVShiftForCausalLM, to_hf and from_hf; and each refusal is a sentence."""
 
 import copy
+import inspect
+import io
 import json
+import pickle
 import re
 import subprocess
 import sys
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache, GPT2Config, GPT2LMHeadModel, MistralForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    DynamicCache,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.cache_utils import DynamicLayer
 
 from ihlab import ConfigError, ModelConfig, Transformer
 from ihlab.hf import KVShiftConfig, KVShiftForCausalLM, add_shift, from_hf, to_hf, unshifted
+from ihlab.hf.cache import RawStates
 from ihlab.hf.conformance import taps_of
 from ihlab.hf.links import find_links
 from ihlab.model.hf import to_llama
@@ -34,6 +49,25 @@ def test_shift_is_added_in_place_and_the_original_config_is_left_alone():
     assert type(config) is type(again.config)
     assert torch.equal(model(IDS).logits, again(IDS).logits)
     assert torch.equal(unshifted(model)(IDS).logits, again(IDS).logits)
+
+
+def saved(model):
+    stream = io.BytesIO()
+    torch.save(model, stream)
+    stream.seek(0)
+    return torch.load(stream, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [lambda model: pickle.loads(pickle.dumps(model)), saved, copy.deepcopy])
+@pytest.mark.parametrize(("family", "shift"), [("mistral", {}), ("llama", {"rule": "partial_key_offset"})])
+def test_a_pickled_model_is_the_same_model(copied, family, shift):
+    model = maker(family, **shift)()
+    again = copied(model)
+    assert type(again) is type(model)
+    assert again.config is again.model.config
+    assert (type(again.config), again.config.to_dict()) == (type(model.config), model.config.to_dict())
+    assert copied(model.config).to_dict() == model.config.to_dict()
+    assert torch.equal(again(IDS).logits, model(IDS).logits)
 
 
 @pytest.mark.parametrize(("window", "keys", "values"), [(2, True, True), (3, True, False), (4, False, True)])
@@ -94,6 +128,14 @@ def test_our_models_there_and_back(attention, first, tmp_path):
     assert torch.equal(from_hf(made, reversed_taps=True)(IDS), ours(IDS))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.no_grad()
+def test_a_shifted_model_in_half_precision_is_converted_as_its_weights_in_float32(dtype):
+    half, wide = maker("qwen3")().to(dtype), maker("qwen3")()
+    wide.load_state_dict(half.state_dict())
+    torch.testing.assert_close(from_hf(half)(IDS), wide(IDS).logits, atol=1e-4, rtol=1e-4)
+
+
 @torch.no_grad()
 def test_a_partial_key_offset_is_that_of_our_models():
     """Both leave the first token its own key."""
@@ -134,6 +176,28 @@ def test_models_and_shifts_that_do_not_exist_are_refused(call, sentence):
         call()
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda model: None, "The OPTForCausalLM does not pass keyword arguments on to its OPTAttention"),
+        (
+            lambda model: setattr(model.model.decoder.layers[0].self_attn, "head_dim", 5),
+            "k_proj has 8 outputs, no mult",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_shifted_stays_as_it_is(change, sentence):
+    model = OPTForCausalLM(
+        OPTConfig(vocab_size=50, hidden_size=8, ffn_dim=8, num_hidden_layers=1, num_attention_heads=2)
+    )
+    before = model.config, [type(part) for part in model.modules()]
+    change(model)
+    with refused(sentence):
+        add_shift(model)
+    assert (model.config, [type(part) for part in model.modules()]) == before
+    assert not any(part._forward_pre_hooks for part in model.modules())
+
+
 def test_a_window_longer_than_the_sequence_mixes_zeros():
     model = maker(window=8)()
     for taps in taps_of(model):
@@ -155,6 +219,18 @@ def test_refuses_caches_it_cannot_use():
     model(IDS, past_key_values=cache)
     with refused("crop(-2) takes back more tokens than the 0 whose raw keys the cache has recorded"):
         cache.crop(-2)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(KVShiftForCausalLM, PreTrainedModel), (KVShiftConfig, PreTrainedConfig), (RawStates, DynamicLayer)],
+)
+def test_parameters_have_the_names_of_transformers(ours, theirs):
+    for name in {name for name in vars(ours) if not name.startswith("_")} & {*dir(theirs)}:
+        if callable(getattr(theirs, name)) and not isinstance(getattr(theirs, name), type):
+            own, others = (inspect.signature(getattr(cls, name)).parameters.values() for cls in (ours, theirs))
+            plain_names = [x.name for x in own if x.kind is x.POSITIONAL_OR_KEYWORD]
+            assert plain_names == [x.name for x in others if x.kind is x.POSITIONAL_OR_KEYWORD], name
 
 
 def test_refuses_a_folder_whose_config_names_another_window(tmp_path):

@@ -39,6 +39,7 @@ from transformers import (
 from transformers.utils import logging
 
 from ihlab import ModelConfig, Transformer
+from ihlab.hf import add_shift, from_hf
 from ihlab.interp import head_scores, hugging_face, locate_induction_heads
 from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.hugging_face import HuggingFaceModel
@@ -65,6 +66,7 @@ MODELS = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED)),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**GROUPED)),
     "gpt_neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**SMALL)),
+    "kv_shift": lambda: add_shift(LlamaForCausalLM(LlamaConfig(**GROUPED)), window=3),
 }
 TOKENS = torch.randint(3, 50, (3, 12), generator=torch.Generator().manual_seed(0))
 
@@ -161,24 +163,28 @@ def test_the_guides_examples_run(capsys):
 # Patterns
 
 
+def pre_hooks(model):
+    return [len(module._forward_pre_hooks) for module in model.modules()]
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_patterns_are_those_that_the_model_returns_itself(name):
     model = made(name)
-    before = model.config._attn_implementation
+    before, hooks = model.config._attn_implementation, pre_hooks(model)
     model.train()
     patterns = attention_patterns(model, TOKENS)
     assert model.training
     assert model.config._attn_implementation == before
-    assert not any(module._forward_pre_hooks for module in model.modules())
+    assert pre_hooks(model) == hooks
     model.eval().set_attn_implementation("eager")
     with torch.no_grad():
         theirs = torch.stack(model(TOKENS, output_attentions=True).attentions)
     torch.testing.assert_close(patterns, theirs)
 
 
-@pytest.mark.parametrize(("name", "convert"), [("gpt2", from_gpt2), ("llama", from_llama)])
+@pytest.mark.parametrize(("name", "convert"), [("gpt2", from_gpt2), ("llama", from_llama), ("kv_shift", from_hf)])
 def test_scores_are_those_of_our_model_with_the_same_weights(name, convert):
-    """Grouped queries, a learned norm, biases; heads ablated on a task."""
+    """Grouped queries, a learned norm, biases, shifted values; heads ablated on a task."""
     model = made(name)
     batch = InductionTask(vocab_size=50, length=32).batch(8, np.random.default_rng(0))
     theirs, ours = (by_head(head_scores(source, batch, ids=range(50))) for source in (model, convert(model)))
@@ -293,11 +299,14 @@ def half_cached():
     return model
 
 
-def broken():
-    model = made("gpt2")
+def filled(name, tensor, number):
+    model = made(name)
     with torch.no_grad():
-        model.transformer.wte.weight.fill_(torch.inf)
+        model.get_parameter(tensor).fill_(number)
     return model
+
+
+TAPS = "model.layers.1.self_attn.shift_norm."
 
 
 def bare():
@@ -310,6 +319,10 @@ def t5():
 
 def mamba():
     return MambaForCausalLM(MambaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1))
+
+
+def own_first():
+    return add_shift(made("llama"), first="own")
 
 
 def on_meta():
@@ -325,7 +338,14 @@ def on_meta():
         (lambda: BertForMaskedLM(BertConfig(**SMALL)), "The BertForMaskedLM attends to later tokens"),
         (bare, "The GPT2Model has no unembedding: give the whole language model"),
         (half_cached, "attends by 'sdpa', which gives no patterns, and it cannot be switched: load it with"),
-        (broken, "The patterns of the GPT2LMHeadModel are not finite"),
+        (lambda: filled("gpt2", "transformer.h.0.attn.c_attn.weight", 1e30), "The patterns of the GPT2LMHeadModel are"),
+        (
+            lambda: filled("gpt2", "transformer.ln_f.bias", torch.inf),
+            "The GPT2LMHeadModel's tensor 'transformer.ln_f.bias' holds a number that is not finite",
+        ),
+        (lambda: filled("kv_shift", f"{TAPS}alpha", torch.inf), f"'{TAPS}alpha' holds a number that is not finite"),
+        (lambda: filled("kv_shift", f"{TAPS}beta", torch.nan), f"'{TAPS}beta' holds a number that is not finite"),
+        (own_first, "The KVShiftLlamaForCausalLM has shift_first='own' and shifted values"),
         (on_meta, "The GPT2LMHeadModel is on the meta device"),
         (
             lambda: torch.nn.Linear(2, 2),

@@ -315,6 +315,14 @@ def test_new_moments_are_zero_and_nothing_else_changes(tmp_path, parent):
     assert all(tensor == AT for name, tensor in state.items() if name.startswith("step/"))
 
 
+def test_new_moments_need_no_optimiser_state(tmp_path, parent):
+    with_state = fork(parent, AT, new_moments=True, root=tmp_path / "with")
+    parent.optimizer_path(AT).unlink()
+    without = fork(parent, AT, new_moments=True, root=tmp_path / "without")
+    same_state(with_state, without, AT)
+    same_state(with_state, without, parent.config.steps)
+
+
 def test_a_run_that_is_rewound_in_full_starts_as_its_seed_does(tmp_path, small, parent):
     """Also with alpha and beta that the config sets, and out of the parent's clamps."""
     held = train(small.replace(init_shift=(0.3, 0.6), clamped=(ALPHA2_OFF,)), tmp_path)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.hf.configs import reach, special_tokens
-from ihlab.model.hf.proof import precision, proven, require_all_used, require_family
+from ihlab.model.hf.proof import exact_rotary, precision, proven, require_all_used, require_family
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
@@ -100,17 +100,17 @@ def to_llama(model: Transformer) -> Any:
 def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
     """Return a `Transformer`, in evaluation mode, with the weights of a `LlamaForCausalLM` or one of its relatives.
 
-    The class of `llama` must be in `FAMILY`. The result is in float64 if `llama` is, otherwise in float32. Biases that
-    the original lacks are 0. `n_ctx` shortens the context, and with it the tables of angles. A sliding window shortens
-    the context to its width, up to which all tokens are visible. Dropout is left out. The result's logits are compared
-    with the original's.
+    The class of `llama` must be in `FAMILY`. The result is in float64 if `llama` is, otherwise in float32, with exact
+    rotary frequencies. Biases that the original lacks are 0. `n_ctx` shortens the context, and with it the tables of
+    angles. A sliding window shortens the context to its width, up to which all tokens are visible. Dropout is left out.
+    The result's logits are compared with the original's.
 
     Raises `ConfigError` for another class, another activation than silu, rotary positions that depend on the sequence
     length, unexpected weights, and logits that differ.
     """
     require_family(llama, FAMILY, "from_llama")
     name, theirs, body = type(llama).__name__, llama.config, llama.model
-    rotary, kind = body.rotary_emb, theirs.rope_parameters["rope_type"]
+    rotary, kind = exact_rotary(llama, body.rotary_emb), theirs.rope_parameters["rope_type"]
     require(kind in ROTARY, f"The {name} has rope_type={kind!r}, but must have one of {', '.join(ROTARY)}.")
     require(theirs.hidden_act == "silu", f"The {name} has hidden_act={theirs.hidden_act!r}, but must have 'silu'.")
     state: dict[str, Tensor] = llama.state_dict()

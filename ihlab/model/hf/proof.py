@@ -28,6 +28,20 @@ def precision(original: Any) -> torch.dtype:
     return torch.float64 if next(original.parameters()).dtype == torch.float64 else torch.float32
 
 
+def require_finite(model: Any) -> None:
+    """Raise `ConfigError` for a weight that is not finite, naming its tensor. Skips the meta device."""
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point() and weight.itemsize > 1 and not weight.is_meta:
+            finite = bool(weight.isfinite().all())
+            require(finite, f"The {type(model).__name__}'s tensor '{name}' holds a number that is not finite.")
+
+
+def exact_rotary(model: Any, rotary: Any) -> Any:
+    """Return a model's rotary embedding with its frequencies in float32: `model.to(torch.bfloat16)` rounds them."""
+    rounded = rotary.inv_freq.dtype in (torch.bfloat16, torch.float16)
+    return type(rotary)(model.config).to(rotary.inv_freq.device) if rounded else rotary
+
+
 def require_family(model: Any, family: Sequence[str], function: str) -> None:
     """Raise `ConfigError` for a model whose class a function cannot convert."""
     require(
@@ -50,6 +64,7 @@ def require_all_used(original: Any, names: Iterable[str], used: Iterable[str]) -
 @torch.no_grad()
 def proven(converted: Transformer, original: Any) -> Transformer:
     """Return a converted model, in evaluation mode. Raises `ConfigError` if its logits differ from the original's."""
+    require_finite(original)
     cfg = converted.cfg
     tokens = torch.randint(cfg.d_vocab, (ROWS, min(LENGTH, cfg.n_ctx)), generator=torch.Generator().manual_seed(0))
     with evaluating(original):
@@ -67,8 +82,12 @@ def proven(converted: Transformer, original: Any) -> Transformer:
 
 def _logits(model: Any, tokens: Int[Tensor, "batch pos"], d_vocab: int) -> Float[Tensor, "batch pos d_vocab"]:
     """Return the model's logits, at least in float32, or its hidden states if it has no unembedding."""
-    half = any(weight.dtype in (torch.bfloat16, torch.float16) for weight in model.parameters())
-    model = deepcopy(model).float() if half else model  # rounding errors would hide small differences
+    if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in model.parameters()):
+        wide = deepcopy(model).float()  # rounding errors would hide small differences
+        for ours, theirs in zip(wide.modules(), model.modules(), strict=True):
+            if hasattr(theirs, "inv_freq"):
+                ours.inv_freq = exact_rotary(model, theirs).inv_freq
+        model = wide
     weight = next(model.parameters())
     output = model(input_ids=tokens.to(weight.device), attention_mask=None, use_cache=False)
     logits = getattr(output, "logits", None)

@@ -186,9 +186,26 @@ def test_a_relative_is_converted_with_its_logits(name):
     assert torch.equal(scored[:, 11], model(scored[:, :11])[:, -1].argmax(dim=-1))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["Qwen3", "Llama, llama3", "Llama, yarn"])
+@torch.no_grad()
+def test_a_model_in_half_precision_is_converted_as_its_weights_in_float32(name, dtype):
+    half, wide = (of_class(name.split(",")[0], **RELATIVES[name]) for _ in range(2))
+    wide.load_state_dict(half.to(dtype).state_dict())
+    tokens = torch.randint(50, (3, 96), generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(from_llama(half)(tokens), wide(tokens).logits, atol=1e-4, rtol=1e-4)
+    assert half.dtype == dtype
+
+
 def with_bias():
     model = of_class("Llama")
     model.lm_head = torch.nn.Linear(32, 50)
+    return model
+
+
+def not_a_number():
+    model = of_class("Llama")
+    model.model.norm.weight.data[3] = torch.nan
     return model
 
 
@@ -204,6 +221,7 @@ def swapped_norms():
     ("make", "sentence"),
     [
         (with_bias, r"The LlamaForCausalLM has lm_head\.bias, for which a Transformer has no place"),
+        (not_a_number, "The LlamaForCausalLM's tensor 'model.norm.weight' holds a number that is not finite"),
         (swapped_norms, "cannot be converted: on random tokens the result's logits differ by"),
         (lambda: of_class("Helium", head_dim=8), "The model is a HeliumForCausalLM, but from_llama takes Llama"),
         (lambda: of_class("Granite"), "The model is a GraniteForCausalLM"),
