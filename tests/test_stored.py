@@ -129,6 +129,7 @@ OWN = {
     "ihlab.stored": "the boundary",
     "ihlab.training.stored_metrics": "text that the boundary has read",
     "ihlab.sweep.jobs": "the system's",
+    "ihlab.cli.terminal": "the null device",
     "ihlab.sweep.results": "the sweep's own table",
     "ihlab.viewer.page": "the package's own",
     "ihlab.studies.printed": "the package's own",
