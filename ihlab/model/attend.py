@@ -30,6 +30,8 @@ def fused(
 
     Without a bias, attention is causal. Then there must be as many queries as keys, or one query, which sees all keys.
     """
+    if q.is_cuda and torch._C._functorch.is_batchedtensor(q):
+        return _unfused(q, k, v, bias, dropout)
     grouped = q.shape[2] != k.shape[2]
     if grouped and bias is not None and q.is_cuda:  # the CUDA kernel that takes a bias has no grouped-query attention
         k, v, grouped = *(x.repeat_interleave(q.shape[2] // x.shape[2], dim=2) for x in (k, v)), False
@@ -38,6 +40,20 @@ def fused(
         q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=bias is None and q.shape[2] > 1, enable_gqa=grouped
     )
     return z.transpose(1, 2)
+
+
+def _unfused(
+    q: Queries, k: Keys, v: Float[Tensor, "batch key kv_head d_value"], bias: Scores | None, dropout: float
+) -> Float[Tensor, "batch query head d_value"]:
+    """Return the same under torch.vmap on a GPU, whose fused kernels fail there (seen with torch 2.11 on an H200).
+
+    One rejects a bias that all members share (pytorch/pytorch issue 151558), cuDNN's cannot be compiled, and the
+    unfused one of PyTorch has no backward pass in bf16.
+    """
+    if bias is None:
+        bias = torch.full((q.shape[1], k.shape[1]), -torch.inf, dtype=q.dtype, device=q.device)
+        bias = bias.triu(1 + k.shape[1] - q.shape[1])[None, None]
+    return read_values(softmax_of(scores_of(q, k) + bias), v, dropout)
 
 
 def explicit_pattern(
@@ -57,10 +73,16 @@ def pattern_of(
     scores: Float[Tensor, "batch head query key"], hook_scores: HookPoint, hook_pattern: HookPoint
 ) -> Float[Tensor, "batch head query key"]:
     """Return the softmax of scores that are -inf at hidden keys; both are exposed to hooks."""
-    scores = hook_scores(scores)
-    # A query without a visible key attends to nothing: the first token under the strict mask, or because of a hook.
+    return hook_pattern(softmax_of(hook_scores(scores)))
+
+
+def softmax_of(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
+    """Return the softmax over keys; 0 everywhere for a query that sees no key.
+
+    Such a query is the first token under the strict mask, or a hook has hidden every key.
+    """
     nothing = torch.isneginf(scores.amax(dim=-1, keepdim=True))
-    return hook_pattern(scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0))
+    return scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0)
 
 
 def read_values(

@@ -216,7 +216,8 @@ def of_each_member(
     `mapped`: `over_members`, or its compiled version.
     """
     module = OfModel(model, function)
-    plain = _needs_plain_attention(model)
+    # The CPU's fused kernel would be called member by member.
+    plain = next(model.parameters()).device.type == "cpu"
 
     def stacked_function(weights: dict[str, Tensor], *arguments: Tensor) -> Tensor:
         try:
@@ -245,13 +246,3 @@ def clip_members(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, " 
     for gradient in gradients:
         gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))
     return norms
-
-
-def _needs_plain_attention(model: Transformer) -> bool:
-    """Return whether fused attention cannot be vmapped.
-
-    The CPU kernel would be called member by member. A GPU kernel rejects a bias that is the same for all members
-    (ALiBi's, the strict mask's) as having the wrong shape (https://github.com/pytorch/pytorch/issues/151558).
-    """
-    on_cpu = next(model.parameters()).device.type == "cpu"
-    return on_cpu or model.cfg.positional == "alibi" or model.cfg.mask == "strict"

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ihlab import train
+from ihlab.model.attend import _unfused, fused
 from ihlab.training.ensemble import seeds
 from ihlab.training.train import train_ensemble
 
@@ -40,5 +41,19 @@ def test_members_are_their_solo_runs(short, device, tmp_path, model, precision):
     assert_members_are_solo_runs(config, device, tmp_path, 1e-4 if precision == "fp32" else 0.05)
 
 
-def test_compiled_members_are_their_solo_runs(short, gpu, tmp_path):
-    assert_members_are_solo_runs(short.replace(compile=True), gpu, tmp_path, 1e-3)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_compiled_members_are_their_solo_runs(short, gpu, tmp_path, precision):
+    """Two layers: all positions of the first attend, and only the scored ones of the second."""
+    config = short.replace(model=short.model.replace(n_layers=2), compile=True, precision=precision)
+    assert_members_are_solo_runs(config, gpu, tmp_path, 1e-3 if precision == "fp32" else 0.05)
+
+
+@pytest.mark.parametrize("bias", ["none", "strict"])
+def test_unfused_attention_is_the_fused_one(device, bias):
+    """A GPU's stacks use it. Here each sequence is a member of its own."""
+    q, k, v = (torch.randn(3, 2, 8, heads, 16, device=device) for heads in (4, 2, 2))
+    mask = torch.zeros(8, 8, device=device).masked_fill(torch.ones(8, 8, device=device).triu().bool(), -torch.inf)
+    given = None if bias == "none" else mask[None, None]
+    together = torch.vmap(lambda *member: _unfused(*member, given, 0.0))(q, k, v)
+    alone = torch.stack([fused(*member, given, 0.0) for member in zip(q, k, v, strict=True)])
+    torch.testing.assert_close(together[:, :, 1:], alone[:, :, 1:], rtol=0, atol=1e-5)  # strict: the first sees nothing
