@@ -167,7 +167,6 @@ TITLES = {
     "basin_map": "Which starts lead to induction?",
     "by_position": "Is induction by position learned?",
     "checker": "Which half recalls, which checks?",
-    "critical_period": "Is there a critical period?",
     "elsewhere": "Does shifting elsewhere help?",
     "formation": "When do induction heads form?",
     "initial_state": "Does the shift change initial states?",

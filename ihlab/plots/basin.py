@@ -5,12 +5,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import NullFormatter
 
 from ihlab.plots.landscape import loss_field
 from ihlab.plots.style import BLACK, ORANGE, RED, printed
-
-CLIPPED = "#999999"
 
 
 @printed
@@ -71,37 +68,3 @@ def coloured(
         x[found], y[found], c=steps[found], s=size, marker=marker, cmap="viridis", vmin=0, vmax=slowest,
         edgecolors="white", linewidths=0.6, zorder=4,
     )  # fmt: skip
-
-
-@printed
-def flow_times(axes: Axes, runs: pd.DataFrame, slowest: float, longest: float) -> None:
-    """Draw steps to induction against the flow's time, which is the minimum over the signs of alpha and beta.
-
-    `runs` has columns mirror_time, steps (inf: never) and basin. Circles flow to induction with the signs of their
-    start, squares only with other signs. Lines mark the maximum steps of the first stage (`slowest`) and of all stages
-    (`longest`). Runs that never learn induction are drawn above.
-    """
-    top = 1.3 * longest
-    shown = runs[np.isfinite(runs["mirror_time"])]
-    own = shown["basin"] == "induction"
-    for rows, marker, color, label in (
-        (shown[own], "o", BLACK, "the start itself flows to induction"),
-        (shown[~own], "s", ORANGE, "only a mirror image of it does"),
-    ):
-        axes.scatter(
-            rows["mirror_time"], rows["steps"].clip(upper=top), s=18, marker=marker, facecolors="none",
-            edgecolors=color, linewidths=0.9, label=label,
-        )  # fmt: skip
-    for line in {slowest, longest}:
-        axes.axhline(line, color=CLIPPED, linewidth=0.8)
-    axes.set_xscale("symlog", linthresh=1.0)  # some starts are decided at time 0
-    axes.set_yscale("log")
-    lowest = min(slowest, runs["steps"].min())
-    ends = 0.7 * max(lowest, 1.0), 1.2 * top
-    axes.set(xlim=(0, max(1.0, 1.5 * shown["mirror_time"].max() if len(shown) else 1.0)), ylim=ends)
-    ticks = sorted(
-        {t for t in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if ends[0] <= t < 0.7 * longest} | {longest}
-    )
-    axes.set_yticks([*ticks, top], [*(f"{tick:g}" for tick in ticks), "never"])
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set(xlabel="time that the flow of Theorem 3.4 takes", ylabel="training steps to an accuracy of 0.9")

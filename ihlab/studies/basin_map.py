@@ -7,8 +7,7 @@ of Figure 2, from which the paper draws its heads, and a margin of half its side
 basin (`ihlab.theory.landscape.basins`).
 
 The signs of alpha and beta are a gauge of a model with weights (`ihlab.theory.gauge`), but not of the theorem's model.
-Claims about runs therefore use folded angles. The flow's time to induction from a start is the minimum over its four
-mirror images (+-alpha, +-beta).
+Claims about runs therefore use folded angles.
 
 A run *finds* induction if its accuracy at the first answer of a sequence is at least 0.9 at the end. Its steps count up
 to the first evaluation with that accuracy. Starts that do not find induction are trained again, ten times as long.
@@ -29,10 +28,10 @@ from ihlab.claims import stats
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.model.config import ModelConfig
-from ihlab.plots.basin import end_map, flow_times, start_map
+from ihlab.plots.basin import end_map, start_map
 from ihlab.plots.style import PAGE, new_figure, printed
 from ihlab.sweep.results import first_reach
-from ihlab.theory.gauge import angular_distance, basins_and_times, coordinates, paper_distance
+from ihlab.theory.gauge import angular_distance, coordinates, paper_distance
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
@@ -63,9 +62,6 @@ MOST = 0.9
 
 NEAR = 0.3
 """Largest distance to (0, 1) of a good initialisation."""
-
-GAIN: stats.Range = (-2.0, 1.0)
-"""Range of one rank correlation minus the absolute value of another."""
 
 
 class BasinMap:
@@ -114,9 +110,7 @@ class BasinMap:
           the end;
         - distance, angular_distance: distance of the start to (0, 1), in alpha1 and beta1 and in the two angles;
         - accuracy_start, accuracy: accuracy at the first answer of a sequence, at step 0 and at the end;
-        - steps: step of the first evaluation with an accuracy of `FOUND` (inf: none);
-        - basin, flow_time, mirror_time: where the flow from this start leads and how long it takes
-          (`gauge.basins_and_times`).
+        - steps: step of the first evaluation with an accuracy of `FOUND` (inf: none).
 
         Columns of "field", the exact form at the task's length: alpha1, beta1, loss, slope_alpha1, slope_beta1.
         """
@@ -124,12 +118,11 @@ class BasinMap:
 
         n_tokens = one_head_run(scale).task.length
         runs = pd.DataFrame([_row(curve, run) for curve, run in trained])
-        flow = basins_and_times(runs["alpha1"].to_numpy(), runs["beta1"].to_numpy(), n_tokens)
         points = field("exact", n_tokens, points=FIELD[scale], low=LOW, high=HIGH).table().round(6)
-        return pd.concat([pd.concat([runs, flow], axis=1), points.assign(kind="field")], ignore_index=True)
+        return pd.concat([runs, points.assign(kind="field")], ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge how many starts find (0, 1), how steps depend on the distance to it, and what the flow adds."""
+        """Judge how many starts find (0, 1), and how steps depend on the distance to it."""
         runs, last = data[data["kind"] == "run"], outcomes(data)
         steps, longest = one_head_run(scale).steps, FOLLOW_STEPS[scale]
         square, square_last = in_square(runs), in_square(last)
@@ -203,23 +196,6 @@ class BasinMap:
                 threshold=0.5,
             ),
             ours(
-                id="flow_beats_angle",
-                source="of the exact form of Theorem 3.4",
-                sentence="The flow of the four scalars alone says more about the steps than the angular distance does.",
-                measure="rank correlation of the flow's time to induction, the least over signs, and the steps, less "
-                "the size of that of the angular distance, all starts",
-                estimate=stats.mean(_of_each_seed(runs, _gain), GAIN),
-            ),
-            ours(
-                id="mirror_images_foretell_better",
-                source="of the exact form of Theorem 3.4",
-                sentence="The flow foretells the steps better from the best of a start's four mirror images than "
-                "from the start itself.",
-                measure="rank correlation of the flow's time to induction and the steps, the time being the least over "
-                "signs, less that with the time from the start as it is, all starts",
-                estimate=stats.mean(_of_each_seed(runs, _of_signs), GAIN),
-            ),
-            ours(
                 id="late_starts_learn",
                 source="of the basin map",
                 sentence=f"Most starts that do not find induction in {steps} steps find it in {longest}.",
@@ -271,22 +247,6 @@ class BasinMap:
             fontsize=11,
         )
         return figure
-
-    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
-        """Draw the steps of training against the time that the theory predicts."""
-        return {"times": _draw_times(outcomes(data), scale)}
-
-
-@printed
-def _draw_times(last: pd.DataFrame, scale: Scale) -> Figure:
-    figure = new_figure(PAGE, 4.6)
-    axes = figure.subplots()
-    flow_times(axes, last, float(one_head_run(scale).steps), float(FOLLOW_STEPS[scale]))
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.suptitle(
-        f"Does training take the time that Theorem 3.4 predicts? A marker is one of {len(last)} runs", fontsize=11
-    )
-    return figure
 
 
 def _whole(steps: float) -> str:
@@ -359,17 +319,6 @@ def _of_each_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) 
 def _mean_correlation(runs: pd.DataFrame, column: str) -> stats.Estimate:
     """Return the rank correlation between a column and the steps, averaged over seeds."""
     return stats.mean_correlation(_of_each_seed(runs, lambda part: rank_correlation(part[column], part["steps"])))
-
-
-def _gain(runs: pd.DataFrame) -> float:
-    by_time, by_angle = (rank_correlation(runs[name], runs["steps"]) for name in ("mirror_time", "angular_distance"))
-    return by_time - abs(by_angle)
-
-
-def _of_signs(runs: pd.DataFrame) -> float:
-    """Return the gain in rank correlation from mirror images. Without them, a flow to the other basin counts as inf."""
-    own_time = runs["flow_time"].where(runs["basin"] == "induction", np.inf)
-    return rank_correlation(runs["mirror_time"], runs["steps"]) - rank_correlation(own_time, runs["steps"])
 
 
 def rank_correlation(a: pd.Series, b: pd.Series) -> float:

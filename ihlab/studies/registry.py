@@ -6,7 +6,6 @@ from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.basin_map import BasinMap
 from ihlab.studies.by_position import BY_POSITION
 from ihlab.studies.checker import CHECKER
-from ihlab.studies.critical_period import CRITICAL_PERIOD
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import FIGURE4
@@ -52,7 +51,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         TABLE5,
         Formation(),
         ORDER,
-        CRITICAL_PERIOD,
         PERIOD,
         CHECKER,
         MQAR,

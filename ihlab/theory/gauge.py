@@ -1,4 +1,4 @@
-"""Sign-invariant coordinates of a head's alpha and beta, and a sign-invariant time of the theorem's flow.
+"""Sign-invariant coordinates of a head's alpha and beta.
 
 (alpha, W_K) -> (-alpha, -W_K) and (beta, W_V) -> (-beta, -W_V) leave a model's function and its training with AdamW
 unchanged, to the last bit. So the sign of a trained head's alpha or beta has no meaning. These
@@ -11,19 +11,15 @@ coordinates are meaningful: two angles modulo pi, and two norms, because AdamW i
 Angles are in radians and in [-pi/2, pi/2), so that an angle's absolute value is its distance to the corner: at most
 pi/2, and below pi/4 if and only if |alpha2| > |alpha1| (keys) or |beta1| > |beta2| (values).
 
-Theorem 3.4 has no W_K and W_V that could change sign, so signs matter to its flow (`basins_and_times`).
+Theorem 3.4 has no W_K and W_V that could change sign, so signs matter to its flow.
 """
 
-from itertools import product
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 DECIMALS = 6
 """Decimals of all coordinates. Rounding makes mathematically equal values equal, so that ranks tie as they should."""
-
-FLOW_STEP, FLOW_TIME = 0.25, 1000.0
 
 
 def coordinates(alpha1: Any, alpha2: Any, beta1: Any, beta2: Any) -> dict[str, Any]:
@@ -55,25 +51,3 @@ def angular_distance(key_angle: Any, value_angle: Any) -> Any:
 def paper_distance(alpha1: Any, beta1: Any) -> Any:
     """Return the distance of (alpha1, beta1) to (0, 1), which section 3.2 uses. It depends on the signs."""
     return np.round(np.hypot(alpha1, 1 - np.asarray(beta1)), DECIMALS)
-
-
-def basins_and_times(alpha1: np.ndarray, beta1: np.ndarray, n_tokens: int) -> pd.DataFrame:
-    """Return where the theorem's flow goes from each start, and how long it takes. Alpha and beta each sum to 1.
-
-    - `basin` and `flow_time`: the start's basin and the time at which it is decided (`ihlab.theory.landscape.basins`);
-      "undecided" and inf if it is not decided within `FLOW_TIME`;
-    - `mirror_time`: the shortest time to "induction" over the four mirror images (+-alpha, +-beta) of the start; inf if
-      no image leads there.
-    """
-    from ihlab.theory.landscape.basins import INDUCTION, decide
-
-    points, inverse = np.unique(np.stack([alpha1, beta1]), axis=1, return_inverse=True)
-    a, b = points
-    images = [
-        decide(i * a, i * (1 - a), j * b, j * (1 - b), n_tokens, FLOW_STEP, FLOW_TIME)
-        for i, j in product((1, -1), (1, -1))
-    ]
-    (basin, time), *_ = images  # of the start itself
-    to_induction = [np.where(basin == INDUCTION, time, np.inf) for basin, time in images]
-    table = pd.DataFrame({"basin": basin, "flow_time": time, "mirror_time": np.min(to_induction, axis=0)})
-    return table.iloc[inverse.ravel()].reset_index(drop=True)

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ihlab.plots.basin import end_map, flow_times, start_map
+from ihlab.plots.basin import end_map, start_map
 
 RUNS = pd.DataFrame(
     {
@@ -15,9 +15,6 @@ RUNS = pd.DataFrame(
         "end_key_angle": [0.1, 1.5, -0.2, 0.3],
         "end_value_angle": [0.0, -1.4, 0.6, 0.7],
         "steps": [100.0, np.inf, 300.0, 2000.0],
-        "basin": ["induction", "negative", "induction", "negative"],
-        "flow_time": [0.0, 250.0, 20.0, 200.0],
-        "mirror_time": [0.0, 50.0, 20.0, 40.0],
     }
 )
 
@@ -66,20 +63,6 @@ def test_ends_lie_at_their_angles_over_inductions_square(axes):
     assert axes.get_xticks()[[0, -1]].tolist() == pytest.approx([-np.pi / 2, np.pi / 2])
 
 
-def test_what_never_finds_induction_stands_above_the_last_step(axes):
-    flow_times(axes, RUNS, 600.0, 6000.0)
-    own, mirrored = (collection.get_offsets().tolist() for collection in axes.collections)
-    assert own == [[0.0, 100.0], [20.0, 300.0]]
-    [[time, height], late] = mirrored
-    assert time == 50.0
-    assert late == [40.0, 2000.0]
-    assert 6000 < height < axes.get_ylim()[1]
-    assert axes.get_yticks()[-1] == height
-    assert axes.get_yticklabels()[-1].get_text() == "never"
-    assert axes.get_xlim()[0] == 0
-
-
 def test_a_map_on_which_nothing_is_found_has_crosses_only(axes):
     nothing = RUNS.assign(steps=np.inf)
     assert len(start_map(axes, nothing, field(), 600.0).get_offsets()) == 0
-    flow_times(axes, nothing, 600.0, 6000.0)

@@ -1,4 +1,4 @@
-"""The basin map: coordinates without signs, both stages, the theorem's basins, and verdicts on maps made by hand."""
+"""The basin map: coordinates without signs, both stages, and verdicts on maps made by hand."""
 
 import functools
 import math
@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from ihlab.studies.basin_map import CURVE, FOLLOWED, FOUND, SEEDS, BasinMap, outcomes, rank_correlation, starts
-from ihlab.theory.gauge import angular_distance, basins_and_times, coordinates, paper_distance
+from ihlab.theory.gauge import angular_distance, coordinates, paper_distance
 from ihlab.training.ensemble import check_members
 from ihlab.training.run import Run
 
@@ -110,7 +110,7 @@ def test_the_table_is_what_the_metrics_say(tmp_path):
         "alpha1": 0.2, "beta1": 1.4, "seed": 3, "key_angle": 0.244979, "value_angle": -0.2783,
         "key_norm": 0.824621, "value_norm": 1.456022, "distance": 0.447214, "angular_distance": 0.370764,
         "end_key_angle": -0.321751, "end_value_angle": -0.321751, "end_key_norm": 1.581139,
-        "end_value_norm": 3.162278, "accuracy_start": 0.125, "basin": "induction", "flow_time": 4.0, "mirror_time": 4.0,
+        "end_value_norm": 3.162278, "accuracy_start": 0.125,
     }  # fmt: skip
     for row, own in (
         (run, {"kind": "run", "steps": 20, "accuracy": 0.5}),
@@ -123,7 +123,7 @@ def test_the_table_is_what_the_metrics_say(tmp_path):
 
 # Verdicts
 
-CLAIMS = ("square", "longer", "corner", "distance", "angular", "before", "flow", "signs", "slow")
+CLAIMS = ("square", "longer", "corner", "distance", "angular", "before", "slow")
 
 
 @functools.cache
@@ -133,7 +133,7 @@ def grid():
     table = pd.DataFrame({"alpha1": alpha1, "beta1": beta1, **at})
     table["distance"] = paper_distance(alpha1, beta1)
     table["angular_distance"] = angular_distance(at["key_angle"], at["value_angle"])
-    return pd.concat([table, basins_and_times(alpha1, beta1, 32)], axis=1)
+    return table
 
 
 def planted(law, corner=1.0, before=0.02, scatter=0.01, seeds=10):
@@ -172,34 +172,22 @@ def sometimes_never(share):
     return law
 
 
-def basin_by(extra):
-    """By chance, and `extra` steps more for starts of the theorem's other basin."""
-    return lambda start, rng: rng.uniform(100, 400, len(start)) + extra * (start["basin"] == "negative")
-
-
 MAPS = {
-    # the letters of the nine verdicts: holds, fails, undecided
-    "the flow's time": (lambda start, rng: 100 + 3 * start["mirror_time"], {}, "hhhh hfhh u"),
-    "the flow's time, signs and all": (
-        lambda start, rng: np.where(start["basin"] == "induction", 100 + 3 * start["flow_time"], np.inf), {},
-        "hhhh hfhf f",
-    ),
-    "the angles": (lambda start, rng: 100 + 100 * start["angular_distance"], {"before": 0.9}, "hhhh hhfh u"),
+    # the letters of the seven verdicts: holds, fails, undecided
+    "the angles": (lambda start, rng: 100 + 100 * start["angular_distance"], {"before": 0.9}, "hhhh hhu"),
     "far is fast": (
-        lambda start, rng: 500 - 150 * start["angular_distance"], {"corner": 0.5, "before": 0.5}, "hhff fuff u",
+        lambda start, rng: 500 - 150 * start["angular_distance"], {"corner": 0.5, "before": 0.5}, "hhff fuu",
     ),
     "only near the corner": (
         lambda start, rng: np.where(start["distance"] < 0.7, 100 + 100 * start["distance"], np.inf), {"scatter": 0.1},
-        "ffhh hfff f",
+        "ffhh hff",
     ),
     "far takes the second stage": (
-        lambda start, rng: 100 + 500 * start["angular_distance"], {"scatter": 0.1}, "fhhh hfff h",
+        lambda start, rng: 100 + 500 * start["angular_distance"], {"scatter": 0.1}, "fhhh hfh",
     ),
-    "chance": (lambda start, rng: rng.uniform(100, 500, len(start)), {"corner": 0.9}, "hhuu ufuu u"),
-    "now and then not, square": (sometimes_never(0.05), {}, "uhhu uffu u"),
-    "now and then not, longer": (sometimes_never(0.1), {}, "fuhu ufuu u"),
-    "the other basin": (basin_by(200), {}, "hhhu hfff u"),
-    "the other basin a little": (basin_by(60), {}, "hhhu hfuf u"),
+    "chance": (lambda start, rng: rng.uniform(100, 500, len(start)), {"corner": 0.9}, "hhuu ufu"),
+    "now and then not, square": (sometimes_never(0.05), {}, "uhhu ufu"),
+    "now and then not, longer": (sometimes_never(0.1), {}, "fuhu ufu"),
 }  # fmt: skip
 
 
@@ -211,7 +199,7 @@ def test_verdicts_on_maps_made_by_hand(law, options, letters):
 
 def test_each_claim_comes_out_each_way_on_some_map():
     letters = [map_[2].replace(" ", "") for map_ in MAPS.values()]
-    assert [{of_map[i] for of_map in letters} for i in range(9)] == [set("hfu")] * 9
+    assert [{of_map[i] for of_map in letters} for i in range(7)] == [set("hfu")] * 7
 
 
 def test_where_nothing_is_found_nothing_is_known_but_that():

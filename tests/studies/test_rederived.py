@@ -397,11 +397,6 @@ def test_basin_map():
     # To half a row of 128: a seed's mean over its starts is counted as whole rows.
     [before] = claims("basin_map", "good_start_suffices.model")
     same(runs[runs["distance"] <= 0.3].groupby("seed")["accuracy_start"].mean().mean(), before, abs_=1 / 256)
-    mirror = np.array(by_seed(runs, "mirror_time"))
-    [more], [signs] = claims("basin_map", "flow_beats_angle"), claims("basin_map", "mirror_images_foretell_better")
-    same(np.mean(mirror - by_seed(runs, "angular_distance")), more)
-    signed = runs.assign(signed=runs["flow_time"].where(runs["basin"] == "induction", math.inf))
-    same(np.mean(mirror - by_seed(signed, "signed")), signs)
     [slow] = claims("basin_map", "late_starts_learn")
     same(np.isfinite(again["steps"]).mean(), slow)
 

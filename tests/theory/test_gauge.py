@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.theory.gauge import basins_and_times, coordinates
-from ihlab.theory.landscape import basins, descend
+from ihlab.theory.gauge import coordinates
 
 pytestmark = pytest.mark.slow
 
@@ -40,31 +39,3 @@ def test_an_angle_below_a_quarter_of_pi_is_the_larger_weight_of_induction():
     at = coordinates(a1, a2, b1, b2)
     assert ((np.abs(at["key_angle"]) < np.pi / 4) == (np.abs(a2) > np.abs(a1))).all()
     assert ((np.abs(at["value_angle"]) < np.pi / 4) == (np.abs(b1) > np.abs(b2))).all()
-
-
-# The theorem's flow
-
-
-@pytest.mark.parametrize("n_tokens", [5, 12])
-def test_the_flow_is_that_of_the_theorems_basins(n_tokens):
-    """Read off the whole path of every start, too."""
-    table = basins(n_tokens, points=6)
-    twice = pd.concat([table, table.iloc[::-1]], ignore_index=True)  # each start stands at its own place
-    alpha1, beta1 = twice["alpha1"].to_numpy(), twice["beta1"].to_numpy()
-    found = basins_and_times(alpha1, beta1, n_tokens)
-    path = descend(alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens, lr=0.25, steps=4000)
-    below = path.loss < np.log(n_tokens - 3)
-    assert below[-1].all()
-    ends = np.where((path.alpha2[-1] > 0) & (path.beta1[-1] > 0), "induction", "negative").tolist()
-    assert found["basin"].tolist() == twice["basin"].tolist() == ends
-    assert found["flow_time"].tolist() == twice["decided"].tolist() == path.time[below.argmax(axis=0)].tolist()
-    assert set(found["basin"]) == {"induction", "negative"}
-    own = found[found["basin"] == "induction"]
-    assert (own["mirror_time"] <= own["flow_time"]).all()
-
-
-def test_a_start_outside_the_square_flows_to_the_other_solution_and_its_image_does_not():
-    table = basins_and_times(np.array([1.4, -0.4]), np.array([-0.4, 1.4]), 32)
-    assert table["basin"].tolist() == ["negative", "induction"]
-    image = descend(-1.4, 0.4, 0.4, -1.4, 32, lr=0.25, steps=100)  # of the first, alpha and beta both mirrored
-    assert table["mirror_time"].tolist() == [image.time[(image.loss < np.log(29)).argmax()], 0.0] == [21.25, 0.0]
