@@ -169,7 +169,6 @@ TITLES = {
     "checker": "Which half recalls, which checks?",
     "elsewhere": "Does shifting elsewhere help?",
     "formation": "When do induction heads form?",
-    "initial_state": "Does the shift change initial states?",
     "initialisation": "Do small embeddings delay induction?",
     "key_offset": "Is a key offset enough?",
     "lengths": "What happens on longer sequences?",

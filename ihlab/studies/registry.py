@@ -14,7 +14,6 @@ from ihlab.studies.flatness import FLATNESS
 from ihlab.studies.formation import Formation
 from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
-from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import INITIALISATION
 from ihlab.studies.key_offset import KEY_OFFSET
 from ihlab.studies.lengths import LENGTHS
@@ -59,7 +58,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         TABLE4,
         BasinMap(),
         MANY_HEADS,
-        InitialState(),
         ROBUSTNESS,
         WIDTH,
         FUSION,
