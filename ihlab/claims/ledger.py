@@ -187,7 +187,6 @@ TITLES = {
     "flatness": "Flatness: is the loss on text flatter with the shift?",
     "fusion": "Fusion or decoupling: what makes vanilla slow?",
     "text": "Does the shift help on text?",
-    "toy_and_text": "Does a toy foretell text?",
     "width": "Widths: is the shift faster from 32 to 256?",
     "zoo": "How fast are attention variants?",
 }

@@ -30,7 +30,6 @@ from ihlab.studies.shifts import SHIFTS
 from ihlab.studies.table4 import TABLE4
 from ihlab.studies.table5 import TABLE5
 from ihlab.studies.text import TEXT
-from ihlab.studies.toy_and_text import TOY_AND_TEXT
 from ihlab.studies.variants import COMPARISONS
 from ihlab.studies.width import WIDTH
 from tasks.config import require
@@ -74,7 +73,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         SHIFTS,
         KEY_OFFSET,
         MIXES,
-        TOY_AND_TEXT,
         PAIRS,
         BY_POSITION,
         *COMPARISONS,
