@@ -176,10 +176,19 @@ def test_one_step_of_integrated_gradients_is_attribution_patching_of_the_other_d
     same(attribute(p, "eap-ig", nodes, steps=1)["effect"], -attribute(p.swapped, nodes=nodes)["effect"])
 
 
-def test_integrated_gradients_of_the_whole_start_are_complete():
-    """Heads of one linear layer: all heads and the embedding together move the metric by the swing."""
-    p = made(n_layers=1, norm="none", mlp="none", positional="none", residual=False)
-    assert attribute(p, "eap-ig", steps=64)["effect"].sum() == pytest.approx(p.swing, abs=1e-9)
+def test_integrated_gradients_average_the_gradients_between_two_embeddings(p):
+    model, found = p.model.module, []
+    (clean, corrupted), change = (model.W_E[tokens] for tokens in (p.clean, p.corrupted)), []
+    for k in (1, 2, 3):
+        z = []
+        hooks = [(lambda name: name.endswith("hook_z"), lambda x, hook, z=z: z.append(x))]
+        between = corrupted + k / 3 * (clean - corrupted)
+        logits = model.run_with_hooks(between, start_at_layer=0, fwd_hooks=hooks)
+        found.append(torch.stack(torch.autograd.grad(p.metric(logits).sum(), z)))
+    for tokens in (p.clean, p.corrupted):
+        change.append(torch.stack([model.run_with_cache(tokens)[1]["z", layer] for layer in range(2)]))
+    effects = ((change[0] - change[1]) * torch.stack(found).mean(dim=0)).sum(dim=(2, 4)).mean(dim=1)
+    same(attribute(p, "eap-ig", steps=3)["effect"], effects.detach().flatten())
 
 
 @pytest.mark.parametrize("how", ["zero", "mean"])
