@@ -359,10 +359,18 @@ WRONG = [
     ({**OWN, "metric": lambda x: 3.0}, "The metric returns float, but must"),
     ({**OWN, "corrupted": torch.ones(2, 5).long()}, r"corrupted prompts are \[2, 5\], but the clean ones are \[2, 4\]"),
     ({**OWN, "corrupted": OWN["clean"]}, "on clean and on corrupted prompts: there is no effect to attribute"),
+    ({**OWN, "clean": [[1, 2], [3]]}, "tokens"),
     ({"clean": OWN["clean"]}, "Of clean, corrupted and metric only clean is given"),
     ({}, "The task of the Transformer is unknown"),
     ({"task": TASK, "corrupt": "values"}, "There is no corruption 'values'"),
 ]
+
+
+def test_a_metric_without_a_gradient_has_exact_effects_only(p):
+    right = problem(p.model, clean=p.clean, corrupted=p.corrupted, metric=lambda x: x.argmax(-1)[:, -1].double())
+    assert exact(right)["effect"].notna().all()
+    with pytest.raises(ConfigError, match="The metric has no gradient, which this method needs"):
+        attribute(right)
 
 
 @pytest.mark.parametrize(("given", "said"), WRONG)
