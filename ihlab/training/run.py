@@ -26,6 +26,7 @@ from ihlab.files import (
     write_json,
     write_text,
 )
+from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from ihlab.stored import (
     DIVERGED,
@@ -44,7 +45,6 @@ from ihlab.training.config import ForkConfig, RunConfig, even_choice, from_dict,
 from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
 from ihlab.training.search import FILES, find_folder, name_to_open, run_folders
-from ihlab.training.settings import own_settings
 from ihlab.training.stored_metrics import as_csv, read_metrics
 from tasks.config import ConfigError, require, shown
 from tasks.registry import StoredTask, require_registered, unregistered
