@@ -78,7 +78,8 @@ def in_context_learning_score(
     kept = size > late
     require(
         bool(kept.any()),
-        f"The longest sequence has {int(size.max())} tokens, but the loss at token {late} needs {late + 1}.",
+        f"The longest sequence has {int(size.max())} tokens, but the loss at token {late} needs {late + 1}: give "
+        "longer ones, or a smaller late= (and early=).",
     )
     ids = ids[kept.to(ids.device), : late + 1]
     at = torch.tensor([early - 1, late - 1], device=ids.device)
