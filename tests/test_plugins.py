@@ -38,6 +38,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("mine")
     (path / "mine.py").write_text(MINE, encoding="utf-8")
     (path / "leaves.py").write_text("import sys; sys.exit(0)")
+    (path / "stops.py").write_text("raise GeneratorExit")
     return path
 
 
@@ -113,7 +114,8 @@ def test_a_figure_of_ones_own_is_made_and_stands_on_the_page(folder):
         ("nowhere:CopyTask", "there is no module 'nowhere'"),
         ("mine:CopTask", "the module 'mine' has no 'CopTask'"),
         (":CopyTask", "is not of the form module:name"),
-        ("leaves:X", "the module 'leaves' ends Python when it is imported (0)"),
+        ("leaves:X", "the module 'leaves' ends Python when it is imported (SystemExit(0))"),
+        ("stops:X", "the module 'stops' ends Python when it is imported (GeneratorExit())"),
         ("json:JSONDecoder", "JSONDecoder.kind is None, but must be a string of the class"),
     ],
 )

@@ -95,7 +95,10 @@ def unknown(value: float = math.nan, within: Range = ANY) -> Estimate:
 
 
 def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
-    """Return the mean over seeds, with Student's t interval."""
+    """Return the mean over seeds, with Student's t interval.
+
+    Equal values, or fewer than two, show no spread: the interval is then all of `within`, by default [-inf, inf].
+    """
     x = np.asarray(values, dtype=float)
     value = float(x.mean()) if x.size else math.nan
     if len(x) < 2 or not np.isfinite(x).all() or _alike(x):

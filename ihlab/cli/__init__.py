@@ -16,6 +16,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, NoReturn
 
 import tyro
@@ -85,6 +86,10 @@ def main(args: Sequence[str] | None = None) -> None:
         spare.close()
         _end(f"Out of memory{f': {reason}' if reason else '.'}", 1)
     except BaseException as error:
+        if library := _failed_to_load(error):
+            named = ", ".join(sorted(name for name in os.environ if library.upper() in name))
+            hint = f" Check the environment: {named}." if named else ""
+            _end(f"{library} cannot be loaded ({' '.join(str(error).split())[:100]}).{hint}", 1)
         if isinstance(error, SystemExit) or (type(error).__name__ != "PanicException" and not _memory_is_short()):
             raise  # a PanicException comes from a Rust library, which has no other error for too little memory
         spare.close()  # the exit handlers of libraries need memory, too
@@ -153,6 +158,14 @@ def _taken(argv: list[str]) -> str | None:
 def _end(sentence: str, code: int) -> NoReturn:
     print(f"ihlab: {text(sentence)}", file=sys.stderr)
     raise SystemExit(code) from None
+
+
+def _failed_to_load(error: BaseException) -> str | None:
+    """Return the library during whose import an error was raised, as for a variable of the environment it refuses."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "<module>")
+    *_, innermost = ("ihlab", *(frame.f_globals["__name__"].partition(".")[0] for frame in frames))
+    known = isinstance(error, Exception) and innermost not in ("ihlab", "tasks", "__main__")
+    return innermost if known and not _memory_is_short() else None
 
 
 def _memory_is_short() -> bool:

@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from tasks.config import ConfigError, require
+from tasks.config import ConfigError, require, shown
 from tasks.registry import register_task
 
 
@@ -35,8 +35,11 @@ def _imported(name: str) -> Any:
         if error.name != module.partition(".")[0] and error.name != module:
             raise  # the module itself has a missing import
         raise ConfigError(f"{name!r}: there is no module {module!r} here or installed.") from None
-    except SystemExit as error:  # a script without an `if __name__` guard
-        raise ConfigError(f"{name!r}: the module {module!r} ends Python when it is imported ({error}).") from None
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # SystemExit, say, of a script without an `if __name__` guard
+        said = f"{name!r}: the module {module!r} ends Python when it is imported ({shown(error)})."
+        raise ConfigError(said) from None
     if not hasattr(found, attribute):
         raise ConfigError(f"{name!r}: the module {module!r} has no {attribute!r}.")
     return getattr(found, attribute)

@@ -10,6 +10,7 @@ from ihlab.hf.model import KVShiftForCausalLM, add_shift, unshifted
 from ihlab.hf.shift import Taps
 from ihlab.model.hf import from_llama, to_llama
 from ihlab.model.hf.proof import proven
+from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
@@ -17,6 +18,7 @@ VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "
 """Our attention variants by whether keys and values are shifted."""
 
 
+@own_settings()
 @torch.no_grad()
 def to_hf(model: Transformer) -> Any:
     """Return a `KVShiftForCausalLM` with the weights of a model whose attention is kv_shift, k_shift or v_shift.
@@ -43,6 +45,7 @@ def to_hf(model: Transformer) -> Any:
     return made.train(model.training)
 
 
+@own_settings()
 @torch.no_grad()
 def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -> Transformer:
     """Return a `Transformer`, in evaluation mode, with the weights of a `KVShiftForCausalLM`, or of its folder.

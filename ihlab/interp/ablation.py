@@ -16,6 +16,7 @@ from ihlab.interp.head_model import HeadModel
 from ihlab.interp.sources import opened_model
 from ihlab.measure.padding import moved_batch
 from ihlab.model.padding import Mask
+from ihlab.model.settings import own_settings
 from tasks import IGNORE, Batch
 from tasks.config import choose, require
 
@@ -33,6 +34,7 @@ CONTROLS = 3
 """Number of draws of each kind of control: random heads, and random heads of the same layers."""
 
 
+@own_settings()
 def ablate_heads(
     model: Any,
     batch: Batch,
@@ -65,6 +67,7 @@ def ablate_heads(
     return totals(clean.without(heads, how, seed))
 
 
+@own_settings()
 def ablation_sweep(
     model: Any,
     batch: Batch,
@@ -91,6 +94,7 @@ def ablation_sweep(
     return pd.DataFrame(table, columns=["layer", "head", "how", "loss_rise", "loss_rise_error", "accuracy_fall"])
 
 
+@own_settings()
 def ablate_together(
     model: Any,
     batch: Batch,

@@ -5,6 +5,7 @@ from functools import wraps
 from numbers import Integral
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
@@ -13,9 +14,10 @@ T = TypeVar("T")
 
 
 def transformer_only(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Make a function of a `Transformer` raise `ConfigError` for any other model, naming the conversion."""
+    """Make a function of a `Transformer` run in `own_settings` and raise `ConfigError` for any other model."""
 
     @wraps(function)
+    @own_settings()
     def checked(model: Any, *args: P.args, **kwargs: P.kwargs) -> T:
         require(
             isinstance(model, Transformer),

@@ -16,6 +16,7 @@ from transformer_lens import FactoredMatrix
 
 from ihlab.interp.checks import require_heads, require_routes, transformer_only
 from ihlab.model.norm import LayerNorm, RMSNorm
+from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from tasks.config import choose, require
 
@@ -71,6 +72,7 @@ def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int
     return 0 if routes is None else int(routes.reshape(len(routes), -1).norm(dim=1).argmax())
 
 
+@own_settings()
 @torch.no_grad()
 def eigenvalue_copying(model: Transformer) -> Float[Tensor, "layer head"]:
     """Return sum Re(lambda) / sum |lambda| over the eigenvalues of W_E W_OV W_U (Elhage et al. 2021).

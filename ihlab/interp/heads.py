@@ -17,6 +17,7 @@ from ihlab.interp.sources import opened, opened_model
 from ihlab.measure.columns import explained
 from ihlab.measure.heads import best_offset, follows, mean_attention, pattern_scores, prefix_matches
 from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, rolled
+from ihlab.model.settings import own_settings
 from tasks import Batch
 from tasks.config import require, require_integer
 
@@ -49,6 +50,7 @@ VERDICTS = {
 """The values of the column `verdict`."""
 
 
+@own_settings()
 def head_scores(
     model: Any,
     batch: Batch | None = None,
@@ -159,6 +161,7 @@ def locate_induction_heads(
     return table.drop(columns="pattern").reset_index(drop=True)
 
 
+@own_settings()
 def scored_heads(
     source: Any,
     batch: Batch | None = None,

@@ -10,6 +10,7 @@ from ihlab.interp.heads import PREFIX_LEAST, per_head, probe_scores
 from ihlab.interp.onset import LEAST_POINTS, onset
 from ihlab.interp.sources import opened_model
 from ihlab.measure.probe import PREFIX_REPEATS
+from ihlab.model.settings import own_settings
 from tasks.config import choose, require
 
 ROWS = 8
@@ -35,6 +36,7 @@ class HeadMonitor:
     effective patterns if these are exact and raw ones otherwise. `ihlab.plots.head_training` draws it.
     """
 
+    @own_settings()
     def __init__(
         self,
         model: Any,
@@ -55,6 +57,7 @@ class HeadMonitor:
         if step % self.every == 0:
             self.measure(step)
 
+    @own_settings()
     def measure(self, step: int) -> None:
         """Measure at this step. Raises `ConfigError` for a step before the last measured one."""
         last = int(self._tables[-1]["step"].iloc[0]) if self._tables else -1

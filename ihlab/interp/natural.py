@@ -13,6 +13,7 @@ from ihlab.interp.sources import opened_model
 from ihlab.measure.heads import follows, mean_attention
 from ihlab.measure.padding import moved_patterns
 from ihlab.model.padding import in_order, mask_of, padded_right, real_first
+from ihlab.model.settings import own_settings
 from ihlab.model.token_ids import token_rows
 from tasks.config import require
 
@@ -33,6 +34,7 @@ def induction_places(tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch qu
     return last & right
 
 
+@own_settings()
 def natural_scores(model: Any, tokens: Any, attention_mask: Any = None) -> pd.DataFrame:
     """Score every head on sequences of your own: columns layer, head, natural_induction and queries.
 
@@ -55,6 +57,7 @@ def natural_scores(model: Any, tokens: Any, attention_mask: Any = None) -> pd.Da
     return per_head({"natural_induction": mean_attention(patterns, places)}).assign(queries=queries)
 
 
+@own_settings()
 def in_context_learning_score(
     model: Any, tokens: Any, early: int = EARLY, late: int = LATE, attention_mask: Any = None
 ) -> float:
@@ -75,7 +78,8 @@ def in_context_learning_score(
     kept = size > late
     require(
         bool(kept.any()),
-        f"The longest sequence has {int(size.max())} tokens, but the loss at token {late} needs {late + 1}.",
+        f"The longest sequence has {int(size.max())} tokens, but the loss at token {late} needs {late + 1}: give "
+        "longer ones, or a smaller late= (and early=).",
     )
     ids = ids[kept.to(ids.device), : late + 1]
     at = torch.tensor([early - 1, late - 1], device=ids.device)

@@ -11,6 +11,7 @@ from transformer_lens import ActivationCache
 from ihlab.interp.checks import require_routes
 from ihlab.model.attention import Attention
 from ihlab.model.modes import in_eval_mode
+from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
@@ -92,6 +93,7 @@ def pattern_of(cache: ActivationCache, kind: str) -> Float[Tensor, "layer *batch
     return raw_patterns(cache) if kind == "raw" else effective_patterns(cache, fix_gauge=True)
 
 
+@own_settings()
 def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window batch head query key"]:
     """Split a layer's attention scores by the key's route: this token's raw key, the previous token's, ...:
 

@@ -14,6 +14,7 @@ from ihlab.interp.given_patterns import TAKEN, GivenPatterns, stacked
 from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.interp.hugging_face import BridgedModel, HuggingFaceModel
 from ihlab.measure.padding import without_padding
+from ihlab.model.settings import own_settings
 from ihlab.model.token_ids import token_rows
 from ihlab.model.transformer import Transformer
 from ihlab.training.run import Run
@@ -61,6 +62,7 @@ def opened_model(source: Any, wanted: str = "a model is needed", prepend_bos: bo
     return model
 
 
+@own_settings()
 def attention_patterns(
     source: Any, tokens: Any, attention_mask: Any = None
 ) -> Float[Tensor, "layer batch head query key"]:

@@ -35,7 +35,7 @@ def pattern_scores(
 def source_positions(
     tokens: Int[Tensor, "batch pos"], real: Mask | None = None
 ) -> dict[str, Bool[Tensor, "batch query key"]]:
-    """Return, for each score, the keys to which attention counts:
+    """Return, for each score, the keys [batch, query, key] to which attention counts:
 
     - prefix_matching: the tokens right after earlier occurrences of the query's token (Olsson et al. 2022, arXiv
       2209.11895), for the last occurrence of each repeated token in its sequence. A head that attends nowhere else
@@ -45,8 +45,13 @@ def source_positions(
     - duplicate_token: earlier occurrences of the query's token;
     - first_position: the first token.
 
-    The last two count from the third query on. For the second query they are one token. `real` marks tokens; padding
-    comes after them.
+    previous_token and first_position count from the third query on: for the second query they are one token. `real`
+    marks tokens; padding comes after them. On the tokens a b a c a b, with queries and keys counted from 0:
+
+    - prefix_matching: query 5, key 2. Query 2 is not the last a; query 4 is, but its key 3 is also the previous token;
+    - previous_token: queries 2 to 5, keys 1 to 4;
+    - duplicate_token: query 2, key 0; query 4, keys 0 and 2; query 5, key 1;
+    - first_position: queries 2 to 5, key 0.
     """
     after, copies = follows(tokens), duplicates(tokens)
     seen = torch.ones_like(after) if real is None else real[:, :, None] & real[:, None, :]

@@ -18,6 +18,7 @@ from ihlab.measure.heads import mean_attention, scored_patterns
 from ihlab.measure.probe import Probe, task_probe
 from ihlab.model.config import ModelConfig
 from ihlab.model.modes import in_eval_mode
+from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch, Task
 
@@ -52,6 +53,7 @@ class Evaluator:
     pass.
     """
 
+    @own_settings()
     def __init__(self, run: Measured, device: torch.device, members: int = 1) -> None:
         batch = draw(run.task, EVAL_SEED, "eval", 0, run.eval_rows)
         on_cpu = device.type == "cpu"
@@ -68,6 +70,7 @@ class Evaluator:
         scores = ([] if self.probe is None else ["prefix"]) + ([] if self.answers is None else ["answer"])
         self.names = [*(name for score in scores for name in _head_names(score, run.model)), *_shift_names(run.model)]
 
+    @own_settings()
     @torch.no_grad()
     def __call__(self, model: Transformer) -> dict[str, float]:
         """Return one row of metrics: eval_loss, accuracy, accuracy_hops_3, prefix_L.H, answer_L.H, alpha1_L.G, ..."""

@@ -10,6 +10,7 @@ from ihlab.model.kv_cache import KVCache
 from ihlab.model.make_attention import require_decodable
 from ihlab.model.modes import evaluating
 from ihlab.model.network import Network
+from ihlab.model.settings import own_settings
 from ihlab.model.shapes import Stream
 from tasks.config import require
 
@@ -82,6 +83,7 @@ class Decoder:
         return residual
 
 
+@own_settings()
 def generate(
     model: Network,
     tokens: Int[Tensor, "batch pos"],
@@ -118,7 +120,7 @@ def generate(
     model.require_ids(tokens)
     rows = tokens.new_empty(batch, total, dtype=torch.int64)
     rows[:, :length] = tokens
-    with torch.inference_mode(), evaluating(model):
+    with evaluating(model), torch.inference_mode():
         decoder = Decoder(model, batch, total)
         stopped = torch.zeros(batch, dtype=torch.bool, device=tokens.device)
         while length < total and not (stop is not None and stopped.all()):

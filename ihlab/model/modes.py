@@ -7,6 +7,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from torch import nn
 
+from ihlab.model.settings import own_settings
+
 M = TypeVar("M", bound=nn.Module)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -14,11 +16,12 @@ T = TypeVar("T")
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model in `eval()` mode, and restore each module's mode afterwards."""
+    """Put the model in `eval()` mode and torch in `own_settings`, and restore both (each module's mode) afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
-        yield
+        with own_settings():
+            yield
     finally:
         for module in training:
             module.training = True

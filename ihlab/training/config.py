@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ihlab.model.config import ModelConfig
 from ihlab.training.clamp import Clamp
+from ihlab.training.first_defaults import digested_defaults, first_defaults
 from tasks import InductionTask, StoredTask, Task
 from tasks.codec import from_plain, rule, to_plain
 from tasks.config import config, renamed, require, shown, stored_names
@@ -178,7 +179,8 @@ class RunConfig:
     def digest(self) -> str:
         """A hash of the version of the task's rule and of all fields that differ from their defaults, except the name.
 
-        Defaults are left out so that adding a field does not rename stored runs: its default is the old behaviour.
+        Defaults are left out so that adding a field does not rename stored runs: its default is the old behaviour. They
+        are the first ones (`ihlab.training.first_defaults`), so that changing a default does not rename stored runs.
         """
         content = {**_altered(self), "name": None, "kind": self.task.kind, **rule(self.task)}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
@@ -298,10 +300,10 @@ class ForkConfig(RunConfig):
 
 
 def _altered(settings: Any) -> dict[str, Any]:
-    """Return the fields of a config that differ from their defaults, nested configs included, without names."""
-    stored = stored_names(settings)
-    values = {known: getattr(settings, known.name) for known in fields(settings) if known.compare}
-    return {stored[known.name]: _content(value) for known, value in values.items() if value != known.default}
+    """Return the fields of a config that differ from `digested_defaults`, nested configs included, without names."""
+    stored, usual = stored_names(settings), digested_defaults(type(settings))
+    values = {stored[known.name]: getattr(settings, known.name) for known in fields(settings) if known.compare}
+    return {name: _content(value) for name, value in values.items() if name not in usual or value != usual[name]}
 
 
 def _content(value: Any) -> Any:
@@ -326,8 +328,16 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
     for name in ("task", "model"):
         require(isinstance(stored[name], dict), f"The stored config's {name} is {stored[name]!r}, but must be fields.")
     config_type = ForkConfig if "fork" in stored else RunConfig
-    run: RunConfig = from_plain(config_type, {**stored, "task": _stored_task(stored["task"], stored["model"])})
+    parts = {"task": _stored_task(stored["task"], stored["model"]), "model": _filled(ModelConfig, stored["model"])}
+    if isinstance(stored.get("fork"), dict):
+        parts["fork"] = _filled(Fork, stored["fork"])
+    run: RunConfig = from_plain(config_type, {**_filled(RunConfig, stored), **parts})
     return run
+
+
+def _filled(cls: Any, stored: dict[str, Any]) -> dict[str, Any]:
+    """Return a config's stored fields, with first defaults for those added since it was stored."""
+    return {**first_defaults(cls), **stored}
 
 
 def _stored_task(stored: dict[str, Any], model: dict[str, Any]) -> dict[str, Any] | StoredTask:
@@ -336,8 +346,10 @@ def _stored_task(stored: dict[str, Any], model: dict[str, Any]) -> dict[str, Any
     A task of an unknown kind becomes a `StoredTask`. If it states no vocab_size or length, the model's are used.
     """
     kind = stored.get("kind")
-    if not isinstance(kind, str) or kind in kinds():
-        return {"rule": 1, **stored}
+    if not isinstance(kind, str):
+        return stored  # refused by `from_plain`
+    if kind in kinds():
+        return {"rule": 1, **_filled(kinds()[kind], stored)}
     unread = {name: value for name, value in stored.items() if name != "kind"}
     vocab_size, length = stored.get("vocab_size", model.get("d_vocab")), stored.get("length", model.get("n_ctx"))
     return StoredTask(kind=kind, fields=unread, vocab_size=vocab_size, length=length)  # type: ignore[arg-type]  # checked

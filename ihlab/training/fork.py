@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from ihlab.training import checkpoint
 from ihlab.training.clamp import Clamp
@@ -16,12 +17,12 @@ from ihlab.training.loop import initial_model
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, digests, require_callback
-from ihlab.training.settings import own_settings
 from ihlab.training.train import train
 from tasks import Task
 from tasks.config import choose, require
 
 
+@own_settings()
 def fork(
     run: Run,
     step: int,
@@ -119,7 +120,6 @@ def fork_config(
     return ForkConfig(**given, fork=origin)
 
 
-@own_settings()
 def _start(run: Run, made: Run, config: ForkConfig) -> None:
     """Write the clamped checkpoint into the fork's folder, from which training resumes."""
     step = config.first_step

@@ -26,6 +26,7 @@ from ihlab.files import (
     write_json,
     write_text,
 )
+from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from ihlab.stored import (
     DIVERGED,
@@ -41,10 +42,10 @@ from ihlab.stored import (
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
 from ihlab.training.config import ForkConfig, RunConfig, even_choice, from_dict, to_dict
+from ihlab.training.first_defaults import first_defaults
 from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
 from ihlab.training.search import FILES, find_folder, name_to_open, run_folders
-from ihlab.training.settings import own_settings
 from ihlab.training.stored_metrics import as_csv, read_metrics
 from tasks.config import ConfigError, require, shown
 from tasks.registry import StoredTask, require_registered, unregistered
@@ -96,7 +97,10 @@ class Run:
             ) from None
         run, named = cls(folder, config), re.fullmatch(r".+-([0-9a-f]{10})", folder.absolute().name)
         right = named is None or run._digest in (None, named[1])
-        require(right, f"{folder} is the folder of another config than its config.json holds (hash {run._digest}).")
+        task = type(config.task)
+        why = "" if first_defaults(task) else f": it was edited, or a default of {task.__name__} has changed"
+        other = f"{folder} is the folder of another config than its config.json holds (hash {run._digest}){why}."
+        require(right, other)
         return run
 
     @classmethod

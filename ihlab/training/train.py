@@ -8,6 +8,7 @@ from typing import overload
 
 import torch
 
+from ihlab.model.settings import own_settings
 from ihlab.training.config import RunConfig
 from ihlab.training.device import pick_device
 from ihlab.training.ensemble import best_stack, check_members, seeds, stacks
@@ -17,7 +18,6 @@ from ihlab.training.memory import require_fits
 from ihlab.training.progress import Report, progress
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, TrainingDivergedError, require_callback
-from ihlab.training.settings import own_settings
 from tasks.config import require, shown
 
 
@@ -44,6 +44,7 @@ def train(
 ) -> list[Run]: ...
 
 
+@own_settings()
 def train(
     config: RunConfig,
     root: str | Path = "runs",
@@ -95,7 +96,7 @@ def _warn_of_ended(runs: Sequence[Run], report: Report | None, callback: Callbac
         warnings.warn(
             f"An equal run had ended before in {runs[0].folder}{others}: it is not trained, and its evaluations are "
             "not reported to the callback.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -105,10 +106,11 @@ def _warn_of_a_long_warmup(config: RunConfig) -> None:
         warnings.warn(
             f"RunConfig.warmup is {config.warmup}, but the run has {config.steps} steps: its learning rate rises to "
             f"{reached:.2g} and never to lr={config.lr:g}.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
+@own_settings()
 def train_ensemble(
     configs: Sequence[RunConfig],
     root: str | Path = "runs",
@@ -157,7 +159,7 @@ def _create(configs: Sequence[RunConfig], root: str | Path, device: torch.device
     return [Run.create(config, root) for config in configs]
 
 
-@own_settings()
+@torch.enable_grad()
 def _train(runs: Sequence[Run], device: torch.device, report: Report | None, callback: Callback | None) -> None:
     """Train runs to their end under their locks, stacked if there are several."""
     shown_progress = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)

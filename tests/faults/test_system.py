@@ -3,6 +3,8 @@
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -53,6 +55,16 @@ def test_a_full_disk_ends_in_a_sentence_and_leaves_a_run_that_goes_on(small, tmp
         assert not list(tmp_path.rglob("*.partial"))
     assert stopped >= 3
     assert contents(run.folder) == contents(whole.folder)
+
+
+def test_a_variable_that_torch_refuses_is_named(tmp_path):
+    command, given = [sys.executable, "-m", "ihlab", "train", *TINY], {**os.environ, "TORCH_LOGS": "x"}
+    done = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("ihlab: torch cannot be loaded (Invalid log settings: x, ")
+    assert "Check the environment: " in done.stderr
+    assert "TORCH_LOGS" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_limit_of_the_system_is_named_with_the_file(tmp_path):

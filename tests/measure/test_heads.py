@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ihlab.measure.heads import pattern_scores
+from ihlab.measure.heads import pattern_scores, source_positions
 
 
 @pytest.mark.parametrize("alphabet", [4, 6, 9])
@@ -29,3 +29,13 @@ def test_scores_are_the_attention_summed_by_hand(alphabet):
                         found["first_position"].append(pattern[0])
             for name, values in found.items():
                 assert scores[name][layer, head].item() == pytest.approx(sum(values) / len(values))
+
+
+def test_the_six_tokens_of_the_guide():
+    places = source_positions(torch.tensor([[0, 1, 0, 2, 0, 1]]))
+    assert {name: marked[0].nonzero().tolist() for name, marked in places.items()} == {
+        "prefix_matching": [[5, 2]],
+        "previous_token": [[2, 1], [3, 2], [4, 3], [5, 4]],
+        "duplicate_token": [[2, 0], [4, 0], [4, 2], [5, 1]],
+        "first_position": [[2, 0], [3, 0], [4, 0], [5, 0]],
+    }

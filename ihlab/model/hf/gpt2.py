@@ -8,6 +8,7 @@ from torch import Tensor
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.hf.configs import special_tokens
 from ihlab.model.hf.proof import precision, proven, require_all_used, require_family
+from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
@@ -38,6 +39,7 @@ FAMILY = ("GPT2LMHeadModel", "GPT2Model")
 _QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # concatenated in GPT-2's attn.c_attn
 
 
+@own_settings()
 def to_gpt2(model: Transformer) -> Any:
     """Return a `transformers.GPT2LMHeadModel` with this model's weights, or a `GPT2Model` if unembedding="none".
 
@@ -82,6 +84,7 @@ def to_gpt2(model: Transformer) -> Any:
     return gpt2
 
 
+@own_settings()
 def from_gpt2(gpt2: Any) -> Transformer:
     """Return a `Transformer` with the weights of a `transformers.GPT2LMHeadModel` or, without unembedding, `GPT2Model`.
 

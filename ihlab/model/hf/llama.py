@@ -9,6 +9,7 @@ from torch import Tensor
 from ihlab.model.config import ModelConfig
 from ihlab.model.hf.configs import reach, special_tokens
 from ihlab.model.hf.proof import exact_rotary, precision, proven, require_all_used, require_family
+from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
@@ -58,6 +59,7 @@ def _llama_names(cfg: ModelConfig) -> dict[str, str]:
     return names
 
 
+@own_settings()
 def to_llama(model: Transformer) -> Any:
     """Return a `transformers.LlamaForCausalLM` with this model's weights and its special tokens, if it has any.
 
@@ -97,6 +99,7 @@ def to_llama(model: Transformer) -> Any:
     return llama_model
 
 
+@own_settings()
 def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
     """Return a `Transformer`, in evaluation mode, with the weights of a `LlamaForCausalLM` or one of its relatives.
 
