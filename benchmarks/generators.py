@@ -12,9 +12,22 @@ import pandas as pd
 from numpy_rows import induction_batch
 from paired import Bar, figure, ratio, take_turns, timed
 
-from tasks import IGNORE, Batch, IGSMTask, InductionTask, MQARTask, MultiHopTask, NGramTask, Task
+from tasks import (
+    IGNORE,
+    Batch,
+    BrevoTask,
+    DepoTask,
+    IGSMTask,
+    InductionTask,
+    ManoTask,
+    MQARTask,
+    MultiHopTask,
+    NGramTask,
+    Task,
+)
 
-PLAIN_IGSM = Path(__file__).parents[1] / "tests" / "tasks" / "igsm" / "plain.py"
+TESTS = Path(__file__).parents[1] / "tests" / "tasks"
+PLAIN_IGSM, DEEP = TESTS / "igsm" / "plain.py", runpy.run_path(str(TESTS / "deep.py"))
 
 
 @dataclass(frozen=True)
@@ -229,6 +242,15 @@ def check_mqar(task: MQARTask, row: np.ndarray, targets: np.ndarray) -> None:
     assert all(targets[t] == known[row[t]] for t in asked), "a target that is not the key's value"
 
 
+def check_brevo(task: BrevoTask, row: np.ndarray, targets: np.ndarray) -> None:
+    assert task.accepts(row.tolist(), targets[targets != IGNORE].tolist()), "an answer that is no topological order"
+
+
+def check_answers(name: str, task: Task, row: np.ndarray, targets: np.ndarray) -> None:
+    right = {t: target for t, target, _ in DEEP[name](task, row.tolist())}
+    assert {t: targets[t] for t in np.flatnonzero(targets != IGNORE)} == right, "a target that is not the rule's"
+
+
 SIDES = (
     Side(
         title="Induction rows, vocabulary 8000, length 512",
@@ -261,6 +283,27 @@ SIDES = (
         rows=512,
         python_row=mqar_row,
         check=check_mqar,
+    ),
+    Side(
+        title="Depo rows, 75 names of 5 to 7 tokens, up to 16 hops, length 2048",
+        task=DepoTask(vocab_size=24, length=2048, names=75, max_hops=16, name_length=(5, 7)),
+        rows=128,
+        python_row=DEEP["depo_row"],
+        check=partial(check_answers, "depo_answers"),
+    ),
+    Side(
+        title="Brevo rows, 30 vertices, length 256",
+        task=BrevoTask(vocab_size=64, length=256, vertices=30),
+        rows=1024,
+        python_row=DEEP["brevo_row"],
+        check=check_brevo,
+    ),
+    Side(
+        title="Mano rows, modulus 23, up to 10 operations, length 512",
+        task=ManoTask(vocab_size=64, length=512, modulus=23, max_operations=10),
+        rows=512,
+        python_row=DEEP["mano_row"],
+        check=partial(check_answers, "mano_answers"),
     ),
 )
 

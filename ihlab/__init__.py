@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from ihlab.training.train import train
     from tasks import (
         Batch,
+        BrevoTask,
         CheckerTask,
         ConfigError,
+        DepoTask,
         IGSMTask,
         InductionTask,
+        ManoTask,
         MQARTask,
         MultiHopTask,
         NGramTask,
@@ -39,12 +42,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "BrevoTask",
     "CheckerTask",
     "Clamp",
     "ConfigError",
+    "DepoTask",
     "IGSMTask",
     "InductionTask",
     "MQARTask",
+    "ManoTask",
     "ModelConfig",
     "MultiHopTask",
     "NGramTask",

@@ -1,6 +1,6 @@
 """Batches of token sequences with targets and answers, and the protocol of the tasks that draw them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -84,25 +84,18 @@ class Task(Protocol):
 def in_lines(task: Task, batch: Batch, row: int, note: str, role: Sequence[str] = (), graded: str = "target") -> str:
     """Return a sequence as labelled lines of 16 positions, and a note: its tokens, their `role`, and what is `graded`.
 
-    `graded` is "target" or "answer".
+    `graded` is "target" or "answer". Tokens are written as the task's `words`, or as ids if it has none.
     """
-    scored = batch.answers if graded == "answer" else batch.targets
-    targets = [str(target) if target != IGNORE else "" for target in scored[row]]
-    cells = {"token": batch.inputs[row].tolist(), "role": role, graded: targets}
-    return as_lines({label: found for label, found in cells.items() if len(found)}, note, task.vocab_size - 1)
-
-
-def as_lines(cells: Mapping[str, Sequence[object]], note: str, largest: int = 0) -> str:
-    """Return labelled lines of 16 positions, with a blank line after each block, and a note.
-
-    `cells` maps a label to one cell for each position, with room for the number `largest`.
-    """
-    width, per_line = max(5, len(str(largest)) + 1), 16
-    n_positions = max(len(row) for row in cells.values())
-    lines = []
-    for start in range(0, n_positions, per_line):
-        for label, row in {"position": range(n_positions), **cells}.items():
-            shown = "".join(f"{cell!s:>{width}}" for cell in row[start : start + per_line])
-            lines.append(f"{label:<9}{shown}".rstrip())
-        lines.append("")
-    return "\n".join([*lines, note])
+    words = getattr(task, "words", lambda ids: [str(i) for i in ids])
+    scored = (batch.answers if graded == "answer" else batch.targets)[row]
+    targets = [words(np.array([target]))[0] if target != IGNORE else "" for target in scored.tolist()]
+    lines = {"position": range(len(scored)), "token": words(batch.inputs[row]), "role": role, graded: targets}
+    width, per_line = max(5, *(len(str(cell)) + 1 for cells in lines.values() for cell in cells)), 16
+    text = []
+    for start in range(0, len(scored), per_line):
+        for label, cells in lines.items():
+            if len(cells):
+                shown = "".join(f"{cell!s:>{width}}" for cell in cells[start : start + per_line])
+                text.append(f"{label:<9}{shown}".rstrip())
+        text.append("")
+    return "\n".join([*text, note])

@@ -18,8 +18,9 @@ import string
 from typing import ClassVar
 
 import numpy as np
+from jaxtyping import Int64
 
-from tasks.batch import Batch, as_lines
+from tasks.batch import Batch, in_lines
 from tasks.config import config, require
 from tasks.memory import require_rows
 from tasks.registry import register_task
@@ -112,17 +113,17 @@ class MultiHopTask:
         require(0 <= hops <= self.max_hops, f"hops is {hops}, but must be in 0 .. max_hops={self.max_hops}.")
         return self._rows(size, rng, hops, hops)
 
+    def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
+        """Return the text of each id: k=2 for two hops, a letter (its id if there are more than 26), "-" or "."."""
+        return [self._word(int(i)) for i in ids]
+
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token and target, with letters as letters."""
-        cells = {
-            "token": [f"k={batch.inputs[row, 0]}", *(self._name(int(token)) for token in batch.inputs[row, 1:])],
-            "target": [self._name(int(token)) for token in batch.targets[row]],
-        }
         note = (
             "The target is the letter that k hops lead to, - where there is none. A hop from a letter goes\n"
             "to the position after its latest earlier occurrence. The target of k itself is the blank, a dot."
         )
-        return as_lines(cells, note)
+        return in_lines(self, batch, row, note)
 
     def _rows(self, size: int, rng: np.random.Generator, least_hops: int, most_hops: int) -> Batch:
         from tasks.kernels.multihop import draw_rows  # import numba only when sequences are drawn
@@ -134,7 +135,9 @@ class MultiHopTask:
         )
         return Batch(inputs=inputs, targets=targets, answers=answers, groups={"hops": hops})
 
-    def _name(self, token: int) -> str:
-        if self.first_letter <= token < self.none and self.alphabet <= len(string.ascii_lowercase):
+    def _word(self, token: int) -> str:
+        if token < self.first_letter:
+            return f"k={token}"
+        if token < self.none and self.alphabet <= len(string.ascii_lowercase):
             return string.ascii_lowercase[token - self.first_letter]
         return {self.none: "-", self.blank: "."}.get(token, str(token))

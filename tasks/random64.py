@@ -23,3 +23,22 @@ def mix(state: np.uint64) -> np.uint64:
 def below(state: np.uint64, n: int) -> np.int64:
     """Map a 64-bit number to an integer in [0, n), n < 2^31. The bias of multiply-and-shift is below n / 2^32."""
     return np.int64(((mix(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
+
+
+@numba.njit(inline="always")
+def draw_front(ids: np.ndarray, swaps: np.ndarray, state: np.uint64) -> np.uint64:
+    """Bring a uniform choice of distinct ids to the front (Fisher-Yates), and return the state after it."""
+    for i in range(len(swaps)):
+        state += GOLDEN
+        j = i + below(state, len(ids) - i)
+        ids[i], ids[j] = ids[j], ids[i]
+        swaps[i] = j
+    return state
+
+
+@numba.njit(inline="always")
+def put_back(ids: np.ndarray, swaps: np.ndarray) -> None:
+    """Undo `draw_front`."""
+    for i in range(len(swaps) - 1, -1, -1):
+        j = swaps[i]
+        ids[i], ids[j] = ids[j], ids[i]

@@ -38,10 +38,9 @@ def test_a_recipe_has_5_to_15_lines(page):
     assert max(map(len, lines)) <= 120
 
 
-def test_the_index_names_all_ten_and_the_notebook_has_their_code():
+def test_the_index_names_all_and_the_notebook_has_their_code():
     index = (ROOT / "docs" / "recipes" / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"\((\d\d_\w+\.md)\)", index) == [page.name for page in RECIPES]
-    assert len(RECIPES) == 10
     import nbformat
 
     notebook = nbformat.read(ROOT / "notebooks" / "10_recipes.ipynb", as_version=4)

@@ -5,7 +5,7 @@ import numpy as np
 
 from tasks.batch import IGNORE
 from tasks.compiled import kernel
-from tasks.random64 import GOLDEN, below
+from tasks.random64 import GOLDEN, below, put_back
 
 UNSEEN = -3  # the pool member has not been appended yet
 LAST = -2  # it has, but nothing has followed it yet
@@ -73,9 +73,7 @@ def draw_rows(
                     latest[forced] = t
                     previous = forced  # following its own follower leaves `member` unambiguous
                     t += 1
-            for k in range(n_fresh - 1, -1, -1):
-                j = swapped[k]
-                ids[k], ids[j] = ids[j], ids[k]
+            put_back(ids, swapped[:n_fresh])
     return tokens, answers, gaps
 
 

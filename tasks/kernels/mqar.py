@@ -2,12 +2,11 @@
 
 import math
 
-import numba
 import numpy as np
 
 from tasks.batch import IGNORE
 from tasks.compiled import kernel
-from tasks.random64 import GOLDEN, below, mix
+from tasks.random64 import GOLDEN, below, draw_front, mix, put_back
 
 
 @kernel
@@ -37,8 +36,8 @@ def draw_rows(
 
     for row in range(len(seeds)):
         state = seeds[row]
-        state = _draw_front(keys, key_swaps, state)
-        state = _draw_front(values, value_swaps, state)
+        state = draw_front(keys, key_swaps, state)
+        state = draw_front(values, value_swaps, state)
         # Slots arrive after exponential times of rates `weights`. The order of arrival is that of weighted
         # draws without replacement (Efraimidis and Spirakis 2006).
         for slot in range(len(weights)):
@@ -57,25 +56,6 @@ def draw_rows(
             inputs[row, (1 + value_gap) * pair + value_gap] = values[pair]
             inputs[row, t], targets[row, t] = keys[pair], values[pair]
             gaps[row, t] = slots[pair] + 1
-        _put_back(keys, key_swaps)
-        _put_back(values, value_swaps)
+        put_back(keys, key_swaps)
+        put_back(values, value_swaps)
     return inputs, targets, gaps
-
-
-@numba.njit(inline="always")
-def _draw_front(ids: np.ndarray, swaps: np.ndarray, state: np.uint64) -> np.uint64:
-    """Bring a uniform choice of distinct ids to the front (Fisher-Yates), and return the state after it."""
-    for i in range(len(swaps)):
-        state += GOLDEN
-        j = i + below(state, len(ids) - i)
-        ids[i], ids[j] = ids[j], ids[i]
-        swaps[i] = j
-    return state
-
-
-@numba.njit(inline="always")
-def _put_back(ids: np.ndarray, swaps: np.ndarray) -> None:
-    """Undo `_draw_front`."""
-    for i in range(len(swaps) - 1, -1, -1):
-        j = swaps[i]
-        ids[i], ids[j] = ids[j], ids[i]

@@ -8,7 +8,7 @@ from ihlab.cli import COMMANDS, OF_TASKS, main
 from ihlab.training.config import RunConfig
 from tasks import TASKS
 
-KINDS = ("induction", "multihop", "ngram", "mqar", "igsm", "text", "trigger", "checker")
+KINDS = ("induction", "multihop", "ngram", "mqar", "igsm", "text", "trigger", "checker", "depo", "brevo", "mano")
 PAGES = [[command] for command in sorted(COMMANDS.keys() - OF_TASKS)] + [[c, kind] for c in OF_TASKS for kind in KINDS]
 
 

@@ -169,7 +169,7 @@ def test_what_is_missing_is_named(read, tmp_path):
     text = BASE.format(top="seeds = 1", tables="")
     with pytest.raises(ConfigError, match=r"cannot be: model\.d_model is missing"):
         read(text=text.replace("d_model = 8\n", ""))
-    with pytest.raises(ConfigError, match=r"names no task\.kind; known: checker, igsm, induction"):
+    with pytest.raises(ConfigError, match=r"names no task\.kind; known: brevo, checker, depo, igsm, induction"):
         read(text=text.replace('kind = "induction"\n', ""))
     with pytest.raises(ConfigError, match=r"rates\.toml is not TOML: "):
         read(text="steps = ")

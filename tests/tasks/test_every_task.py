@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +10,13 @@ import pytest
 from tasks import (
     IGNORE,
     TASKS,
+    BrevoTask,
     CheckerTask,
     ConfigError,
+    DepoTask,
     IGSMTask,
     InductionTask,
+    ManoTask,
     MQARTask,
     MultiHopTask,
     NGramTask,
@@ -24,7 +28,7 @@ from tasks import (
 )
 from tasks.bos import without_bos
 from tasks.codec import from_plain, to_plain
-from tasks.kernels import induction, mqar, multihop
+from tasks.kernels import brevo, depo, induction, mano, mqar, multihop
 from tasks.memory import rows_memory
 from tests.tasks.shown import shown
 
@@ -45,6 +49,10 @@ SEEDED = [  # a row is a function of its own seed
     MQARTask(),
     MQARTask(vocab_size=10, length=16),  # the smallest vocabulary and length
     MultiHopTask(),
+    DepoTask(),
+    DepoTask(vocab_size=14, length=130, name_length=(5, 7)),
+    BrevoTask(),
+    ManoTask(),
     IGSMTask(**TOY),
     IGSMTask(kind="igsm_flat", length=640),
     *WITH_BOS,
@@ -75,8 +83,10 @@ def test_a_registered_task_is_a_task_under_its_kind(kind):
     assert task.kind == kind
 
 
-def test_every_registered_task_is_tested_here():
+def test_every_registered_task_is_tested_here_and_in_the_guide():
     assert {task.kind for task in SEEDED + TOGETHER} == {*TASKS, "igsm_flat"}
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "train.md").read_text(encoding="utf-8")
+    assert all(f"| `{cls.__name__}` | `{kind}`" in guide for kind, cls in TASKS.items())
 
 
 @EVERY
@@ -112,6 +122,9 @@ def test_a_row_does_not_depend_on_the_batch_size(task):
         (mqar.draw_rows, (np.ones(10), 5, 1, 30, 30, True)),
         (mqar.draw_rows, (np.ones(10), 5, 1, 30, 30, False)),
         (multihop.draw_rows, (0, 8, 9, 4, 40)),
+        (depo.draw_rows, (8, 4, 5, 5, 1, 3, 160)),
+        (brevo.draw_rows, (6, 16, 38)),
+        (mano.draw_rows, (7, 3, 30)),
     ],
 )
 def test_a_row_depends_on_its_own_seed_only(draw_rows, settings):
@@ -171,6 +184,11 @@ def repeats_and_forced(batch):
         (CheckerTask(length=12), lambda batch: [*"KV" * 3, *named(" RTF", batch.groups["question"][2, 6:])]),
         (TriggerTask(vocab_size=20, length=9, triggers=3), lambda batch: named(" GT", batch.groups["source"][2])),
         (RepeatTask(), None),
+        (MultiHopTask(), None),
+        (MultiHopTask(vocab_size=60, max_hops=1, alphabet=40), None),
+        (DepoTask(), None),
+        (BrevoTask(), None),
+        (ManoTask(), None),
     ],
     ids=lambda value: getattr(value, "kind", ""),
 )  # fmt: skip
@@ -178,9 +196,11 @@ def test_show_writes_tokens_roles_and_targets(task, roles):
     batch = task.batch(3, np.random.default_rng(0))
     cells = shown(task.show(batch, 2))
     assert cells["position"] == [str(t) for t in range(task.length)]
-    assert cells["token"] == [str(token) for token in batch.inputs[2]]
+    words = dict(enumerate(task.words(np.arange(task.vocab_size)))) if hasattr(task, "words") else {}
+    assert len(set(words.values())) == len(words)
+    assert cells["token"] == [words.get(token, str(token)) for token in batch.inputs[2]]
     graded = batch.answers if "answer" in cells else batch.targets
-    assert cells.get("answer", cells.get("target")) == [str(t) if t != IGNORE else "" for t in graded[2]]
+    assert cells.get("answer", cells.get("target")) == [words.get(t, str(t)) if t != IGNORE else "" for t in graded[2]]
     assert cells.get("role") == (roles and roles(batch))
 
 
@@ -205,6 +225,8 @@ def test_rows_take_no_less_than_is_said_and_too_many_are_refused(task):
         (CheckerTask(vocab_size=2**50), "ids"),
         (PairTask(vocab_size=2**50), "ids"),
         (RepeatTask(vocab_size=2**50), "ids"),
+        (BrevoTask(vocab_size=2**50), "ids"),
+        (DepoTask(names=2**50, length=2**53, vocab_size=2**51), "ids"),
     ],
 )
 def test_tables_that_cannot_be_are_refused(task, words):
@@ -285,6 +307,28 @@ def test_rows_are_drawn_from_a_generator(task, size, rng, said):
         (RepeatTask, {"length": 2}, ["RepeatTask.length is 2, but a repeat needs at least 3 positions."]),
         (RepeatTask, {"vocab_size": 6}, ["RepeatTask.vocab_size is 6,", "at least 7: a sequence of length=8"]),
         (RepeatTask, {"followers": 4}, ["RepeatTask.followers is 4,", "from 1 to 3", "length=8"]),
+        (DepoTask, {"max_hops": 0}, ["DepoTask.max_hops is 0,", "at least 1"]),
+        (DepoTask, {"names": 3}, ["DepoTask.names is 3,", "above max_hops=3", "must not come round"]),
+        (DepoTask, {"name_length": (2, 1)}, ["DepoTask.name_length is (2, 1),", "in order, from 1 to 7"]),
+        (DepoTask, {"name_length": (1, 8)}, ["DepoTask.name_length is (1, 8),", "in order, from 1 to 7"]),
+        (DepoTask, {"name_length": 2}, ["DepoTask.name_length is 2,", "must be two whole numbers"]),
+        (DepoTask, {"vocab_size": 10}, ["DepoTask.vocab_size is 10,", "leaves 5 ids", "make 5 names", "names is 6"]),
+        (DepoTask, {"vocab_size": 1}, ["DepoTask.vocab_size is 1,", "leaves 0 ids"]),
+        (DepoTask, {"vocab_size": 8, "name_length": (1, 2), "length": 99}, ["leaves 3 ids", "make 4 names"]),
+        (DepoTask, {"length": 15}, ["DepoTask.length is 15,", "at least 16", "names=6 take up to 2 positions"]),
+        (BrevoTask, {"vertices": 2}, ["BrevoTask.vertices is 2,", "at least 3"]),
+        (BrevoTask, {"vocab_size": 9}, ["BrevoTask.vocab_size is 9,", "at least 10: vertices=6 have different ids"]),
+        (BrevoTask, {"length": 37}, ["BrevoTask.length is 37,", "at least 38", "vertices=6 has up to 14 edges"]),
+        (ManoTask, {"max_operations": 0}, ["ManoTask.max_operations is 0,", "at least 1"]),
+        (ManoTask, {"modulus": 9}, ["ManoTask.modulus is 9,", "must be a prime", "such as 7 or 23"]),
+        (ManoTask, {"modulus": 1}, ["ManoTask.modulus is 1,", "must be a prime"]),
+        (ManoTask, {"modulus": 2**61 - 1}, ["must be a prime below 2 to the power of 31"]),
+        (
+            ManoTask,
+            {"vocab_size": 13},
+            ["ManoTask.vocab_size is 13,", "at least 14: 7 numbers", "3 numbers of op"],
+        ),
+        (ManoTask, {"length": 8}, ["ManoTask.length is 8,", "at least 9", "max_operations=3 takes"]),
         (TextTask, {"vocab_size": 255}, ["vocab_size is 255, but must be at least 256, which is bytes"]),
         (TextTask, {"vocab_size": 2**17}, ["at most 65536"]),
         (TextTask, {"length": 0}, ["length is 0, but must be at least 1"]),

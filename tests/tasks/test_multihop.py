@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 import tasks.multihop
 from tasks import IGNORE, ConfigError, MultiHopTask
-from tests.tasks.shown import picture, shown
+from tests.tasks.shown import picture
 
 
 def find(k, text, i):
@@ -205,25 +205,6 @@ def test_each_other_letter_is_equally_likely_to_come_next():
     assert all(p_uniform(row[1:]) > 1e-3 for row in counts)
     two = np.bincount(4 * steps[:, :-1].ravel() + steps[:, 1:].ravel(), minlength=16).reshape(4, 4)[1:, 1:]
     assert p_uniform(two.ravel()) > 1e-3
-
-
-# A row for a person
-
-
-def test_show_writes_letters_and_targets():
-    task = MultiHopTask(max_hops=4, length=20)
-    batch = task.batch_of(2, 3, np.random.default_rng(0))
-    text, targets, _ = list(as_strings(task, batch))[1]
-    cells = shown(task.show(batch, 1))
-    assert cells["position"] == [str(t) for t in range(20)]
-    assert cells["token"] == ["k=2", *text[1:]]
-    assert "".join(cells["target"]) == targets
-
-
-def test_show_writes_ids_where_the_alphabet_has_more_letters_than_ours():
-    task = MultiHopTask(vocab_size=60, length=16, max_hops=1, alphabet=40)
-    batch = task.batch_of(1, 1, np.random.default_rng(0))
-    assert task.show(batch, 0).splitlines()[1].split()[2:] == [str(token) for token in batch.inputs[0, 1:]]
 
 
 def test_the_shortest_row_can_hold_an_answer_at_the_most_hops():
