@@ -64,6 +64,15 @@ def exchanged(path: Path, rng: random.Random) -> None:
     path.write_bytes((other / path.relative_to(run)).read_bytes())
 
 
+def swapped(path: Path, rng: random.Random) -> None:
+    """Swap the contents of two files of the run."""
+    run = next(folder for folder in path.parents if folder.name.startswith("small-"))
+    other = rng.choice(sorted(each for each in run.rglob("*") if each.is_file() and each not in (path, run / ".lock")))
+    content = path.read_bytes()
+    path.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
 ANY_FILE: Damages = {
     "missing": instead(lambda path: None),
     "empty": replaced(lambda content, rng: b""),
@@ -90,6 +99,9 @@ ANY_FILE: Damages = {
     "a FIFO": instead(os.mkfifo),
     "a socket": instead(bound),
     "another run's": exchanged,
+    "swapped with another file": swapped,
+    "beside a copy": lambda path, rng: path.with_name(f"{path.name} (copy)").write_bytes(path.read_bytes()) and None,
+    "no permission": lambda path, rng: path.chmod(0),
     **{f"a flipped bit, {i}": replaced(flipped) for i in range(4)},
 }
 

@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 
 from ihlab import Run, train
 from ihlab.cli import main
+from ihlab.sweep.grid import read_grid
 from tasks import ConfigError, TextTask
 from tests.faults import ways_in
 from tests.faults.table import Row
@@ -33,7 +34,7 @@ from tests.faults.time_limit import Slow, time_limit
 SECONDS = 20.0
 """Time in which every command must answer."""
 
-LONGEST = 1200
+LONGEST = 1500
 """Largest number of characters of a sentence, including paths."""
 
 SECRET = "MyOwnWords"
@@ -109,12 +110,12 @@ def tried(case: Hostile, sound: Path, folder: Path, command: Callable[[Path], Op
     stranger.parent.mkdir()
     (shutil.copytree if sound.is_dir() else shutil.copy)(sound, stranger)
     case.make(stranger, home)
-    before = contents(home)
+    before, around = contents(home), sorted(folder.iterdir())
     printed, wrong = said(command(stranger), out)
     shown = printed + "".join(p.read_text(errors="replace") for p in out.rglob("*") if p.is_file())
     if SECRET in re.sub(r'[\s|",]', "", shown):  # a page has tokens
         wrong += " The reader's own words are shown."
-    if contents(home) != before:
+    if contents(home) != before or sorted(folder.iterdir()) != around:
         wrong += " The reader's files are changed."
     return wrong
 
@@ -405,6 +406,33 @@ def sweeps() -> list[Hostile]:
     return cases + [Hostile(SWEEPS, f"grid.toml: {name}", at("", make)) for name, make in files.items()]
 
 
+MANY = f"lr = {list(range(1, 1001))}"
+NAMES = (
+    "", ".", "..", "../x", "/tmp/x", "a/b", "a\\b", "~", "-x", "\u202eabc", "\0", "\n", "\x1b[2J", "é" * 200, "模型",
+    "CON", "x" * 10**5, "a\u0301", "=1+1", "[red]", "%s{}", ".lock",
+)  # fmt: skip
+LINES = (
+    "x = " + "[" * 4000 + "]" * 4000, "a." * 4000 + "b = 1", "[a" + ".a" * 3000 + "]", f"grid.{MANY}\ngrid.seed = [1]",
+    f"grid.{MANY}\ngrid.batch_size = {list(range(1, 1001))}", "[[zip]]\n" * 10**5, f"[[zip]]\n{MANY}\n" * 40,
+    "seeds = 2", "steps = 2\nsteps = 3", "grid.lr = [nan, nan]", "lr = nan", "lr = -inf", "grid.lr = [1e-3, true]",
+    "grid.lr = [[1e-3]]", "grid.betas = [[0.9, 0.95], {a = 1}]", "grid.steps = [2, '2']", "seed = 1" + "0" * 400,
+    "grid.seed = [9223372036854775808]", "fork = 'sweep'", "task.task = {task = {}}", "model.model = 1",
+    "grid.grid = [1]", "zip = {zip = [1]}", "grid.name = ['a', 'b']", "grid.task = [{kind = 'induction'}]",
+    "lr = 1979-05-27T07:32:00Z", *(f"{word} = {json.dumps(name)}" for name in NAMES for word in ("name", "x")),
+    *(f"{json.dumps(name)} = 1" for name in NAMES),
+)  # fmt: skip
+
+
+def lines() -> list[Hostile]:
+    """Return sweep files with another line: deep, long, twice, of a wrong type, or with a name that is a path."""
+    return [Hostile(SWEEPS, f"with {line[:40]!r}", changed("seeds = 1\n", f"seeds = 1\n{line}\n")) for line in LINES]
+
+
+def created(grid: Path) -> Callable[[], Any]:
+    """Return a function that makes the folders of a sweep's runs."""
+    return lambda: [Run.create(point.config, "runs") for point in read_grid(grid)]
+
+
 def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     """Return a row for each kind of hostile file: the number of openings, and of wrong answers.
 
@@ -422,6 +450,7 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     openings += [(case, model, command) for case in models() for command in OF_MODELS.items()]
     grid = sound_sweep(folder / "sweeps")
     openings += [(case, grid, command) for case in sweeps() for command in OF_SWEEPS.items()]
+    openings += [(case, grid, ("created", created)) for case in lines()]
     counted, failed = Counter[str](), Counter[str]()
     for kind in dict.fromkeys(case.kind for case, _, _ in openings):
         own = [opening for opening in openings if opening[0].kind == kind]
