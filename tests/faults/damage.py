@@ -15,7 +15,16 @@ from typing import NamedTuple
 
 import ihlab
 from ihlab import Run
-from tests.faults.kinds_of_damage import ANY_FILE, OF_CHECKPOINTS, Damage, Damages, of_json, of_metrics, of_tensors
+from tests.faults.kinds_of_damage import (
+    ANY_FILE,
+    OF_CHECKPOINTS,
+    Damage,
+    Damages,
+    closed,
+    of_json,
+    of_metrics,
+    of_tensors,
+)
 from tests.faults.table import Row
 from tests.faults.time_limit import time_limit
 from tests.faults.ways_in import CONFIG, FINISHED, LONGEST, STOPPED, STOPPED_AT, Refused, Way, pristine, result, runs
@@ -116,8 +125,10 @@ def outcomes(cells: Iterable[Cell], rng: random.Random, folder: Path) -> Iterato
             sound[cell.root, cell.way] = result(cell.way, _copied(folder, cell.root))
         damaged = _copied(folder, cell.root)
         cell.damage(damaged / cell.file, rng)
-        with as_another_user(damaged.parent) if cell.what == "no permission" else nullcontext():
+        with as_another_user(damaged.parent) if cell.damage is closed else nullcontext():
             found = result(cell.way, damaged)
+        if cell.damage is closed:
+            (damaged / cell.file).chmod(0o755)  # to be removed
         yield Outcome(cell, _wrong(cell, damaged, found, sound[cell.root, cell.way]))
 
 

@@ -64,6 +64,10 @@ def exchanged(path: Path, rng: random.Random) -> None:
     path.write_bytes((other / path.relative_to(run)).read_bytes())
 
 
+def closed(path: Path, rng: random.Random) -> None:
+    path.chmod(0)
+
+
 def swapped(path: Path, rng: random.Random) -> None:
     """Swap the contents of two files of the run."""
     run = next(folder for folder in path.parents if folder.name.startswith("small-"))
@@ -101,7 +105,7 @@ ANY_FILE: Damages = {
     "another run's": exchanged,
     "swapped with another file": swapped,
     "beside a copy": lambda path, rng: path.with_name(f"{path.name} (copy)").write_bytes(path.read_bytes()) and None,
-    "no permission": lambda path, rng: path.chmod(0),
+    "no permission": closed,
     **{f"a flipped bit, {i}": replaced(flipped) for i in range(4)},
 }
 
@@ -260,6 +264,7 @@ def named(name: str, path: Path, rng: random.Random) -> None:
 OF_CHECKPOINTS: Damages = {
     "a file": a_file,
     "a link to nothing": a_link_to_nothing,
+    "no permission": closed,
     **{
         f"with step-{step}.safetensors": partial(named, f"step-{step}.safetensors")
         for step in ("x", "", "007", "9" * 20, "10", "٣")
