@@ -372,8 +372,15 @@ batch_size = 4
 warmup = 1
 eval_rows = 8
 checkpoints = 2
-task = { kind = "text", corpus = "sample", vocab_size = 256, length = 12 }
-model = { n_layers = 1, d_model = 8, n_heads = 2, d_vocab = 256, n_ctx = 12 }
+task.kind = "text"
+task.corpus = "sample"
+task.vocab_size = 256
+task.length = 12
+model.n_layers = 1
+model.d_model = 8
+model.n_heads = 2
+model.d_vocab = 256
+model.n_ctx = 12
 """
 
 OF_SWEEPS: dict[str, Callable[[Path], Opening]] = {
@@ -407,25 +414,43 @@ def sweeps() -> list[Hostile]:
 
 
 MANY = f"lr = {list(range(1, 1001))}"
+FIELDS = (
+    "seeds", "seed", "lr", "name", "steps", "betas", "task", "model", "task.kind", "task.length", "model.n_layers",
+    "grid", "grid.lr", "grid.model.n_layers", "grid.betas", "grid.name", "grid.task.kind", "zip", "init_shift", "x",
+    "grid.seed", "model.attention", "model.residual", "model.alibi_slopes", "until", '"a.b"', "grid.grid.x", "fork",
+)  # fmt: skip
 NAMES = (
     "", ".", "..", "../x", "/tmp/x", "a/b", "a\\b", "~", "-x", "\u202eabc", "\0", "\n", "\x1b[2J", "é" * 200, "模型",
-    "CON", "x" * 10**5, "a\u0301", "=1+1", "[red]", "%s{}", ".lock",
+    "CON", "x" * 10**5, "a\u0301", "=1+1", "[red]", "%s{}", ".lock", "none",
+)  # fmt: skip
+VALUES = (
+    "1", "-1", "0", "1.5", "nan", "-inf", "true", "[]", "[[]]", "[1, 2]", "[0.9, 0.95]", '["a", 1]', "{}", "{a = 1}",
+    "[{}]", "1979-05-27", "9223372036854775808", "1" + "0" * 400, "[true]", "3000000", "[" * 50 + "]" * 50,
+    "[" * 5000 + "]" * 5000, '["kv_shift", "vanilla"]', "[1e-3, true]", "[nan, nan]", '"""a\nb"""',
+    *map(json.dumps, NAMES),
 )  # fmt: skip
 LINES = (
-    "x = " + "[" * 4000 + "]" * 4000, "a." * 4000 + "b = 1", "[a" + ".a" * 3000 + "]", f"grid.{MANY}\ngrid.seed = [1]",
+    *(f"{field} = {value}" for field in FIELDS for value in VALUES), *(f"{json.dumps(name)} = 1" for name in NAMES),
+    "a." * 4000 + "b = 1", "[a" + ".a" * 3000 + "]", f"grid.{MANY}\ngrid.seed = [1]", "lr = 1\nlr = 1", "\0", "lr",
     f"grid.{MANY}\ngrid.batch_size = {list(range(1, 1001))}", "[[zip]]\n" * 10**5, f"[[zip]]\n{MANY}\n" * 40,
-    "seeds = 2", "steps = 2\nsteps = 3", "grid.lr = [nan, nan]", "lr = nan", "lr = -inf", "grid.lr = [1e-3, true]",
-    "grid.lr = [[1e-3]]", "grid.betas = [[0.9, 0.95], {a = 1}]", "grid.steps = [2, '2']", "seed = 1" + "0" * 400,
-    "grid.seed = [9223372036854775808]", "fork = 'sweep'", "task.task = {task = {}}", "model.model = 1",
-    "grid.grid = [1]", "zip = {zip = [1]}", "grid.name = ['a', 'b']", "grid.task = [{kind = 'induction'}]",
-    "lr = 1979-05-27T07:32:00Z", *(f"{word} = {json.dumps(name)}" for name in NAMES for word in ("name", "x")),
-    *(f"{json.dumps(name)} = 1" for name in NAMES),
 )  # fmt: skip
 
 
 def lines() -> list[Hostile]:
     """Return sweep files with another line: deep, long, twice, of a wrong type, or with a name that is a path."""
-    return [Hostile(SWEEPS, f"with {line[:40]!r}", changed("seeds = 1\n", f"seeds = 1\n{line}\n")) for line in LINES]
+    return [Hostile(SWEEPS, f"with {line[:60]!r}", ending_in(line)) for line in LINES]
+
+
+def ending_in(line: str) -> Callable[[Path, Path], None]:
+    """End a sweep file with another line, in place of the field's own."""
+
+    def make(grid: Path, home: Path) -> None:
+        kept = [
+            each for each in grid.read_text().splitlines() if each.split(" =")[0] != line.split(" =", maxsplit=1)[0]
+        ]
+        grid.write_text("\n".join([*kept, line, ""]))
+
+    return make
 
 
 def created(grid: Path) -> Callable[[], Any]:

@@ -44,6 +44,18 @@ kill_in_write(Kill(15, "parent", None, False, False, {write}, 2.0), {note!r})
 """
 """Stops the process in the middle of a write."""
 
+NO_ROOM = """
+import errno
+write, room = os.fsync, {room}
+def full(number):
+    global room
+    room -= 1
+    if room < 0:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    write(number)
+os.fsync = full
+"""
+
 BACK = """
 import random, time
 drawn = random.Random({seed})
@@ -204,6 +216,8 @@ def cases(whole: Mapping[str, Mapping[str, bytes]], rng: Random) -> list[tuple[C
             room = rng.randrange(8, sum(map(len, own)) // 1024 + 4 * len(own))
             disk = partial(small_disk, inside="figures" if name == "figure" else "", kilobytes=room)
             add(start, end, FULL, f"{name}, {room} kB", command, disk)
+            full = NO_ROOM.format(room=rng.randrange(40))
+            add(start, end, FULL, f"{name}, {full}", command, before=full)
             limit = int(max(map(len, own)) * rng.random())
             by = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
             add(start, end, LIMITED, f"{name}, {limit} bytes", command, before=by)

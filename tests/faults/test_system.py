@@ -18,40 +18,6 @@ TINY = (
 ).split()
 
 
-def contents(folder):
-    """All that training leaves but what tells the time."""
-    files = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {name: content for name, content in files.items() if "optimizer" not in name and name != "done.json"}
-
-
-def test_a_full_disk_ends_in_a_sentence_and_leaves_a_run_that_goes_on(small, tmp_path, monkeypatch):
-    """Full at every write in turn, then with room again: the same files as if there had always been room."""
-    whole = train(small, tmp_path / "whole", "cpu")
-    write, left = os.fsync, 0
-
-    def full(number):
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise OSError(28, "No space left on device")
-        write(number)
-
-    monkeypatch.setattr("os.fsync", full)
-    stopped = 0
-    for room in range(200):
-        left = room % 15
-        try:
-            run = train(small, tmp_path / "full", "cpu")
-            break
-        except OSError as error:
-            named = str(error.filename)
-        stopped += 1
-        assert named.startswith(str(tmp_path / "full"))
-        assert not list(tmp_path.rglob("*.partial"))
-    assert stopped >= 3
-    assert contents(run.folder) == contents(whole.folder)
-
-
 def test_commands_in_hostile_surroundings_end_in_a_sentence_and_go_on_later(tmp_path, capsys):
     rows = surroundings.campaign(5, 0, tmp_path, ["train"])
     assert sum(row.tried for row in rows) == 5
