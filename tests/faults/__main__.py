@@ -20,7 +20,7 @@ BETWEEN = 5 * 2**29, 2**32
 """Limits of memory, in bytes: from what the libraries need to load, to what the training needs."""
 
 TABLE = re.compile(r"^\| fault .*?(?=^## )", re.DOTALL | re.MULTILINE)
-"""The part of the page that is written anew, up to the next heading."""
+"""The part of the page that is written anew: the first table, up to the next heading."""
 
 
 def main(
