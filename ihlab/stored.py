@@ -176,7 +176,7 @@ def read_summary(path: Path, numbers: Mapping[str, type], owner: str | None) -> 
         given = content.get(name)
         right = isinstance(given, int | kind) and not isinstance(given, bool)
         what = "a whole number" if kind is int else "a number"
-        require(right, f"{path}: {name} is {given!r}, but must be {what}.")
+        require(right, f"{path}: {name} is {shown(given)}, but must be {what}.")
     intact = owner is None or seal is None or seal == _checksum(content, owner)
     require(intact, f"{path} is damaged: it has another checksum than when it was written.")
     return content

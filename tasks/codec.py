@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tasks.batch import Task
-from tasks.config import PATH, FromFile, choose, named, require, stored_names, without_removed
+from tasks.config import PATH, FromFile, choose, named, require, shown, stored_names, without_removed
 from tasks.registry import StoredTask, kinds, rule_of
 
 
@@ -60,16 +60,16 @@ def _check_shape(hint: Any, plain: Any, name: str) -> None:
     size = len(get_args(hint))
     if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
         right = isinstance(plain, list | tuple) and len(plain) == size
-        require(right, f"{name} is {plain!r}, but must be a list of {size}.")
+        require(right, f"{name} is {shown(plain)}, but must be a list of {size}.")
     if isinstance(hint, type) and (hint is Task or is_dataclass(hint)):
         right = isinstance(plain, Mapping | hint)
-        require(right, f"{name} is {plain!r}, but must be the fields of a {hint.__name__}.")
+        require(right, f"{name} is {shown(plain)}, but must be the fields of a {hint.__name__}.")
 
 
 def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
     """Return the task from its stored fields. Raises `ConfigError` if they name another rule than the current one."""
     kind, known = plain.get("kind"), kinds()
-    require(isinstance(kind, str), f"The task's kind is {kind!r}, but must be a name.")
+    require(isinstance(kind, str), f"The task's kind is {shown(kind)}, but must be a name.")
     cls = known[choose("task", str(kind), known)]
     own = {field.name for field in fields(cls)}
     given = {at: item for at, item in plain.items() if at not in ("kind", "rule") or at in own}
@@ -77,7 +77,7 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
     then = plain.get("rule", rule_of(task))
     require(
         then == rule_of(task),
-        f"This run was trained on sequences drawn by rule {then} of the task '{kind}', which draws them by rule "
+        f"This run was trained on sequences drawn by rule {shown(then)} of the task '{kind}', which draws them by rule "
         f"{rule_of(task)} now ({cls.__name__}.rule says what changed): so the two cannot be compared: train it again.",
     )
     return task

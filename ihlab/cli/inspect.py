@@ -1,5 +1,6 @@
 """Commands that open a run: `shift` and `view`, and the options that `heads` shares with them."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +66,7 @@ def found_run(run: str | None, hf: str | None, root: Path, task: str | None, cor
 
 def model_name(name: str) -> str:
     """Return a Hugging Face model's name for titles and files: the last part of its name, or its folder's name."""
-    place = Path(name).expanduser()
+    place = Path(os.path.expanduser(name))  # unlike Path's own, leaves the name of an unknown user as it is
     return (place.resolve() if place.is_dir() else place).name
 
 

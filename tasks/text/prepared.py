@@ -98,10 +98,15 @@ def encode(text: str, vocabulary: Sequence[bytes]) -> Int64[np.ndarray, " token"
 
 
 def cache() -> Path:
-    """Return the folder of prepared corpora: `IHLAB_CACHE`, or `ihlab` in the user's cache."""
-    own = os.environ.get("IHLAB_CACHE")
-    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(own) if own else users / "ihlab"
+    """Return the folder of prepared corpora: `IHLAB_CACHE`, or `ihlab` in the user's cache.
+
+    Raises `ConfigError` for a user without a home folder, as in some containers.
+    """
+    if own := os.environ.get("IHLAB_CACHE"):
+        return Path(own)
+    users = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    require(not users.startswith("~"), "This user has no home for prepared corpora: set IHLAB_CACHE to a folder.")
+    return Path(users) / "ihlab"
 
 
 Sides = dict[str, list[np.ndarray]]

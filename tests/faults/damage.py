@@ -3,18 +3,34 @@
 Each must raise one sentence that names the file, or give the same result as the undamaged folder.
 """
 
+import os
 import random
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+import ihlab
 from ihlab import Run
-from tests.faults.kinds_of_damage import ANY_FILE, OF_CHECKPOINTS, Damage, Damages, of_json, of_metrics, of_tensors
+from tests.faults.kinds_of_damage import (
+    ANY_FILE,
+    OF_CHECKPOINTS,
+    Damage,
+    Damages,
+    closed,
+    of_json,
+    of_metrics,
+    of_tensors,
+)
 from tests.faults.table import Row
-from tests.faults.ways_in import CONFIG, FINISHED, LONGEST, STOPPED, STOPPED_AT, Refused, Way, pristine, result
+from tests.faults.time_limit import time_limit
+from tests.faults.ways_in import CONFIG, FINISHED, LONGEST, STOPPED, STOPPED_AT, Refused, Way, pristine, result, runs
+
+MOST_SECONDS = 60
+"""Time in which a folder of runs must be listed."""
 
 
 class Cell(NamedTuple):
@@ -72,6 +88,8 @@ def _kind(file: str) -> str:
     return "optimiser state" if ".optimizer." in file else "weights"
 
 
+NOBODY = 65534
+
 ANOTHER_STATE = {
     ("done.json", "missing"): "a run that is not finished",
     ("config.json", "task.kind is a word"): "a run of a task from outside",
@@ -86,6 +104,10 @@ ANOTHER_STATE = {
     },
 }
 """Changes that give another valid folder instead of a damaged one."""
+
+
+OF_THE_RUN = ("missing", "swapped with another file")
+"""Kinds of damage for which a sentence may name another file of the run."""
 
 
 class Outcome(NamedTuple):
@@ -103,7 +125,28 @@ def outcomes(cells: Iterable[Cell], rng: random.Random, folder: Path) -> Iterato
             sound[cell.root, cell.way] = result(cell.way, _copied(folder, cell.root))
         damaged = _copied(folder, cell.root)
         cell.damage(damaged / cell.file, rng)
-        yield Outcome(cell, _wrong(cell, damaged, result(cell.way, damaged), sound[cell.root, cell.way]))
+        with as_another_user(damaged.parent) if cell.damage is closed else nullcontext():
+            found = result(cell.way, damaged)
+        if cell.damage is closed:
+            (damaged / cell.file).chmod(0o755)  # to be removed
+        yield Outcome(cell, _wrong(cell, damaged, found, sound[cell.root, cell.way]))
+
+
+@contextmanager
+def as_another_user(folder: Path) -> Iterator[None]:
+    """Let root lose its permissions in the block, but own the folder."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for above in folder.parents[:2]:
+        above.chmod(0o777)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, NOBODY, -1, follow_symlinks=False)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def _copied(folder: Path, root: str) -> Path:
@@ -120,7 +163,7 @@ def _wrong(cell: Cell, folder: Path, found: str | Refused, sound: str | Refused)
     if isinstance(found, str):
         return "" if found == sound else f"another result: {found[-300:]!r}"
     name = Path(cell.file).name
-    named = name in found.sentence or (cell.what == "missing" and folder.name in found.sentence)
+    named = name in found.sentence or (cell.what in OF_THE_RUN and folder.name in found.sentence)
     added = cell.what.removeprefix("with ")
     one = found.sentence.endswith((".", "?")) and "\n" not in found.sentence and len(found.sentence) <= LONGEST
     right = one and (named or added in found.sentence)
@@ -133,7 +176,7 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     - `limit`: number of cells of the matrix to try, drawn with `seed`; None: all;
     - `folder`: the folder in which runs are made, damaged and read.
 
-    Wrong answers are printed to stderr.
+    Wrong answers are printed to stderr. The last row counts the damaged runs of `crowd`.
     """
     pristine(folder / "sound")
     cells, rng = matrix(folder / "sound"), random.Random(seed)
@@ -144,4 +187,33 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
         if wrong:
             failed[_kind(cell.file)] += 1
             print(f"{cell.file} {cell.what}, {cell.way.__name__} ({cell.root}): {wrong}", file=sys.stderr)
-    return [Row(f"damaged {kind}", tried[kind], failed[kind]) for kind in sorted(tried)]
+    rows = [Row(f"damaged {kind}", tried[kind], failed[kind]) for kind in sorted(tried)]
+    return [*rows, crowd(len(chosen) // 5 if limit else 1000, rng, folder)]
+
+
+def crowd(number: int, rng: random.Random, folder: Path) -> Row:
+    """List a folder of this many runs, half of them damaged. Return the row of its damaged runs.
+
+    A list takes at most `MOST_SECONDS`. Each damaged run has its own row with a sentence, and other rows are as before.
+    """
+    sound, root = folder / "sound" / "finished", folder / "crowd"
+    chosen = [cell for cell in matrix(folder / "sound") if cell.root == "finished" and cell.way is runs]
+    expected = dict(ihlab.runs(sound).set_index("run").loc[str(CONFIG.folder(sound))])
+    shutil.copytree(next(sound.glob("other-*")), root / next(sound.glob("other-*")).name)
+    damages: dict[str, Cell] = {}
+    for i in range(number):
+        run = Path(shutil.copytree(CONFIG.folder(sound), root / f"small-{i:04}-{CONFIG.digest}"))
+        if i % 2:
+            damages[str(run)] = cell = rng.choice(chosen)
+            cell.damage(run / cell.file, rng)
+    with time_limit(MOST_SECONDS):
+        listed = ihlab.runs(root).set_index("run").drop(next(map(str, root.glob("other-*"))))
+    assert len(listed) == number
+    failed = 0
+    for name, row in listed.iterrows():
+        sentence = str(row["problem"])
+        refused = row["status"] == "damaged" and sentence.endswith((".", "?")) and "\n" not in sentence
+        if not (dict(row) == expected or (refused and str(name) in damages)):
+            failed += 1
+            print(f"{name}, {damages.get(str(name))}: {dict(row)}", file=sys.stderr)
+    return Row(f"damaged runs in a folder of {number}", len(damages), failed)

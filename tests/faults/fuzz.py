@@ -1,9 +1,9 @@
 """Hostile values for configs in Python and on the command line: each must work or be rejected with one sentence.
 
 A config's fields are drawn from values that their types allow and from values of any other type. An accepted config
-must have a hash and survive a round trip through JSON; some of the small ones train for two steps. Command lines and
-the TOML files of sweeps consist of known options and hostile words, and run in this process: they must end with 0, or
-with 1 or 2 and one sentence. Anything else fails: another exception, a traceback, a terminal colour set by a name, more
+must have a hash and survive a round trip through JSON; some of the small ones train for two steps. Command lines
+consist of known options and hostile words, and run in this process: they must end with 0, or with 1 or 2 and one
+sentence. Anything else fails: another exception, a traceback, a terminal colour set by a name, more
 than `LIMIT` seconds. Failures are written to failures.txt.
 """
 
@@ -57,8 +57,7 @@ CONFIGS = "configs in Python: an object, or one sentence"
 STORED = "accepted configs: back from JSON as they were"
 TRAININGS = "small ones: two steps of training"
 COMMANDS = "command lines: exit 0, or one sentence"
-SWEEPS = "TOML files of sweeps: one sentence"
-KINDS = (CONFIGS, STORED, TRAININGS, COMMANDS, SWEEPS)
+KINDS = (CONFIGS, STORED, TRAININGS, COMMANDS)
 
 BASE_MODEL = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_vocab": 64, "n_ctx": 24, "attention": "kv_shift"}
 BASE_RUN = {"steps": 2, "batch_size": 4, "eval_rows": 8, "eval_every": 1, "checkpoints": 2, "warmup": 1}
@@ -114,10 +113,9 @@ def campaign(examples: int, seed: int, folder: Path) -> list[Row]:
     tally = Tally(folder)
     with contextlib.chdir(inside), patch.dict(os.environ, COLUMNS="200"):
         _warm_up()
-        of_commands, of_sweeps = examples // 4, examples // 8
-        _draw(configs(), examples - of_commands - of_sweeps, seed, lambda drawn: try_config(tally, drawn))
+        of_commands = examples // 4
+        _draw(configs(), examples - of_commands, seed, lambda drawn: try_config(tally, drawn))
         _draw(command_lines(), of_commands, seed, lambda drawn: try_command(tally, COMMANDS, drawn))
-        _draw(sweep_files(), of_sweeps, seed, lambda drawn: try_sweep(tally, drawn))
     return [Row(what, tally.tried[what], tally.failed[what]) for what in KINDS]
 
 
@@ -359,51 +357,6 @@ def _run_command(words: list[str], encoding: str) -> tuple[int, str]:
         except ConfigError as error:
             raise AssertionError("main lets a ConfigError pass") from error
     return code, raw.getvalue().decode(encoding)
-
-
-# Sweeps
-
-TOML_VALUES = st.sampled_from([
-    "1", "-1", "0", "1.5", "nan", "inf", "true", '"x"', '""', '"none"', '"[red]"', '"\\u001b"', '"=1"', "[]",
-    "[[]]", "[1, 2]",
-    "[0.9, 0.95]", '["a", 1]', "{}", "{a = 1}", "[{}]", "1979-05-27", "9223372036854775807",
-    "99999999999999999999999", "[true]",
-    "3000000", "[" * 50 + "]" * 50, "[" * 5000 + "]" * 5000, '["kv_shift", "vanilla"]', "[1e-3, 1e-2]", "[1, 1]",
-    '"""a\nb"""',
-])  # fmt: skip
-TOML_NAMES = st.sampled_from([
-    "seeds", "seed", "lr", "name", "steps", "betas", "task", "model", "task.kind", "task.length", "model.n_layers",
-    "grid",
-    "grid.lr", "grid.model.n_layers", "grid.betas", "grid.name", "grid.task.kind", "zip", "init_shift", "x",
-    "model.attention",
-    "grid.seed", "model.residual", "model.alibi_slopes", "until", '"a.b"', '""', "grid.grid.x", "fork",
-])  # fmt: skip
-SWEEP = """
-task.kind = "induction"
-task.vocab_size = 40
-task.length = 12
-model.n_layers = 1
-model.d_model = 8
-model.n_heads = 2
-model.d_vocab = 40
-model.n_ctx = 12
-"""
-
-
-@st.composite
-def sweep_files(draw: st.DrawFn) -> bytes:
-    """Draw a sweep's file: known fields with hostile values, sometimes any bytes."""
-    if draw(st.integers(0, 15)) == 0:
-        return draw(st.binary(max_size=30))
-    lines = draw(st.lists(st.tuples(TOML_NAMES, TOML_VALUES), max_size=4))
-    base = SWEEP if draw(st.integers(0, 5)) else ""
-    return "\n".join([base, *(f"{name} = {value}" for name, value in lines)]).encode()
-
-
-def try_sweep(tally: Tally, content: bytes) -> None:
-    """Run a sweep that cannot start because it has no workers: only its file is read."""
-    Path("sweep.toml").write_bytes(content)
-    try_command(tally, SWEEPS, (["sweep", "sweep.toml", "--jobs", "0"], "utf-8"))
 
 
 def _safe_repr(value: object) -> str:

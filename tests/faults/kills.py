@@ -1,38 +1,39 @@
 """Random kills: training that is killed repeatedly and resumed must end like training that was never killed.
 
 `campaign` kills commands (training of a run, of a stacked ensemble, and commands with worker processes) with SIGKILL,
-SIGTERM and SIGINT, at any moment and in the middle of writing a file. It starts the same command again until it has
-finished, and compares its files, byte for byte, with those of an undisturbed command. Everything is drawn from one
-seed, except the scheduling of the processes.
+SIGTERM and SIGINT: at any moment, in the middle of writing a file, and after the first checkpoint. It starts the same
+command again until it has finished, and compares its files, byte for byte, with those of an undisturbed command.
+Everything is drawn from one seed, except the scheduling of the processes.
 """
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 from safetensors.numpy import load_file, save
 
 from tests.faults.table import Row
 from tests.forked import CONTEXT, session_of
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-ANY, WRITE = "at any moment", "in the middle of a write"
+MOMENTS = ANY, WRITE, LATER = "at any moment", "in the middle of a write", "after its first checkpoint"
 
-TO_END = 10.0
-"""Seconds after which no process of a killed command may still be alive."""
+TO_END, RAY_TO_END = 10.0, 90.0
+"""Seconds after which no process of a killed command may still be alive. Ray's agents notice its end after a minute."""
 
 FOR_EVER = 300.0  # seconds
 
@@ -70,23 +71,28 @@ def sweep(folder: Path) -> list[str]:
     return ["sweep", str(grid), "--device", "cpu", "--jobs", "2", "--root", str(folder), "--out", f"{folder}/all.csv"]
 
 
+def ray_sweep(folder: Path) -> list[str]:
+    return [*sweep(folder), "--engine", "ray"]
+
+
 def reproduce(folder: Path) -> list[str]:
-    figures = str(folder.with_suffix(".figures"))
-    return [*"reproduce table5 --scale smoke --device cpu --jobs 2 --runs".split(), str(folder), "--figures", figures]
+    places = ["--runs", str(folder), "--figures", f"{folder}/figures"]
+    return [*"reproduce table5 --scale smoke --device cpu --jobs 2".split(), *places]
 
 
 KINDS: dict[str, Callable[[Path], list[str]]] = {
     "train": train,
     "train --members 3": ensemble,
     "sweep": sweep,
+    "sweep --engine ray": ray_sweep,
     "reproduce": reproduce,
 }
 """The `ihlab` commands that are killed, by their names in the table."""
 
-SHARES = {"train": 0.6, "train --members 3": 0.25, "sweep": 0.05, "reproduce": 0.1}
+SHARES = {"train": 0.35, "train --members 3": 0.15, "sweep": 0.2, "sweep --engine ray": 0.05, "reproduce": 0.25}
 """Fractions of all kills. A command with worker processes takes seconds, because each of them has to import torch."""
 
-POOLED = ("sweep", "reproduce")
+POOLED = ("sweep", "sweep --engine ray", "reproduce")
 """The commands with worker processes."""
 
 WRITES = {"train": 22, "train --members 3": 66, "sweep": 5, "reproduce": 8}
@@ -97,36 +103,39 @@ WRITES_OF_WORKER = 21
 
 @dataclass(frozen=True)
 class Kill:
-    """A signal to the command ("parent"), to it and its workers ("group") or to one worker ("worker").
+    """A signal to the command ("parent"), to it and its workers ("group"), or to workers ("worker").
 
-    `after`: seconds from the start. None: in the middle of the `write`-th file that the command, or a worker
-    (`by_worker`), writes. When the writer dies, the file has its whole content but not yet its name, or only a
-    fraction `part` of its content (between 0 and 1), or already its name (`part` below 0).
+    `after`: seconds from the start or, with `later`, from the first new checkpoint. None: in the middle of the
+    `write`-th file that the command, or a worker (`by_worker`), writes. When the writer dies, the file has its whole
+    content but not yet its name, or only a fraction `part` of its content (between 0 and 1), or already its name
+    (`part` below 0).
     """
 
     signum: int
     to: str
     after: float | None
+    later: bool
     by_worker: bool
     write: int
     part: float
 
     @property
     def moment(self) -> str:
-        return WRITE if self.after is None else ANY
+        return WRITE if self.after is None else LATER if self.later else ANY
 
 
-def draw(kind: str, seconds: float, rng: np.random.Generator) -> Kill:
-    """Draw a kill of a command that takes this many seconds."""
-    in_write = rng.random() < 0.6
-    by_worker = bool(kind in POOLED and in_write and rng.random() < 0.7)
-    targets = ["parent", *(["group"] if kind in POOLED else []), *(["worker"] if by_worker else [])]
+def draw(kind: str, whole: "Attempt", rng: np.random.Generator) -> Kill:
+    """Draw a kill of a command, given an undisturbed attempt."""
+    moment = LATER if kind not in WRITES else rng.choice(MOMENTS, p=(0.2, 0.4, 0.4))
+    by_worker = bool(kind in POOLED and moment == WRITE and rng.random() < 0.7)
+    targets = ["parent", *(["group"] if kind in POOLED else []), *(["worker"] if by_worker or moment == LATER else [])]
     return Kill(
         signum=int(rng.choice(SIGNALS)),
-        to=str(rng.choice(targets)),
-        after=None if in_write else float(rng.uniform(0, seconds)),
+        to=str(rng.choice(targets)) if kind in POOLED else "parent",
+        after=None if moment == WRITE else float(rng.uniform(0, whole.seconds - whole.first * (moment == LATER))),
+        later=moment == LATER,
         by_worker=by_worker,
-        write=int(rng.integers(WRITES_OF_WORKER if by_worker else WRITES[kind])) + 1,
+        write=int(rng.integers(WRITES_OF_WORKER if by_worker else WRITES.get(kind, 1))) + 1,
         part=float(rng.uniform(-0.5, 1.5)),
     )
 
@@ -140,10 +149,11 @@ def kill_in_write(kill: Kill, note: str) -> None:
     from_worker = kill.by_worker and kill.to == "parent"
 
     def end() -> None:
-        if kill.to == "group":
-            os.killpg(0, kill.signum)
-        else:
-            os.kill(os.getppid() if from_worker else os.getpid(), kill.signum)
+        parent = multiprocessing.parent_process() if kill.by_worker else None
+        workers = living(note) if kill.to == "group" else []
+        command = [parent.pid if parent else os.getpid()] if kill.to != "worker" else []
+        for pid in [*command, *workers] or [os.getpid()]:
+            os.kill(pid or 0, kill.signum)
 
     def killing(source: Any, target: Any) -> None:
         nonlocal count
@@ -174,12 +184,24 @@ def kill_in_write(kill: Kill, note: str) -> None:
     os.replace, os.write = killing, cutting
 
 
-def start_worker(kill: Kill, note: str, *arguments: Any) -> None:
-    """Start a worker of a sweep that carries out a kill."""
+def start_worker(kill: Kill | None, note: str, *arguments: Any) -> None:
+    """Start a worker of a pool, which writes down its process and carries out a kill."""
     from ihlab.sweep.pool import _start_worker
 
-    kill_in_write(kill, note)
+    with Path(note).with_suffix(".workers").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    if kill and kill.after is None and kill.by_worker:
+        kill_in_write(kill, note)
     _start_worker(*arguments)
+
+
+def fork_workers(kill: Kill | None, note: str) -> None:
+    """Let pools fork their workers from the server of this process: each would import torch for seconds."""
+    from ihlab.sweep import pool
+
+    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
+    pool._context = multiprocessing.get_context("forkserver")  # type: ignore[assignment]
+    pool._start_worker = partial(start_worker, kill, note)
 
 
 def forget_optimizer() -> None:
@@ -216,15 +238,13 @@ def command(arguments: Sequence[str], planned: Mapping[str, Any] | None, note: s
     import torch
 
     from ihlab.cli import main
-    from ihlab.sweep import pool
 
     torch.set_num_threads(1)
     if sabotage:
         SABOTAGE[sabotage]()
     kill = Kill(**planned) if planned else None
-    if kill and kill.after is None and kill.by_worker:
-        pool._start_worker = partial(start_worker, kill, note)
-    elif kill and kill.after is None:
+    fork_workers(kill, note)
+    if kill and kill.after is None and not kill.by_worker:
         kill_in_write(kill, note)
     main(arguments)
 
@@ -232,63 +252,80 @@ def command(arguments: Sequence[str], planned: Mapping[str, Any] | None, note: s
 # In the campaign's process
 
 
-@dataclass
+def living(note: str) -> list[int]:
+    """Return the living workers of the command with this note."""
+    path = Path(note).with_suffix(".workers")
+    known = {int(pid) for pid in path.read_text().split()} if path.exists() else set()
+    of_all = psutil.process_iter(["status"])
+    return [each.pid for each in of_all if each.pid in known and each.info["status"] != psutil.STATUS_ZOMBIE]
+
+
 class Started:
-    """A started command: its process, and how to wait for it."""
+    """A command in a process forked from one that has imported everything already, which saves seconds."""
 
-    pid: int
-    wait: Callable[[float], int | None]
+    def __init__(self, arguments: list[str], kill: Kill | None, note: str, sabotage: str) -> None:
+        self.note, planned = note, asdict(kill) if kill else None
+        self.process = CONTEXT.Process(target=command, args=(arguments, planned, note, sabotage))
+        self.process.start()
 
-    @classmethod
-    def spawned(cls, *arguments: Any) -> "Started":
-        """Start a new Python process, as a user does."""
-        script = "import json, sys; from tests.faults.kills import command; command(*json.loads(sys.argv[1]))"
-        process = subprocess.Popen([sys.executable, "-c", script, json.dumps(arguments)], start_new_session=True)
+    def wait(self, seconds: float) -> int | None:
+        """Return the exit code, None if the command has not ended after these seconds."""
+        self.process.join(seconds)
+        return self.process.exitcode
 
-        def wait(seconds: float) -> int | None:
-            with suppress(subprocess.TimeoutExpired):
-                return process.wait(seconds)
-            return None
+    def kill(self, kill: Kill) -> None:
+        """Send a kill's signal."""
+        pids = [] if kill.to == "worker" else [self.process.pid]
+        for pid in pids if kill.to == "parent" else [*pids, *self.workers()]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, kill.signum)
 
-        return cls(process.pid, wait)
+    def workers(self) -> list[int]:
+        """Return the living processes that train, of a pool or of Ray."""
+        with suppress(psutil.Error):
+            below = psutil.Process(self.process.pid).children(recursive=True)
+            return living(self.note) + [each.pid for each in below if "ray::_do" in each.cmdline()]
+        return living(self.note)
 
-    @classmethod
-    def forked(cls, *arguments: Any) -> "Started":
-        """Fork a process that has imported everything already, which saves seconds."""
-        process = CONTEXT.Process(target=command, args=arguments)
-        process.start()
+    def alive(self) -> list[int]:
+        """Return the living processes of the command, its own included."""
+        return session_of(self.process.pid) + living(self.note)
 
-        def wait(seconds: float) -> int | None:
-            process.join(seconds)
-            return process.exitcode
 
-        return cls(process.pid, wait)
+def checkpoints(folder: Path) -> set[Path]:
+    return set(folder.rglob("step-*.safetensors"))
 
 
 class Attempt:
-    """One start of a command, killed as planned: whether it `was_killed`, its exit `code`, and what was `wrong`."""
+    """One start of a command, killed as planned: whether it `was_killed`, its exit `code`, and what was `wrong`.
+
+    `first` and `seconds`: the times of its first checkpoint and of its end.
+    """
 
     def __init__(self, kind: str, folder: Path, kill: Kill | None, sabotage: str) -> None:
         note = folder.with_suffix(".killed")
-        note.unlink(missing_ok=True)
-        start = Started.spawned if kind in POOLED else Started.forked
-        begun = time.perf_counter()
-        started = start(KINDS[kind](folder), asdict(kill) if kill else None, str(note), sabotage)
+        for path in (note, note.with_suffix(".workers")):
+            path.unlink(missing_ok=True)
+        begun, before = time.perf_counter(), checkpoints(folder)
+        started = Started(KINDS[kind](folder), kill, str(note), sabotage)
         code, self.was_killed = None, False
-        if kill and kill.after is not None:
+        if kill is None or kill.later:
+            while code is None and checkpoints(folder) <= before and time.perf_counter() - begun < FOR_EVER:
+                code = started.wait(0.02)
+        self.first = time.perf_counter() - begun
+        if kill and kill.after is not None and code is None:
             code = started.wait(kill.after)
             self.was_killed = code is None
             if self.was_killed:
-                with suppress(ProcessLookupError):
-                    (os.killpg if kill.to == "group" else os.kill)(started.pid, kill.signum)
+                started.kill(kill)
         self.code = started.wait(FOR_EVER) if code is None else code
         self.seconds = time.perf_counter() - begun
         self.was_killed |= note.exists()
         self.wrong = []
         if self.code not in self._codes(kill):
             self.wrong.append(f"exit code {self.code}")
-        deadline = time.monotonic() + TO_END
-        while (alive := session_of(started.pid)) and time.monotonic() < deadline:
+        deadline = time.monotonic() + (RAY_TO_END if kind == "sweep --engine ray" else TO_END)
+        while (alive := started.alive()) and time.monotonic() < deadline:
             time.sleep(0.1)
         if alive:
             self.wrong.append(f"{len(alive)} processes live on")
@@ -299,8 +336,7 @@ class Attempt:
         """Return the allowed exit codes of a command that has finished, or was killed."""
         if not (kill and self.was_killed):
             return {0}
-        early = {1} if kill.after is not None else set()  # Python itself was still starting
-        return {0, -kill.signum, 128 + kill.signum} | early
+        return {0, -kill.signum, 128 + kill.signum}
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -315,8 +351,10 @@ def content(folder: Path) -> dict[str, bytes]:
             read = json.dumps({name: done[name] for name in ("steps", "n_params", "threads")}).encode()
         elif path.name.endswith(".optimizer.safetensors"):
             read = save({name: tensor for name, tensor in load_file(path).items() if name != "tally/seconds"})
+        elif path.name == "manifest.json":
+            read = json.dumps({**json.loads(read), "training_seconds": 0}).encode()
         elif path.name == "all.csv":
-            read = pd.read_csv(path).drop(columns="seconds").to_csv().encode()
+            read = pd.read_csv(path).drop(columns="seconds").to_csv().replace(str(folder), "").encode()
         files[str(path.relative_to(folder))] = read
     return files
 
@@ -356,14 +394,14 @@ def campaign(
     shares = np.array([SHARES[kind] for kind in kinds])
     numbers = np.ceil(kills * shares / shares.sum()).astype(int)
     for i, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
-        if kind not in POOLED:  # the first fork waits for the imports
-            Attempt(kind, folder / f"{i}-first", None, "")
+        if i == 0:  # the first fork waits for the imports
+            Attempt(kind, folder / "first", None, "")
         whole = Attempt(kind, folder / f"{i}-whole", None, "")
         assert not whole.wrong, whole.wrong
         expected = content(folder / f"{i}-whole")
         done = 0
         while done < number:
-            planned = [draw(kind, whole.seconds, rng) for _ in range(min(int(rng.integers(1, 5)), number - done))]
+            planned = [draw(kind, whole, rng) for _ in range(min(int(rng.integers(1, 5)), number - done))]
             name = f"{i}-{done}-{rng.integers(2**31)}"
             for moment, wrong in _chain(kind, folder / name, planned, expected, sabotage):
                 done += 1
@@ -372,7 +410,7 @@ def campaign(
                 if wrong:
                     with (folder / "wrong.txt").open("a") as file:
                         file.write(f"{kind}, {name}, {moment}: {'; '.join(wrong)}\n")
-            if not failed[kind, ANY] + failed[kind, WRITE]:
+            if not any(failed[kind, moment] for moment in MOMENTS):
                 shutil.rmtree(folder / name, ignore_errors=True)
-    cells = [(kind, moment) for kind in kinds for moment in (ANY, WRITE)]
+    cells = [(kind, moment) for kind in kinds for moment in MOMENTS if tried[kind, moment]]
     return [Row(f"{kind}, {moment}", tried[kind, moment], failed[kind, moment]) for kind, moment in cells]

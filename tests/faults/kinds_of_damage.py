@@ -64,6 +64,19 @@ def exchanged(path: Path, rng: random.Random) -> None:
     path.write_bytes((other / path.relative_to(run)).read_bytes())
 
 
+def closed(path: Path, rng: random.Random) -> None:
+    path.chmod(0)
+
+
+def swapped(path: Path, rng: random.Random) -> None:
+    """Swap the contents of two files of the run."""
+    run = next(folder for folder in path.parents if folder.name.startswith("small-"))
+    other = rng.choice(sorted(each for each in run.rglob("*") if each.is_file() and each not in (path, run / ".lock")))
+    content = path.read_bytes()
+    path.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
 ANY_FILE: Damages = {
     "missing": instead(lambda path: None),
     "empty": replaced(lambda content, rng: b""),
@@ -90,6 +103,9 @@ ANY_FILE: Damages = {
     "a FIFO": instead(os.mkfifo),
     "a socket": instead(bound),
     "another run's": exchanged,
+    "swapped with another file": swapped,
+    "beside a copy": lambda path, rng: path.with_name(f"{path.name} (copy)").write_bytes(path.read_bytes()) and None,
+    "no permission": closed,
     **{f"a flipped bit, {i}": replaced(flipped) for i in range(4)},
 }
 
@@ -248,6 +264,7 @@ def named(name: str, path: Path, rng: random.Random) -> None:
 OF_CHECKPOINTS: Damages = {
     "a file": a_file,
     "a link to nothing": a_link_to_nothing,
+    "no permission": closed,
     **{
         f"with step-{step}.safetensors": partial(named, f"step-{step}.safetensors")
         for step in ("x", "", "007", "9" * 20, "10", "٣")

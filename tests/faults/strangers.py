@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 
 from ihlab import Run, train
 from ihlab.cli import main
+from ihlab.sweep.grid import read_grid
 from tasks import ConfigError, TextTask
 from tests.faults import ways_in
 from tests.faults.table import Row
@@ -33,7 +34,7 @@ from tests.faults.time_limit import Slow, time_limit
 SECONDS = 20.0
 """Time in which every command must answer."""
 
-LONGEST = 1200
+LONGEST = 1500
 """Largest number of characters of a sentence, including paths."""
 
 SECRET = "MyOwnWords"
@@ -109,12 +110,12 @@ def tried(case: Hostile, sound: Path, folder: Path, command: Callable[[Path], Op
     stranger.parent.mkdir()
     (shutil.copytree if sound.is_dir() else shutil.copy)(sound, stranger)
     case.make(stranger, home)
-    before = contents(home)
+    before, around = contents(home), sorted(folder.iterdir())
     printed, wrong = said(command(stranger), out)
     shown = printed + "".join(p.read_text(errors="replace") for p in out.rglob("*") if p.is_file())
     if SECRET in re.sub(r'[\s|",]', "", shown):  # a page has tokens
         wrong += " The reader's own words are shown."
-    if contents(home) != before:
+    if contents(home) != before or sorted(folder.iterdir()) != around:
         wrong += " The reader's files are changed."
     return wrong
 
@@ -371,8 +372,15 @@ batch_size = 4
 warmup = 1
 eval_rows = 8
 checkpoints = 2
-task = { kind = "text", corpus = "sample", vocab_size = 256, length = 12 }
-model = { n_layers = 1, d_model = 8, n_heads = 2, d_vocab = 256, n_ctx = 12 }
+task.kind = "text"
+task.corpus = "sample"
+task.vocab_size = 256
+task.length = 12
+model.n_layers = 1
+model.d_model = 8
+model.n_heads = 2
+model.d_vocab = 256
+model.n_ctx = 12
 """
 
 OF_SWEEPS: dict[str, Callable[[Path], Opening]] = {
@@ -405,6 +413,51 @@ def sweeps() -> list[Hostile]:
     return cases + [Hostile(SWEEPS, f"grid.toml: {name}", at("", make)) for name, make in files.items()]
 
 
+MANY = f"lr = {list(range(1, 1001))}"
+FIELDS = (
+    "seeds", "seed", "lr", "name", "steps", "betas", "task", "model", "task.kind", "task.length", "model.n_layers",
+    "grid", "grid.lr", "grid.model.n_layers", "grid.betas", "grid.name", "grid.task.kind", "zip", "init_shift", "x",
+    "grid.seed", "model.attention", "model.residual", "model.alibi_slopes", "until", '"a.b"', "grid.grid.x", "fork",
+)  # fmt: skip
+NAMES = (
+    "", ".", "..", "../x", "/tmp/x", "a/b", "a\\b", "~", "-x", "\u202eabc", "\0", "\n", "\x1b[2J", "é" * 200, "模型",
+    "CON", "x" * 10**5, "a\u0301", "=1+1", "[red]", "%s{}", ".lock", "none",
+)  # fmt: skip
+VALUES = (
+    "1", "-1", "0", "1.5", "nan", "-inf", "true", "[]", "[[]]", "[1, 2]", "[0.9, 0.95]", '["a", 1]', "{}", "{a = 1}",
+    "[{}]", "1979-05-27", "9223372036854775808", "1" + "0" * 400, "[true]", "3000000", "[" * 50 + "]" * 50,
+    "[" * 5000 + "]" * 5000, '["kv_shift", "vanilla"]', "[1e-3, true]", "[nan, nan]", '"""a\nb"""',
+    *map(json.dumps, NAMES),
+)  # fmt: skip
+LINES = (
+    *(f"{field} = {value}" for field in FIELDS for value in VALUES), *(f"{json.dumps(name)} = 1" for name in NAMES),
+    "a." * 4000 + "b = 1", "[a" + ".a" * 3000 + "]", f"grid.{MANY}\ngrid.seed = [1]", "lr = 1\nlr = 1", "\0", "lr",
+    f"grid.{MANY}\ngrid.batch_size = {list(range(1, 1001))}", "[[zip]]\n" * 10**5, f"[[zip]]\n{MANY}\n" * 40,
+)  # fmt: skip
+
+
+def lines() -> list[Hostile]:
+    """Return sweep files with another line: deep, long, twice, of a wrong type, or with a name that is a path."""
+    return [Hostile(SWEEPS, f"with {line[:60]!r}", ending_in(line)) for line in LINES]
+
+
+def ending_in(line: str) -> Callable[[Path, Path], None]:
+    """End a sweep file with another line, in place of the field's own."""
+
+    def make(grid: Path, home: Path) -> None:
+        kept = [
+            each for each in grid.read_text().splitlines() if each.split(" =")[0] != line.split(" =", maxsplit=1)[0]
+        ]
+        grid.write_text("\n".join([*kept, line, ""]))
+
+    return make
+
+
+def created(grid: Path) -> Callable[[], Any]:
+    """Return a function that makes the folders of a sweep's runs."""
+    return lambda: [Run.create(point.config, "runs") for point in read_grid(grid)]
+
+
 def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     """Return a row for each kind of hostile file: the number of openings, and of wrong answers.
 
@@ -422,6 +475,7 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     openings += [(case, model, command) for case in models() for command in OF_MODELS.items()]
     grid = sound_sweep(folder / "sweeps")
     openings += [(case, grid, command) for case in sweeps() for command in OF_SWEEPS.items()]
+    openings += [(case, grid, ("created", created)) for case in lines()]
     counted, failed = Counter[str](), Counter[str]()
     for kind in dict.fromkeys(case.kind for case, _, _ in openings):
         own = [opening for opening in openings if opening[0].kind == kind]

@@ -2,18 +2,19 @@
 
 import pytest
 
-from tests.faults.kills import ANY, KINDS, SABOTAGE, WRITE, campaign
+from tests.faults.kills import KINDS, LATER, SABOTAGE, WRITE, campaign
 
 pytestmark = pytest.mark.slow
 
 
 def test_killed_trainings_end_as_if_nobody_had_killed_them(tmp_path):
-    """Without sweeps, which take half a minute a kill: `make faults` kills these, too."""
-    kinds = [kind for kind in KINDS if kind != "sweep"]
+    """Without Ray, which takes a minute a kill: `make faults` kills it, too."""
+    kinds = [kind for kind in KINDS if "ray" not in kind]
     rows = campaign(8, 0, tmp_path, kinds=kinds)
-    assert [row.what for row in rows] == [f"{kind}, {moment}" for kind in kinds for moment in (ANY, WRITE)]
+    assert {row.what.partition(",")[0] for row in rows} == set(kinds)
     assert sum(row.tried for row in rows) >= 8
-    assert 3 * sum(row.tried for row in rows if row.what.endswith(WRITE)) >= sum(row.tried for row in rows)
+    for moment in (WRITE, LATER):
+        assert sum(row.tried for row in rows if row.what.endswith(moment)) >= 2
     assert not (tmp_path / "wrong.txt").exists(), (tmp_path / "wrong.txt").read_text()
     assert sum(row.failed for row in rows) == 0
 

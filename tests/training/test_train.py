@@ -1,10 +1,8 @@
 """Training: it learns, resumes bit for bit, reuses what is finished and stops clearly when it diverges."""
 
-import json
 import os
 import re
 import signal
-import textwrap
 import threading
 import time
 import warnings
@@ -18,12 +16,10 @@ from ihlab import ModelConfig, Run, RunConfig, fork, train
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.config import GPT2
 from ihlab.training import checkpoint, loop
-from ihlab.training.config import to_dict
 from ihlab.training.interrupt import Interrupted
 from ihlab.training.loop import dropout_seed
 from ihlab.training.run_writer import TrainingDivergedError
 from tasks import ConfigError, InductionTask
-from tests.forked import python
 
 
 def test_a_one_layer_shifted_model_learns_induction(tmp_path):
@@ -80,41 +76,6 @@ def assert_same_weights(run, other, steps):
     for step in steps:
         pairs = zip(run.model(step).parameters(), other.model(step).parameters(), strict=True)
         assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
-
-
-KILLED = """
-    import os, signal, sys, torch
-    from ihlab import RunConfig, train
-    from ihlab.training.config import from_dict
-    import json
-    torch.set_num_threads(1)
-    config = from_dict(json.loads(sys.argv[1]))
-    from ihlab.training import loop
-    step = loop.Training.train_step
-    def dying(self, pieces):
-        step(self, pieces)
-        if self.step == int(sys.argv[3]):
-            os.kill(os.getpid(), signal.SIGKILL)
-    loop.Training.train_step = dying
-    train(config, sys.argv[2])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("at", "dropout"), [(3, 0.0), (17, 0.3)])
-def test_a_killed_run_resumes_bit_for_bit(small, tmp_path, at, dropout):
-    """Killed without warning in the middle of everything, as by a lost machine."""
-    small = small.replace(model=small.model.replace(dropout=dropout))
-    died = python(textwrap.dedent(KILLED), json.dumps(to_dict(small)), str(tmp_path / "killed"), str(at))
-    assert died.returncode == -signal.SIGKILL
-    folder = small.folder(tmp_path / "killed")
-    assert Run.open(folder).done is None
-
-    resumed, whole = train(small, tmp_path / "killed"), train(small, tmp_path / "whole")
-    assert resumed.done["resumed_from"] == max(s for s in small.checkpoint_steps() if s <= at)
-    assert resumed.metrics.equals(whole.metrics)
-    assert_same_weights(resumed, whole, whole.checkpoints)
-    assert [p.name for p in folder.rglob("*.partial")] == []
 
 
 @pytest.mark.parametrize("at", [14, 5])

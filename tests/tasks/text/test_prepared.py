@@ -124,5 +124,9 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
 
 def test_the_cache_is_the_users_unless_told_otherwise(monkeypatch, tmp_path):
     monkeypatch.delenv("IHLAB_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "~")  # what remains of the path for a user without a home folder
+    with pytest.raises(ConfigError, match="no home for prepared corpora: set IHLAB_CACHE"):
+        cache()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache() == tmp_path / "ihlab"

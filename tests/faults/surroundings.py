@@ -1,0 +1,283 @@
+"""Hostile surroundings: full and read-only disks, clocks that go back, two processes on one run, no home, no TMPDIR.
+
+A command must end normally or with one sentence. Afterwards the same command in usual surroundings must end normally,
+with the files, byte for byte, of a command that was never disturbed.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, partial
+from pathlib import Path
+from random import Random
+from subprocess import CompletedProcess
+from typing import NamedTuple
+
+from tests.faults import kills
+from tests.faults.table import Row
+from tests.faults.time_limit import Slow, time_limit
+from tests.forked import python
+
+SECONDS = 240.0
+
+FULL, LIMITED, READ_ONLY, CLOCK, TWICE, PLACES = (
+    "a full disk, and a full standard output", "files of limited size", "read-only folders of runs and figures",
+    "a clock that goes back", "two processes at the same time", "home and temporary folders that are missing or closed",
+)  # fmt: skip
+
+SCRIPT = "import os, sys; exec(sys.argv[1]); from ihlab.cli import main; main(sys.argv[2:])"
+
+FORKED = """
+from tests.faults.kills import fork_workers
+fork_workers(None, "note")
+os.environ["IHLAB_CACHE"] = os.path.abspath("cache")
+"""
+
+STOPPED = """
+from tests.faults.kills import Kill, kill_in_write
+kill_in_write(Kill(15, "parent", None, False, False, {write}, 2.0), {note!r})
+"""
+"""Stops the process in the middle of a write."""
+
+NO_ROOM = """
+import errno
+write, room = os.fsync, {room}
+def full(number):
+    global room
+    room -= 1
+    if room < 0:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    write(number)
+os.fsync = full
+"""
+
+BACK = """
+import random, time
+drawn = random.Random({seed})
+for name in ("time", "monotonic", "perf_counter"):
+    clock = getattr(time, name)
+    setattr(time, name, lambda clock=clock: clock() - drawn.choice((0, 0, 1e-3, 3600, 1e9)))
+"""
+
+NOWHERE = """
+mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp && mount --bind . . && mount -o remount,bind,rw . &&
+cd "$PWD" && exec "$@"
+"""
+"""A shell script that closes the folder for temporary files, but not the working folder."""
+
+Around = Callable[[Path], AbstractContextManager[object]]
+
+
+class Case(NamedTuple):
+    """A command in hostile surroundings.
+
+    - `command`: returns its arguments, given the folder to which it writes;
+    - `around`: makes this folder hostile and, at its end, usual again;
+    - `before`: Python code that its process runs first;
+    - `env`: changes of its environment, None for a variable that is not set. It then starts as a user starts it;
+    - `times`: the number of processes that run it at the same time.
+    """
+
+    kind: str
+    name: str
+    command: Callable[[Path], list[str]]
+    around: Around = nullcontext
+    before: str = ""
+    env: Mapping[str, str | None] | None = None
+    times: int = 1
+
+
+def on_text(folder: Path) -> list[str]:
+    """Train on text, which is prepared in the user's cache."""
+    words = kills.TRAIN.replace("induction", "text").replace("vocab-size 40", "vocab-size 256")
+    return [*words.replace("d-vocab 40", "d-vocab 256").split(), "--root", str(folder)]
+
+
+def mount(folder: Path, *options: str) -> None:
+    subprocess.run(["mount", *options, str(folder)], check=True)
+
+
+@contextmanager
+def small_disk(folder: Path, inside: str = "", *, kilobytes: int) -> Iterator[None]:
+    place = folder / inside
+    place.mkdir(parents=True, exist_ok=True)
+    mount(place, "-t", "tmpfs", "-o", f"size={kilobytes}k", "none")
+    try:
+        yield
+    finally:
+        mount(place, "-o", "remount,size=256m")
+
+
+@contextmanager
+def read_only(folder: Path, inside: str = "") -> Iterator[None]:
+    place = folder / inside
+    place.mkdir(parents=True, exist_ok=True)
+    mount(place, "--bind", str(place))
+    mount(place, "-o", "remount,bind,ro")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@contextmanager
+def from_the_future(folder: Path) -> Iterator[None]:
+    for path in folder.rglob("*"):
+        os.utime(path, (2**33, 2**33))
+    yield
+
+
+def ended(case: Case, folder: Path) -> CompletedProcess[str]:
+    arguments = case.command(folder)
+    if case.env is None:
+        return python(SCRIPT, FORKED + case.before, *arguments, cwd=folder.parent)
+    env = {name: value for name, value in {**os.environ, **case.env}.items() if value is not None}
+    start = ["unshare", "-m", "sh", "-c", NOWHERE, "sh"] if case.name.endswith("everywhere") else []
+    start += [sys.executable, "-c", SCRIPT, case.before, *arguments]
+    return subprocess.run(start, env=env, cwd=folder.parent, capture_output=True, text=True, check=False)
+
+
+def fault(done: CompletedProcess[str]) -> str:
+    """Return what is wrong with the end of a command: neither 0 nor one sentence."""
+    last = done.stderr.splitlines()[-1:] or [""]
+    said = done.returncode in (1, 2, 130, 143) and last[0].startswith("ihlab: ") and "Traceback" not in done.stderr
+    return "" if done.returncode == 0 or said else f"exit code {done.returncode}: {done.stderr[-1500:]}"
+
+
+def tried(case: Case, start: Path | None, whole: Mapping[str, bytes] | None, folder: Path) -> str:
+    """Run a case, then its command in usual surroundings. Return a description of faults ("" if none).
+
+    `start`: a folder to begin with. `whole`: the files in the end; None: those of `start`, which are only read.
+    """
+    shutil.copytree(start, folder) if start else folder.mkdir(parents=True)
+    for place in (folder, folder.parent):
+        place.chmod(0o777)
+    usual = Case(case.kind, case.name, case.command)
+    try:
+        with time_limit(SECONDS), case.around(folder), ThreadPoolExecutor(case.times) as processes:
+            done = list(processes.map(partial(ended, case), [folder] * case.times))
+        wrong = [fault(each) for each in done]
+        if start is None or whole is not None:
+            with time_limit(SECONDS):
+                wrong.append(f"again: {last.stderr[-1500:]}" if (last := ended(usual, folder)).returncode else "")
+        left, right = kills.content(folder), kills.content(start) if whole is None and start else whole or {}
+        wrong += [f"{name} differs" for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
+    except Slow as slow:
+        wrong = [str(slow)]
+    finally:
+        for place in (folder / "figures", folder):
+            if place.is_mount():
+                subprocess.run(["umount", "-l", str(place)], check=True)
+    return "; ".join(filter(None, wrong))
+
+
+# The cases
+
+
+def read(*words: str) -> Callable[[Path], list[str]]:
+    return lambda folder: [*words, "--root", str(folder)] if words != ("runs",) else ["runs", str(folder)]
+
+
+READERS = {words: read(*words.split()) for words in ("runs", "heads killed --rows 4", "shift killed")}
+WRITERS = {"train": kills.train, "train --members 3": kills.ensemble, "train text": on_text, "figure": kills.reproduce}
+"""Commands, by the names of the folders that they make undisturbed. "figure": `reproduce` of runs that are trained."""
+
+NO_HOME: dict[str, dict[str, str | None]] = {
+    "no HOME": {"HOME": None},
+    "a HOME that is missing": {"HOME": "/no/such/home"},
+    "a HOME that is a file": {"HOME": "/etc/passwd"},
+    "a HOME that is closed": {"HOME": "/proc"},
+    "a TMPDIR that is missing": {"TMPDIR": "/no/such/folder"},
+    "a TMPDIR that is a file": {"TMPDIR": "/etc/passwd"},
+    "a TMPDIR that is closed": {"TMPDIR": "/proc"},
+    "neither": {"HOME": "/proc", "TMPDIR": "/proc"},
+    "closed folders everywhere": {"HOME": "/proc"},
+}
+ALONE = {"IHLAB_CACHE": None, "XDG_CACHE_HOME": None, "MPLCONFIGDIR": None}
+STRANGER = "os.setuid(54321); [os.environ.pop(name, None) for name in ('HOME', 'USER', 'LOGNAME', 'IHLAB_CACHE')]"
+
+
+def cases(whole: Mapping[str, Mapping[str, bytes]], rng: Random) -> list[tuple[Case, str, str]]:
+    """Return all cases, each with the names of the folder to begin with and of the folder in the end ("": none)."""
+    made: list[tuple[Case, str, str]] = []
+
+    def add(start: str, end: str, *arguments: object, **more: object) -> None:
+        made.append((Case(*arguments, **more), start, end))  # type: ignore[arg-type]
+
+    for name, command in [pair for pair in WRITERS.items() if pair[0] in whole]:
+        start, end = ("trained", "figure") if name == "figure" else ("", name)
+        own = [content for path, content in whole[end].items() if name != "figure" or path.startswith("figures")]
+        for _ in range(6):
+            room = rng.randrange(8, sum(map(len, own)) // 1024 + 4 * len(own))
+            disk = partial(small_disk, inside="figures" if name == "figure" else "", kilobytes=room)
+            add(start, end, FULL, f"{name}, {room} kB", command, disk)
+            full = NO_ROOM.format(room=rng.randrange(40))
+            add(start, end, FULL, f"{name}, {full}", command, before=full)
+            limit = int(max(map(len, own)) * rng.random())
+            by = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+            add(start, end, LIMITED, f"{name}, {limit} bytes", command, before=by)
+            add("stopped" if name == "train" else start, end, CLOCK, name, command, from_the_future,
+                BACK.format(seed=rng.random()))  # fmt: skip
+        for _ in range(3):
+            add(start, end, TWICE, name, command, times=2)
+        for inside in ("", "figures") if name == "figure" else ("",):
+            add(start, end, READ_ONLY, f"{name}, {inside}", command, partial(read_only, inside=inside))
+        for what, env in NO_HOME.items() if name in ("train text", "figure") else ():
+            add(start, end, PLACES, f"{name}, {what}", command, env=ALONE | env)
+    add("stopped", "train", READ_ONLY, "train, stopped", kills.train, read_only)
+    add("trained", "figure", TWICE, "figure, to be trained", kills.reproduce, times=2)
+    add("", "sweep", TWICE, "sweep", kills.sweep, times=2)
+    add("", "train text", PLACES, "train text, an unknown user", on_text, before=STRANGER)
+    for name, command in READERS.items():
+        add("train", "", READ_ONLY, name, command, read_only)
+        add("train", "", CLOCK, name, command, from_the_future, BACK.format(seed=rng.random()))
+        add("train", "", FULL, f"{name} > /dev/full", command, before="os.dup2(os.open('/dev/full', os.O_WRONLY), 1)")
+    return [each for each in made if {*each[1:]} <= {"", *whole} and (can_mount() or not needs_root(each[0]))]
+
+
+def needs_root(case: Case) -> bool:
+    """Return whether a case mounts a file system or becomes another user."""
+    return case.around not in (nullcontext, from_the_future) or "everywhere" in case.name or case.before == STRANGER
+
+
+@cache
+def can_mount() -> bool:
+    """Return whether this process may mount, as root of a container may not."""
+    return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+
+
+def campaign(limit: int | None, seed: int, folder: Path, names: Collection[str] = (*WRITERS, "sweep")) -> list[Row]:
+    """Return a row for each kind of surroundings: the number of cases, and of wrong ends, which go to stderr.
+
+    - `limit`: number of cases to try, drawn with `seed`; None: all;
+    - `folder`: the folder in which the commands run;
+    - `names`: the commands that write.
+    """
+    rng = Random(seed)
+    folder.chmod(0o755)
+    for name in names:
+        (folder / "whole").mkdir(exist_ok=True)
+        done = ended(Case("", "", WRITERS.get(name, kills.sweep)), folder / "whole" / name)
+        assert done.returncode == 0, done.stderr
+    (folder / "whole" / "stopped").mkdir()
+    stop = STOPPED.format(write=12, note=str(folder / "note"))
+    assert ended(Case("", "", kills.train, before=stop), folder / "whole" / "stopped").returncode == 143
+    if "figure" in names:
+        shutil.copytree(folder / "whole" / "figure", folder / "whole" / "trained", ignore=lambda *_: ["figures"])
+    whole = {path.name: kills.content(path) for path in (folder / "whole").iterdir() if path.is_dir()}
+    every = cases(whole, rng)
+    counted, failed = Counter[str](), Counter[str]()
+    for i, (case, start, end) in enumerate(every if limit is None else rng.sample(every, limit)):
+        begin = folder / "whole" / start if start else None
+        wrong = tried(case, begin, whole[end] if end else None, folder / str(i) / "runs")
+        shutil.rmtree(folder / str(i), ignore_errors=True)
+        counted[case.kind] += 1
+        failed[case.kind] += bool(wrong)
+        if wrong:
+            print(f"{case.kind}: {case.name}: {wrong}", file=sys.stderr)
+    return [Row(kind, counted[kind], failed[kind]) for kind in counted]
