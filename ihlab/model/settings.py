@@ -22,7 +22,8 @@ def own_settings() -> Iterator[None]:
     They are float32, the CPU as default device, no inference mode, no autocast (`RunConfig.precision` turns it on),
     products in full float32 precision, every attention kernel, no `TorchFunctionMode`, no hooks on saved tensors, no
     search for anomalies and NumPy's default handling of overflow. What is measured or trained is then determined by its
-    arguments. The caller's gradient mode, deterministic algorithms and number of threads stay.
+    arguments. The caller's gradient mode, deterministic algorithms and number of threads stay. So does a mode that
+    watches torch's operations, such as `FlopCounterMode`. Threads and such modes may change rounding.
 
     Raises `ConfigError` inside a transform or mode of torch in which new tensors have no values of their own.
     """
