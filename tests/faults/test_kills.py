@@ -14,7 +14,7 @@ def test_killed_trainings_end_as_if_nobody_had_killed_them(tmp_path):
     assert {row.what.partition(",")[0] for row in rows} == set(kinds)
     assert sum(row.tried for row in rows) >= 8
     for moment in (WRITE, LATER):
-        assert sum(row.tried for row in rows if row.what.endswith(moment)) >= 2
+        assert sum(row.tried for row in rows if row.what.endswith(moment)) >= 1
     assert not (tmp_path / "wrong.txt").exists(), (tmp_path / "wrong.txt").read_text()
     assert sum(row.failed for row in rows) == 0
 
