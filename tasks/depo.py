@@ -36,8 +36,8 @@ class DepoTask:
     name draws its number of tokens uniformly from the range `name_length`. Its last token is from another part of the
     vocabulary than the ones before it, so that names need no separator.
 
-    Of names with one token, guessing any other name of the sequence is right in 1 / (names - 1) of the answers. This is
-    a loss of log(names - 1). Earlier answers exclude at most the names that were answers to the same k.
+    With names of one token, guessing any name except the query's is right in 1 / (names - 1) of the first answers of
+    sequences. This is a loss of log(names - 1). For later answers, the earlier ones exclude a few names.
 
     Source: Allen-Zhu 2025, "Physics of Language Models: Part 4.1", arXiv 2512.17351, the task Depo; its code is in
     github.com/facebookresearch/PhysicsLM4. docs/guides/differences.md says what differs.

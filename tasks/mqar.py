@@ -32,7 +32,7 @@ class MQARTask(MayHaveBos):
     probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. All other positions hold a
     "random" token of the whole vocabulary, or token 0 ("blank"). Each value is `value_gap` positions after its key.
 
-    `Batch.groups["gap"]` is, at each query, the power of two at or below its gap.
+    `Batch.groups["gap"]` is the gap of each query (metrics slice it by powers of two).
 
     Source: Arora et al. 2023 (Zoology), arXiv 2312.04927; its Figure 2 has vocabulary 8192 and
     (length, pairs) of (64, 4), (128, 8), (256, 16) and (512, 64).
@@ -104,8 +104,7 @@ class MQARTask(MayHaveBos):
         inputs, targets, gaps = draw_rows(
             seeds, weights, self.pairs, self.value_gap, self.vocab_size, self.length, random_fill
         )
-        exponent = np.frexp(gaps)[1]  # 2^(exponent - 1) <= gap < 2^exponent
-        return Batch(inputs=inputs, targets=targets, groups={"gap": np.left_shift(1, exponent) // 2})
+        return Batch(inputs=inputs, targets=targets, groups={"gap": gaps})
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, role (K key, V value, Q query), target."""
