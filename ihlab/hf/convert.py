@@ -1,5 +1,6 @@
 """Conversion of our shifted models to transformers and back: `to_hf` and `from_hf`."""
 
+import os
 from copy import deepcopy
 from typing import Any
 
@@ -51,7 +52,7 @@ def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -
     `from_llama`. The result's logits are compared with the original's. Raises `ConfigError` for a model that a
     `Transformer` cannot express.
     """
-    if isinstance(model, str):
+    if isinstance(model, str | os.PathLike):
         model = KVShiftForCausalLM.from_pretrained(model)
     require(isinstance(model, KVShiftForCausalLM), f"The model is a {type(model).__name__}, but must be shifted.")
     config = model.config

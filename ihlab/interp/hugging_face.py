@@ -25,7 +25,7 @@ from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
 from ihlab.model.hf.configs import reach, special_ids, special_tokens
 from ihlab.model.hf.proof import require_finite
 from ihlab.model.modes import evaluating
-from ihlab.stored import tokenizer_of
+from ihlab.model_folder import tokenizer_of
 from tasks.config import ConfigError, require
 
 NONLINEAR = 0.02

@@ -27,7 +27,7 @@ def test_a_corpus_that_nobody_named_would_be_noticed(tmp_path, monkeypatch):
     ("name", "sentence"),
     [
         ("n_head = 0", "config.json: transformers cannot open it as a causal language model"),
-        ("n_layer = 1000000000000", "config.json: n_layer is 1000000000000, but must be 1 to "),
+        ("n_layer = 1000000000000", "config.json: n_layer is 1000000000000, but must be at most 1048576"),
         ("model_type = 'llama'", "config.json describes a model of 6476533760 weights, but "),
         ("quantization_config = {'quant_method': 'gptq'}", "config.json: quantization_config is "),
         (
