@@ -16,16 +16,17 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ihlab.stored import MOST_BYTES, present, read_json, read_tensors, require_regular
+from ihlab.stored import MOST_BYTES, MOST_JSON, present, read_json, read_tensors, require_regular
 from tasks.config import ConfigError, require, shown
 from tasks.memory import in_units, require_memory
 
 MOST_INDEX = 2**24
 """Largest size in bytes of a model's JSON: an index names each of its tensors."""
-MOST_COUNT = 2**20
-"""Largest whole number in a config. A loop of this length takes a second; a label of each number takes 60 MB."""
-MOST_ENTRIES = 2**16
-"""Largest number of entries of a list or an object in a config."""
+MOST_COUNT, MOST_SIZE = 2**16, 2**20
+"""Largest number of layers, labels, entries of a list, ... in a config, and largest size of a tensor's dimension.
+
+transformers makes and checks a list of some counts, which takes a second and 40 MB for `MOST_COUNT`.
+"""
 MOST_TENSORS = 2**18
 """Largest number of stored tensors. DeepSeek-V3 has 91,991."""
 MOST_PARTS = 2**17
@@ -35,14 +36,18 @@ FREE_BUFFERS = 2**28
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 """Fields of a config that hold the number of layers."""
+SIZES = re.compile("vocab|token|size|dim|ff|inner")
+"""Fields of a config that may be up to `MOST_SIZE`."""
 LENGTHS = re.compile("position|length|ctx|context|window|chunk|seq|theta|base")
-"""Fields of a config that may be above `MOST_COUNT`: positions and wavelengths. Whatever they size is a tensor."""
+"""Fields of a config of any value: positions and wavelengths. Whatever they size is a tensor."""
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
 """Names of a distributed checkpoint, which transformers would read instead of `WEIGHTS`."""
 NAMING = ("tokenizer_config.json", "special_tokens_map.json")
 """Files whose fields become arguments of a tokenizer: it opens some as paths."""
+SETTINGS = ("generation_config.json", "processor_config.json", "preprocessor_config.json")
+"""Files that transformers reads and copies, and that are never large."""
 READ_WHOLE = (".json", ".txt", ".model", ".jinja", ".codes", ".spm", ".tiktoken", ".tokenizer")
 TEMPLATES = "additional_chat_templates"
 HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
@@ -65,7 +70,7 @@ def causal_lm(name: str) -> Any:
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    with of_model(name):
+    with of_model(name), quiet():
         files = model_files(name)
         config = AutoConfig.from_pretrained(files.name, trust_remote_code=False)
         # A config may name another attention: a kernel, which would be downloaded.
@@ -87,19 +92,9 @@ def load(
     Raises `ConfigError` for a config of a larger model than the weights, before it is allocated, and for weights that
     lack a tensor or have another shape.
     """
-    from transformers.utils import logging
-
     _require_size(files, config)
     rules = {"use_safetensors": True, "trust_remote_code": False, "ignore_mismatched_sizes": True}
-    logging.disable_progress_bar()
-    level = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            model, said = read(files.name, *args, **(options | rules), output_loading_info=True)
-    finally:
-        logging.enable_progress_bar()
-        logging.set_verbosity(level)
+    model, said = read(files.name, *args, **(options | rules), output_loading_info=True)
     lacking = sorted(said["missing_keys"])
     require(not lacking, lambda: f"{files.weights[0]}: the weights lack the tensor {shown(lacking[0])}.")
     for tensor, stored, wanted in () if ignore_mismatched_sizes else sorted(said["mismatched_keys"]):
@@ -146,6 +141,22 @@ def of_model(name: str | os.PathLike[str]) -> Iterator[None]:
         place = Path(_place(name))
         where = place / "config.json" if place.is_dir() else f"The model {shown(name)}"
         raise ConfigError(f"{where}: transformers cannot open it as a causal language model: {_said(error)}.") from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence transformers and warnings in the block: what matters of them becomes an error."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    level = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        logging.enable_progress_bar()
+        logging.set_verbosity(level)
 
 
 def _said(error: BaseException) -> str:
@@ -208,11 +219,11 @@ def _config(place: str, hub: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     config = read_json(path, MOST_INDEX)
     for field, value in _parts(config, "it"):
         if isinstance(value, dict | list):
-            entries = f"{path}: {field} has {len(value)} entries, but must have at most {MOST_ENTRIES}."
-            require(len(value) <= MOST_ENTRIES, entries)
+            entries = f"{path}: {field} has {len(value)} entries, but must have at most {MOST_COUNT}."
+            require(len(value) <= MOST_COUNT, entries)
         elif isinstance(value, int) and not LENGTHS.search(field):
-            count = f"{path}: {field} is {value}, but must be at most {MOST_COUNT}."
-            require(abs(value) <= MOST_COUNT, count)
+            most = MOST_SIZE if SIZES.search(field) else MOST_COUNT
+            require(abs(value) <= most, f"{path}: {field} is {value}, but must be at most {most}.")
         elif isinstance(value, float):
             require(not math.isnan(value), f"{path}: {field} is not a number (NaN).")
         elif isinstance(value, str) and field.endswith("implementation"):
@@ -245,10 +256,9 @@ def _require_own_files(folder: Path) -> None:
         )
         if path.is_dir() or not path.exists():
             continue
-        size = require_regular(path)
+        size, most = require_regular(path), MOST_JSON if path.name in SETTINGS else MOST_BYTES
         require(
-            size <= MOST_BYTES or path.suffix not in READ_WHOLE,
-            f"{path} has {size} bytes, but must have at most {MOST_BYTES}.",
+            size <= most or path.suffix not in READ_WHOLE, f"{path} has {size} bytes, but must have at most {most}."
         )
         require(
             not SHARD.match(path.name), f"{path} is part of a distributed checkpoint, but weights must be in {WEIGHTS}."

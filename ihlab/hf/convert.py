@@ -12,6 +12,7 @@ from ihlab.hf.shift import Taps
 from ihlab.model.hf import from_llama, to_llama
 from ihlab.model.hf.proof import proven
 from ihlab.model.transformer import Transformer
+from ihlab.model_folder import of_model
 from tasks.config import require
 
 VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "v_shift"}
@@ -53,7 +54,8 @@ def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -
     `Transformer` cannot express.
     """
     if isinstance(model, str | os.PathLike):
-        model = KVShiftForCausalLM.from_pretrained(model)
+        with of_model(model):
+            return from_hf(KVShiftForCausalLM.from_pretrained(model), n_ctx, reversed_taps)
     require(isinstance(model, KVShiftForCausalLM), f"The model is a {type(model).__name__}, but must be shifted.")
     config = model.config
     require(

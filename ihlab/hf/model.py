@@ -17,7 +17,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from ihlab.hf.attention import SHIFT, attentions, pickled_by, require_shiftable, shifted_attention, tell_links
 from ihlab.hf.cache import shift_cache
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
-from ihlab.model_folder import HUB, load, model_files, of_model
+from ihlab.model_folder import HUB, load, model_files, of_model, quiet
 from tasks.config import choose, require, require_integer, shown
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
@@ -117,7 +117,7 @@ class KVShiftForCausalLM(PreTrainedModel):
         for option, only in {"use_safetensors": True, "variant": None, "gguf_file": None}.items():
             given = kwargs.pop(option, None)
             require(given in (None, only), f"{option} is {shown(given)}, but weights are read from model.safetensors.")
-        with of_model(name):
+        with of_model(name), quiet():
             hub = {option: kwargs[option] for option in HUB if option in kwargs}
             files = model_files(name, **hub)
             kind = files.config.get("model_type")
