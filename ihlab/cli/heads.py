@@ -76,6 +76,8 @@ def heads(
     from ihlab.measure.batches import EVAL_SEED, draw
     from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
 
+    if hf is not None:
+        import ihlab.hf  # noqa: F401  # transformers then knows shifted models
     with nullcontext() if hf is None else of_model(hf):
         if found is not None:
             model, name = opened_model(found.model(step), prepend_bos=bos), f"{found.folder.name} at step {step}"

@@ -170,6 +170,7 @@ def view(
         with writing(page):
             made.write(page)
         return
+    import ihlab.hf  # noqa: F401  # transformers then knows shifted models
     from ihlab.interp.sources import opened_model
     from ihlab.measure.probe import STRIPE_REPEATS
 
