@@ -4,11 +4,14 @@ import json
 import os
 import resource
 import struct
+import subprocess
+import sys
 import time
 from contextlib import suppress
 
 import pytest
-from transformers import AutoConfig
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ihlab.hf import KVShiftForCausalLM, add_shift, from_hf
@@ -91,7 +94,9 @@ OUT = {
 }
 
 
-@pytest.mark.parametrize("opened", [causal_lm, KVShiftForCausalLM.from_pretrained, lambda folder: from_hf(str(folder))])
+@pytest.mark.parametrize(
+    "opened", [causal_lm, AutoModelForCausalLM.from_pretrained, KVShiftForCausalLM.from_pretrained, from_hf]
+)
 @pytest.mark.parametrize("out", OUT)
 def test_a_link_out_of_the_model_is_refused_by_name_and_target(model, out, opened):
     OUT[out](model)
@@ -99,12 +104,21 @@ def test_a_link_out_of_the_model_is_refused_by_name_and_target(model, out, opene
         opened(model)
 
 
-def test_links_into_the_folder_or_the_blobs_of_its_repository_are_followed(model):
+def test_links_into_the_folder_or_the_blobs_of_its_repository_are_followed(model, monkeypatch):
     for path in list(model.iterdir()):
         moved(path, model.parents[1] / "blobs" / path.name)
     link(model / "copy.json", model / "config.json")
     link(model / ".#config.json", model / "nobody@nowhere")
-    assert type(KVShiftForCausalLM.from_pretrained(model)).__name__ == "KVShiftLlamaForCausalLM"
+    refs = model.parents[1] / "refs"
+    refs.mkdir()
+    (refs / "main").write_text(model.name)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    found = KVShiftForCausalLM.from_pretrained(model)
+    again = KVShiftForCausalLM.from_pretrained("some/one", cache_dir=model.parents[2], local_files_only=True)
+    assert torch.equal(again.lm_head.weight, found.lm_head.weight)
+    (model / "vocab.txt").symlink_to("/etc/passwd")
+    with pytest.raises(ConfigError, match="leads to /etc/passwd"):
+        KVShiftForCausalLM.from_pretrained("some/one", cache_dir=model.parents[2], local_files_only=True)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +195,13 @@ def test_other_files_than_safetensors_are_not_read(given, options, sentence):
     with pytest.raises(ConfigError) as refused:
         KVShiftForCausalLM.from_pretrained(given, **options)
     assert str(refused.value) == sentence
+
+
+@pytest.mark.slow
+def test_commands_know_shifted_models(model, tmp_path):
+    """This process has imported ihlab.hf; a command has not."""
+    command = ["view", "--hf", str(model), "--row", "1,2,3", "--out", str(tmp_path / "page.html")]
+    subprocess.run([sys.executable, "-m", "ihlab", *command], check=True)
 
 
 def test_options_of_transformers_still_work(model):
