@@ -306,7 +306,7 @@ def _require_size(files: ModelFiles, config: Any) -> None:
         require(
             right, f"{files.path}: {field} is {shown(value)}, but must be 1 to {len(shapes)}, the number of tensors."
         )
-    made = _unallocated(files, config, min(64 * len(shapes) + 4096, MOST_PARTS))
+    made = _unallocated(files, config, min(16 * len(shapes) + 4096, MOST_PARTS))
     n_numbers, wanted = sum(map(math.prod, shapes)), sum(tensor.numel() for tensor in made.parameters())
     require(
         wanted <= 2 * n_numbers,  # twice, because a tied unembedding is stored once
