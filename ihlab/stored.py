@@ -1,25 +1,21 @@
-"""Reading of untrusted files: the only module that opens files that somebody else may have made.
+"""Reading of untrusted files, with `ihlab.model_folder`: no other module opens files that somebody else may have made.
 
-It reads run folders, their tables and tensors, sweep files and Hugging Face folders, and trusts none of them. It
-accepts only regular files of limited size, UTF-8, JSON of limited size and depth, and weights in safetensors. Each
-error is one sentence that names the file. `ihlab.files` writes, and follows no links inside a run folder.
+It reads run folders, their tables and tensors, and sweep files, and trusts none of them. It accepts only regular files
+of limited size, UTF-8, JSON of limited size and depth, and weights in safetensors. Each error is one sentence that
+names the file. `ihlab.files` writes, and follows no links inside a run folder.
 """
 
 import json
 import math
-import os
 import stat
 import tomllib
-import warnings
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ihlab.files import write_json
 from tasks.config import ConfigError, require, shown
-from tasks.memory import require_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,8 +24,6 @@ MOST_BYTES = 2**28
 """Largest size of a table, and of a vocabulary, in bytes."""
 MOST_JSON = 2**20
 """Largest size in bytes of a run folder's JSON, and of a sweep file. `ihlab runs` reads the JSON of every run."""
-MOST_INDEX = 2**24
-"""Largest size in bytes of a Hugging Face model's JSON: an index names each of its tensors."""
 MOST_DEPTH = 32
 MOST_DIGITS = 20
 
@@ -87,19 +81,24 @@ def as_text(content: bytes, path: Path) -> str:
         raise ConfigError(f"{path} is not UTF-8 text (byte {error.start}).") from None
 
 
-def read_json(path: Path, most: int = MOST_JSON) -> dict[str, Any]:
+def read_json(path: Path, most: int = MOST_JSON, most_digits: int = MOST_DIGITS) -> dict[str, Any]:
     """Read a JSON object of at most `most` bytes.
 
     Raises `ConfigError` for a file that cannot be read or is not a JSON object, for nesting deeper than `MOST_DEPTH`,
-    for an integer of more than `MOST_DIGITS` digits, and for text that is not Unicode.
+    for an integer of more than `most_digits` digits, for a decimal beyond the range of floats, and for text that is
+    not Unicode.
     """
 
     def whole(digits: str) -> int:
-        require(len(digits) <= MOST_DIGITS, f"{path} holds a whole number of {len(digits)} digits.")
+        require(len(digits) <= most_digits, f"{path} holds a whole number of {len(digits)} digits.")
         return int(digits)
 
+    def decimal(digits: str) -> float:
+        require(math.isfinite(float(digits)), f"{path} holds {shown(digits)}, but a number is at most 1.8e308.")
+        return float(digits)
+
     try:
-        content = json.loads(as_text(read_bytes(path, most), path), parse_int=whole)
+        content = json.loads(as_text(read_bytes(path, most), path), parse_int=whole, parse_float=decimal)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not JSON ({error}).") from None
     except RecursionError:
@@ -188,146 +187,3 @@ def _checksum(content: Mapping[str, Any], owner: str) -> str:
 
 def _reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-# Hugging Face models
-
-COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-"""Fields of a config that hold the number of layers."""
-
-
-def causal_lm(name: str) -> Any:
-    """Load a Hugging Face causal LM from a folder, or by a name that transformers finds or can download.
-
-    No code of the model is run or downloaded, and weights are read only from safetensors inside the folder. Raises
-    `ConfigError` that names the problem, for a folder or name without such a model.
-    """
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    level = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        with of_model(name), warnings.catch_warnings(action="ignore"):
-            _check_folder(name)
-            model, said = AutoModelForCausalLM.from_pretrained(
-                _place(name),
-                use_safetensors=True,
-                trust_remote_code=False,
-                attn_implementation="eager",  # a config may name a kernel, which would be downloaded
-                output_loading_info=True,
-            )
-    finally:
-        logging.enable_progress_bar()
-        logging.set_verbosity(level)
-    wrong = sorted(said["missing_keys"]) + [str(each) for each in said["mismatched_keys"]]
-    require(
-        not wrong, f"{name}: the weights lack the tensor {shown(wrong[0]) if wrong else ''}, or it has another shape."
-    )
-    return model
-
-
-def tokenizer_of(name: str, local: bool = False) -> Any | None:
-    """Load a model's tokenizer, with the rules of `causal_lm`; None if it has none.
-
-    `local`: use only files on this machine. Warns of a tokenizer that cannot be opened.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        found = AutoTokenizer.from_pretrained(_place(name), trust_remote_code=False, local_files_only=local)
-        return found if len(found) > 1 else None  # some tokenizers without files load with an empty vocabulary
-    except Exception as error:  # any of its files may be damaged
-        if not local and (Path(_place(name)) / "tokenizer_config.json").exists():
-            warnings.warn(f"{name}: its tokenizer cannot be opened ({_said(error)}), so tokens are ids.", stacklevel=2)
-        return None
-
-
-@contextmanager
-def of_model(name: str) -> Iterator[None]:
-    """Turn any error in the block into a `ConfigError` that names the model, except running out of memory."""
-    try:
-        yield
-    except (ConfigError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:  # a Rust panic is not an Exception
-        panic = type(error).__name__ == "PanicException"
-        if not isinstance(error, Exception) and not panic:
-            raise
-        if "can't allocate memory" in str(error) or "out of memory" in str(error).lower():
-            raise
-        place = Path(_place(name))
-        where = place / "config.json" if place.is_dir() else f"--hf {shown(name)}"
-        raise ConfigError(f"{where}: transformers cannot open it as a causal language model: {_said(error)}.") from None
-
-
-def _said(error: BaseException) -> str:
-    """Return an error as one line of limited length."""
-    return f"{type(error).__name__}, {' '.join(str(error).split())[:400]}".rstrip(" .,")
-
-
-def _place(name: str) -> str:
-    """Return the path of an existing folder, with "~" expanded. Return any other name unchanged, for transformers."""
-    folder = os.path.expanduser(name)
-    return folder if os.path.isdir(folder) else name
-
-
-def _check_folder(name: str) -> None:
-    """Raise for a model that is damaged, refers to files outside its folder, or has weights not in safetensors."""
-    from transformers.utils import cached_file
-
-    def stored(file: str) -> Path | None:
-        if os.path.isdir(folder := _place(name)):
-            return Path(folder, file) if present(Path(folder, file)) else None
-        found = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
-        return None if found is None else Path(found)
-
-    path = stored("config.json")
-    require(path is not None, f"{name}: transformers cannot open it as a causal language model: it has no config.json.")
-    assert path is not None
-    config = read_json(path, MOST_INDEX)
-    adapter = stored("adapter_config.json")
-    require(adapter is None, f"{adapter} names another model, to which this one is an adapter: give a whole model.")
-    for field in ("transformers_weights", "quantization_config"):
-        given = config.get(field)
-        require(not given, f"{path}: {field} is {shown(given)}, but weights must be plain, in model.safetensors.")
-    files = ["model.safetensors"]
-    index = stored("model.safetensors.index.json")
-    if index is not None and (not os.path.isdir(_place(name)) or not present(path.with_name(files[0]))):
-        named = read_json(index, MOST_INDEX).get("weight_map")
-        require(isinstance(named, dict) and bool(named), f"{index}: weight_map is {shown(named)}, but must name files.")
-        files = sorted({str(file) for file in named.values()}) if isinstance(named, dict) else []
-        for file in files:
-            plain = Path(file).name == file and file.endswith(".safetensors")
-            require(plain, f"{index} names the file {shown(file)}, but must name .safetensors files of its own folder.")
-    _check_weights(name, path, config, [stored(file) or path.with_name(file) for file in files])
-
-
-def _check_weights(name: str, path: Path, config: Mapping[str, Any], files: list[Path]) -> None:
-    """Raise for damaged weights, and for a config of a larger model than the weights, before it is allocated."""
-    import torch
-    from safetensors import safe_open
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    n_tensors = n_numbers = 0
-    for file in files:
-        read_tensors(file, tensors=False)
-        with safe_open(file, framework="pt") as opened:
-            shapes = [opened.get_slice(tensor).get_shape() for tensor in opened.keys()]  # noqa: SIM118
-        n_tensors += len(shapes)
-        n_numbers += sum(math.prod(shape) for shape in shapes)
-    for part in (config, *(part for part in config.values() if isinstance(part, dict))):
-        for field in COUNTS:
-            given = part.get(field, 1)
-            right = isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= n_tensors
-            require(right, f"{path}: {field} is {shown(given)}, but must be 1 to {n_tensors}, the number of tensors.")
-    settings = AutoConfig.from_pretrained(_place(name), trust_remote_code=False)
-    with torch.device("meta"):
-        made = AutoModelForCausalLM.from_config(settings, trust_remote_code=False, attn_implementation="eager")
-    wanted = sum(tensor.numel() for tensor in made.parameters())
-    require(
-        wanted <= 2 * n_numbers,  # twice, because a tied unembedding is stored once
-        f"{path} describes a model of {wanted} weights, but {files[0]} and its like hold {n_numbers}.",
-    )
-    require_memory(f"The model of {path}", sum(x.nbytes for x in (*made.parameters(), *made.buffers())))

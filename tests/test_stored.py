@@ -26,6 +26,7 @@ NUMBERS = {"steps": int, "seconds": float}
         (b'{"a":' * 500 + b"1" + b"}" * 500, "x.json is nested too deeply."),
         (b'{"a": ' + b"9" * 5000 + b"}", "x.json holds a whole number of 5000 digits."),
         (b'{"a": ' + b"9" * 21 + b"}", "x.json holds a whole number of 21 digits."),
+        (b'{"a": 1e400}', "x.json holds '1e400', but a number is at most 1.8e308."),
         (rb'{"a": ["\ud800"]}', "x.json holds text that is not Unicode."),
         (rb'{"\udfff": 1}', "x.json holds text that is not Unicode."),
     ],
@@ -127,6 +128,7 @@ def test_a_summary_without_a_checksum_has_its_numbers_at_least(tmp_path, changes
 
 OWN = {
     "ihlab.stored": "the boundary",
+    "ihlab.model_folder": "the boundary of models",
     "ihlab.training.stored_metrics": "text that the boundary has read",
     "ihlab.sweep.jobs": "the system's",
     "ihlab.cli.terminal": "the null device",
@@ -137,7 +139,7 @@ OWN = {
     "ihlab.claims.page": "pages and tables that reproduce wrote",
     "ihlab.claims.history": "likewise",
     "ihlab.claims.ledger": "likewise",
-    "ihlab.hf.model": "folders that the user names, by transformers, safetensors only",
+    "ihlab.hf.model": "folders that the boundary of models has checked",
     "ihlab.hf.convert": "likewise",
     "ihlab.hf.conformance": "a model that the suite has saved itself",
 }

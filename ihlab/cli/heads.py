@@ -15,7 +15,7 @@ from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, fou
 from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.measure.columns import COLUMNS
-from ihlab.stored import causal_lm, of_model
+from ihlab.model_folder import causal_lm, of_model
 from tasks.config import require
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def heads(
     from ihlab.measure.batches import EVAL_SEED, draw
     from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
 
+    if hf is not None:
+        import ihlab.hf  # noqa: F401  # transformers then knows shifted models
     with nullcontext() if hf is None else of_model(hf):
         if found is not None:
             model, name = opened_model(found.model(step), prepend_bos=bos), f"{found.folder.name} at step {step}"

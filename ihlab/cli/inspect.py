@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from ihlab.cli.named import registered_task
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
-from ihlab.stored import causal_lm, of_model, tokenizer_of
+from ihlab.model_folder import causal_lm, of_model, tokenizer_of
 from tasks.config import ConfigError, name_path, require
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ def view(
         with writing(page):
             made.write(page)
         return
+    import ihlab.hf  # noqa: F401  # transformers then knows shifted models
     from ihlab.interp.sources import opened_model
     from ihlab.measure.probe import STRIPE_REPEATS
 

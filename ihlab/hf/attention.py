@@ -108,11 +108,11 @@ def require_shiftable(model: Any) -> None:
     reached = set()
 
     def give(part: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return args, {**kwargs, "kv_shift": None}
+        return args, {"kv_shift": None, **kwargs}  # a shifted model has links there already
 
     def take(part: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         reached.update([part] if "kv_shift" in kwargs else [])
-        return args, {name: value for name, value in kwargs.items() if name != "kv_shift"}
+        return args, {name: value for name, value in kwargs.items() if name != "kv_shift" or value is not None}
 
     with ExitStack() as hooks, evaluating(model), torch.no_grad():
         for part in attentions(model):

@@ -1,5 +1,6 @@
 """Conversion of our shifted models to transformers and back: `to_hf` and `from_hf`."""
 
+import os
 from copy import deepcopy
 from typing import Any
 
@@ -12,6 +13,7 @@ from ihlab.model.hf import from_llama, to_llama
 from ihlab.model.hf.proof import proven
 from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
+from ihlab.model_folder import of_model
 from tasks.config import require
 
 VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "v_shift"}
@@ -54,8 +56,9 @@ def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -
     `from_llama`. The result's logits are compared with the original's. Raises `ConfigError` for a model that a
     `Transformer` cannot express.
     """
-    if isinstance(model, str):
-        model = KVShiftForCausalLM.from_pretrained(model)
+    if isinstance(model, str | os.PathLike):
+        with of_model(model):
+            return from_hf(KVShiftForCausalLM.from_pretrained(model), n_ctx, reversed_taps)
     require(isinstance(model, KVShiftForCausalLM), f"The model is a {type(model).__name__}, but must be shifted.")
     config = model.config
     require(

@@ -4,6 +4,7 @@ Its class is a subclass of the original model's class (a shifted Mistral is a `M
 transformers still works. The shift is one small module in each attention, and its state is in the cache.
 """
 
+import os
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +17,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from ihlab.hf.attention import SHIFT, attentions, pickled_by, require_shiftable, shifted_attention, tell_links
 from ihlab.hf.cache import shift_cache
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
-from tasks.config import choose, require
+from ihlab.model_folder import HUB, load, model_files, of_model, quiet
+from tasks.config import choose, require, require_integer, shown
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
 """Model types whose rotary positions pair channels i and i + d/2, as the partial key offset requires."""
@@ -45,17 +47,22 @@ class KVShiftConfig(PreTrainedConfig):
     shift_values: bool = True
     shift_first: str = "zero"
 
-    def __new__(cls, *args: Any, base_model_type: str = "llama", **kwargs: Any) -> "KVShiftConfig":  # noqa: D102
+    def __new__(cls, *args: Any, base_model_type: Any = "llama", **kwargs: Any) -> "KVShiftConfig":  # noqa: D102
+        require(isinstance(base_model_type, str), f"base_model_type is {shown(base_model_type)}, but must be a str.")
         return super().__new__(shifted_config(base_model_type) if cls is KVShiftConfig else cls)
 
     def __post_init__(self, **kwargs: Any) -> None:
         choose("shift_rule", self.shift_rule, RULES)
         choose("shift_first", self.shift_first, FIRST)
-        longest = getattr(self, "max_position_embeddings", None) or 2**31
+        require_integer("shift_window", self.shift_window, 2)
+        longest = getattr(self, "max_position_embeddings", None)
         require(
-            2 <= self.shift_window <= longest,
+            not isinstance(longest, int) or self.shift_window <= longest,
             f"shift_window is {self.shift_window}, but must be 2 to max_position_embeddings={longest}.",
         )
+        for name in ("shift_keys", "shift_values"):
+            given = getattr(self, name)
+            require(isinstance(given, bool), f"{name} is {shown(given)}, but must be True or False.")
         require(
             self.shift_keys or self.shift_values, "shift_keys and shift_values are both False, but one must be True."
         )
@@ -72,7 +79,8 @@ class KVShiftConfig(PreTrainedConfig):
 def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
     """Return the config class of shifted models of a model type, and register it with transformers' auto classes."""
     require(
-        base_model_type in CONFIG_MAPPING, f"base_model_type is {base_model_type!r}, which transformers does not know."
+        base_model_type in CONFIG_MAPPING and base_model_type != KVShiftConfig.model_type,
+        f"base_model_type is {shown(base_model_type)}, which transformers does not know.",
     )
     bases = (KVShiftConfig, CONFIG_MAPPING[base_model_type])
     own = {"base_model_type": base_model_type, "__module__": __name__, "__annotations__": {"base_model_type": str}}
@@ -101,23 +109,28 @@ class KVShiftForCausalLM(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
         """Return the model of a folder or hub name, as transformers does; the folder's config names its model type.
 
-        Weights are read only from safetensors, unless `use_safetensors` says otherwise.
+        Weights are read only from safetensors. Raises `ConfigError` for what `ihlab heads --hf` refuses, too, and for a
+        model that is not shifted.
         """
-        folder = pretrained_model_name_or_path
-        kwargs.setdefault("use_safetensors", True)
-        if cls is not KVShiftForCausalLM:
-            try:
-                return super().from_pretrained(folder, *args, config=config, **kwargs)
-            except RuntimeError as error:
-                size = getattr(config, "shift_window", "?")
-                message = (
-                    f"Weights of {folder} have other shapes than its config says; with shift_window={size}, taps are "
-                )
-                require("ignore_mismatched_sizes" not in str(error), f"{message}[kv_head, {size}].")
-                raise
-        if config is None:
-            return AutoModelForCausalLM.from_pretrained(folder, *args, **kwargs)
-        return shifted_model(_base_class(config)).from_pretrained(folder, *args, config=config, **kwargs)
+        name = pretrained_model_name_or_path
+        require(isinstance(name, str | os.PathLike), f"The model is {shown(name)}, but must be a folder or a name.")
+        for option, only in {"use_safetensors": True, "variant": None, "gguf_file": None}.items():
+            given = kwargs.pop(option, None)
+            require(given in (None, only), f"{option} is {shown(given)}, but weights are read from model.safetensors.")
+        with of_model(name), quiet():
+            hub = {option: kwargs[option] for option in HUB if option in kwargs}
+            files = model_files(name, **hub)
+            kind = files.config.get("model_type")
+            require(
+                config is not None or kind == KVShiftConfig.model_type,
+                f"{files.path}: model_type is {shown(kind)}, but must be 'kv_shift': add_shift shifts other models.",
+            )
+            known = cls.config_class.from_pretrained(files.name, **hub) if config is None else config
+            made = shifted_model(_base_class(known)) if cls is KVShiftForCausalLM else cls
+            model = load(files, known, super(KVShiftForCausalLM, made).from_pretrained, *args, config=config, **kwargs)
+            if known.base_model_type not in FAMILIES:
+                require_shiftable(model[0] if isinstance(model, tuple) else model)
+        return model
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -146,7 +159,9 @@ def shifted_model(base: Any) -> type[KVShiftForCausalLM]:
 
 def _base_class(config: Any) -> Any:
     require(isinstance(config, KVShiftConfig), f"The config is a {type(config).__name__}, but must be a KVShiftConfig.")
-    return AutoModelForCausalLM._model_mapping[CONFIG_MAPPING[config.base_model_type]]
+    base, known = CONFIG_MAPPING[config.base_model_type], AutoModelForCausalLM._model_mapping
+    require(base in known, f"base_model_type is {config.base_model_type!r}, which has no causal language model.")
+    return known[base]
 
 
 def _kv_heads(part: Any) -> int:
@@ -155,8 +170,17 @@ def _kv_heads(part: Any) -> int:
     return int(width // size)
 
 
+def _require_decoder(model: Any) -> None:
+    require(
+        bool(attentions(model)) and not model.config.is_encoder_decoder,
+        f"The {type(model).__name__} cannot be shifted: it has no decoder whose attention has separate k_proj and "
+        "v_proj.",
+    )
+
+
 def _install(model: Any) -> None:
     """Add a shift to each attention of a model, as its config says."""
+    _require_decoder(model)
     config = model.config
     for part in attentions(model):
         weight = part.k_proj.weight
@@ -188,10 +212,7 @@ def add_shift(
     require(isinstance(model, PreTrainedModel), f"The model is a {name}, but must be a causal model of transformers.")
     config: Any = model.config
     require(not isinstance(model, KVShiftForCausalLM), f"The {name} is shifted already.")
-    require(
-        bool(attentions(model)) and not config.is_encoder_decoder,
-        f"The {name} cannot be shifted: it has no decoder whose attention has separate k_proj and v_proj.",
-    )
+    _require_decoder(model)
     for part in attentions(model):
         shifted_attention(part.__class__)  # raises for an unsupported attention before anything is changed
         _kv_heads(part)

@@ -25,7 +25,7 @@ from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
 from ihlab.model.hf.configs import reach, special_ids, special_tokens
 from ihlab.model.hf.proof import require_finite
 from ihlab.model.modes import evaluating
-from ihlab.stored import tokenizer_of
+from ihlab.model_folder import tokenizer_of
 from tasks.config import ConfigError, require
 
 NONLINEAR = 0.02
@@ -174,8 +174,8 @@ class HuggingFaceModel(HeadModel):
     def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:
         """Return the copying score of the weights; see `ihlab.interp.circuits.eigenvalue_copying`.
 
-        NaN if values are not linear in attention's input (as with a normalised latent vector or a gate), and if the
-        embedding or unembedding has another width than the residual stream.
+        NaN if values are not linear in attention's input (as with a normalised latent vector or a gate), if the
+        embedding or unembedding has another width than the residual stream, and for a norm that divides zeros by zero.
         """
         scores = torch.full((self.n_layers, self.n_heads), torch.nan)
         embedding: Tensor = self.embed.weight.detach().float().to(self.device)  # type: ignore[operator]
@@ -187,7 +187,8 @@ class HuggingFaceModel(HeadModel):
                 continue
             for head in range(self.n_heads):
                 small = self.output_weight(layer)[head] @ between @ values[:, head]  # has the product's eigenvalues
-                scores[layer, head] = eigenvalue_fraction(torch.linalg.eigvals(small.double()))
+                if small.isfinite().all():  # LAPACK may crash on NaN
+                    scores[layer, head] = eigenvalue_fraction(torch.linalg.eigvals(small.double()))
         return scores
 
     def _values(self) -> Iterator[Float[Tensor, "d_model head d_head"] | None]:

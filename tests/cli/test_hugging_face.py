@@ -16,7 +16,7 @@ from ihlab.cli import main
 from ihlab.cli.inspect import model_name
 from ihlab.interp import head_scores
 from ihlab.measure.probe import repeated_batch, repeated_rows
-from ihlab.stored import causal_lm, tokenizer_of
+from ihlab.model_folder import causal_lm, tokenizer_of
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,7 @@ or makes, changes or removes a file outside the folder and the command's own out
 import contextlib
 import io
 import json
+import math
 import os
 import pickle
 import random
@@ -22,9 +23,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from ihlab import Run, train
 from ihlab.cli import main
+from ihlab.hf import KVShiftForCausalLM, add_shift, from_hf
 from ihlab.sweep.grid import read_grid
 from tasks import ConfigError, TextTask
 from tests.faults import ways_in
@@ -41,6 +44,7 @@ SECRET = "MyOwnWords"
 """Private text in files that the reader did not name. No command may show it."""
 
 RUNS, MODELS, SWEEPS = "hostile run folders", "hostile model folders", "hostile sweep files"
+SHIFTED = "hostile folders of shifted models"
 
 
 Opening = list[str] | Callable[[], Any]
@@ -97,7 +101,7 @@ def home_of(folder: Path) -> Path:
         ".a.1.partial",
     ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text(f"{SECRET}: {name} " * 40)
+        (home / name).write_text("\n".join([*(f"{SECRET}{i}" for i in range(40)), "[UNK]", "[PAD]", name]))
     return home
 
 
@@ -255,13 +259,25 @@ OF_MODELS: dict[str, Callable[[Path], list[str]]] = {
     "heads": lambda model: ["heads", "--hf", str(model), "--length", "16", "--rows", "2", "--csv", "heads.csv"],
     "view": lambda model: ["view", "--hf", str(model), "--row", "1,2,3", "--out", "page.html"],
 }
+OF_SHIFTED: dict[str, Callable[[Path], Opening]] = {
+    "from_pretrained": lambda model: lambda: KVShiftForCausalLM.from_pretrained(model),
+    "from_hf": lambda model: lambda: from_hf(str(model)),
+    "view": OF_MODELS["view"],
+}
 
-WRONG: tuple[Any, ...] = (0, -1, 10**12, "x", None, [], {}, True, 1.5)
+WRONG: tuple[Any, ...] = (0, -1, 10**8, 10**12, "x", None, [], {}, True, 1.5, math.nan, math.inf, ["x"] * 10**5)
 
 
 def sound_model(folder: Path) -> Path:
     """Copy a small GPT-2 from the tests, with an index of its weights."""
     return Path(shutil.copytree(Path(__file__).parents[1] / "interp" / "gpt2_induction", folder / "gpt2"))
+
+
+def sound_shifted(folder: Path) -> Path:
+    """Save a small shifted Llama."""
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    add_shift(LlamaForCausalLM(LlamaConfig(vocab_size=64, **sizes))).save_pretrained(folder / "shifted")
+    return folder / "shifted"
 
 
 def field(name: str, value: Any) -> Callable[[Path, Path], None]:
@@ -318,49 +334,76 @@ def renamed_tensor(folder: Path, home: Path) -> None:
     )
 
 
-def models() -> list[Hostile]:
+def tokenizer_with(name: str, fields: dict[str, Any]) -> Callable[[Path, Path], None]:
+    """Put fields, with {home} for the reader's folder, in a file of a BertTokenizer that has no vocabulary."""
+
+    def make(folder: Path, home: Path) -> None:
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+        written = json.dumps({"tokenizer_class": "BertTokenizer"} | fields)
+        (folder / name).write_text(written.replace("{home}", str(home)))
+
+    return make
+
+
+LETTER = "{home}/letters/a.txt"
+LINKED = ("config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json",
+          "tokenizer_config.json", "special_tokens_map.json", "tokenizer.json", "vocab.txt",
+          "additional_chat_templates")  # fmt: skip
+
+
+def models(kind: str, sound: Path) -> list[Hostile]:
     """Return models with each config field in each wrong form, foreign or damaged weights, or additional files."""
-    config = json.loads((Path(__file__).parents[1] / "interp" / "gpt2_induction" / "config.json").read_text())
+    config = json.loads((sound / "config.json").read_text())
     cases = [
-        Hostile(MODELS, f"{name} = {value!r}", field(name, value))
-        for name in (*config, "attn_implementation", "_attn_implementation")
+        Hostile(kind, f"{name} = {repr(value)[:30]}", field(name, value))
+        for name in (*config, "attn_implementation", "_attn_implementation", "num_labels", "id2label", "layer_types")
         for value in WRONG
     ]
+    cases += [Hostile(kind, f"{name}: {what}", at(name, make)) for name in LINKED for what, make in PLACED.items()]
+    cases += [
+        Hostile(kind, f"{name} with {fields}", tokenizer_with(name, fields))
+        for name in ("tokenizer_config.json", "special_tokens_map.json")
+        for fields in (
+            {"vocab": LETTER}, {"init_inputs": [LETTER]}, {"vocab_file": LETTER}, {"vocab": "../../home/letters/a.txt"},
+            {"fast_tokenizer_files": ["../../home/letters/tokenizer.4.json"]}, {"mecab_kwargs": {"mecab_dic": LETTER}},
+        )
+    ]  # fmt: skip
     more: dict[str, Any] = {
         "quantization_config": [{"quant_method": q} for q in ("gptq", "awq", "bitsandbytes", "fp8", "x")],
         "attn_implementation": ["someone/kernel", "flash_attention_2"],
         "_attn_implementation": ["someone/kernel"],
         "model_type": ["llama", "t5", "bert", "nothing", "mamba"],
+        "base_model_type": ["gpt2", "bert", "opt", "t5", "clip", "kv_shift", "mamba", "bart", "phi", "nothing"],
+        "sub_config": [{"num_labels": 10**8, "layers": [10**9]}],
         "architectures": [["LlamaForCausalLM"], ["Nothing"], "x"],
         "auto_map": [{"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}],
         "transformers_weights": ["x.bin", "../out.safetensors", "/etc/passwd"],
         "tokenizer_class": ["NothingTokenizer"],
         "dtype": ["nothing", "float8_e4m3fn"],
     }
-    cases += [Hostile(MODELS, f"{k} = {v!r}", field(k, v)) for k, values in more.items() for v in values]
+    cases += [Hostile(kind, f"{k} = {v!r}", field(k, v)) for k, values in more.items() for v in values]
     for named in ("x.bin", "../out.safetensors", "/etc/passwd", "nowhere.safetensors", "", "."):
-        cases.append(Hostile(MODELS, f"an index that names {named!r}", through_index(named)))
+        cases.append(Hostile(kind, f"an index that names {named!r}", through_index(named)))
     for what, content in {
         "empty": b"", "no JSON": b"{", "a list": b"[1]", "deep": b"[" * 100_000, "large": b" " * 2**25,
         "binary": bytes(range(256)),
     }.items():  # fmt: skip
         for name in ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
                      "adapter_config.json", "model.safetensors"):  # fmt: skip
-            cases.append(Hostile(MODELS, f"{name}: {what}", file(name, content)))
-    cases += [
-        Hostile(
-            MODELS, "an adapter of another model", file("adapter_config.json", '{"base_model_name_or_path": "{home}"}')
-        ),
-        Hostile(
-            MODELS, "a tokenizer class that is missing", file("tokenizer_config.json", '{"tokenizer_class": "No"}')
-        ),
-        Hostile(MODELS, "weights cut in half", weights(lambda b: b[: len(b) // 2])),
-        Hostile(MODELS, "weights without an end", weights(lambda b: b[:-1])),
-        Hostile(MODELS, "weights and more", weights(lambda b: b + b"x")),
-        Hostile(MODELS, "a header of 2**60 bytes", weights(lambda b: (2**60).to_bytes(8, "little") + b[8:])),
-        Hostile(MODELS, "a tensor of another name", renamed_tensor),
-    ]
-    return cases
+            cases.append(Hostile(kind, f"{name}: {what}", file(name, content)))
+    made: dict[str, Callable[[Path, Path], Any]] = {
+        "an adapter of another model": file("adapter_config.json", '{"base_model_name_or_path": "{home}"}'),
+        "a tokenizer class that is missing": file("tokenizer_config.json", '{"tokenizer_class": "No"}'),
+        "a number beyond floats": file("config.json", json.dumps(config)[:-1] + ', "num_labels": 1e400}'),
+        "no weights": lambda folder, home: (folder / "model.safetensors").unlink(),
+        "part of a distributed checkpoint": file("shard-00000-model-00001-of-00002.safetensors", b"x"),
+        "weights cut in half": weights(lambda b: b[: len(b) // 2]),
+        "weights without an end": weights(lambda b: b[:-1]),
+        "weights and more": weights(lambda b: b + b"x"),
+        "a header of 2**60 bytes": weights(lambda b: (2**60).to_bytes(8, "little") + b[8:]),
+        "a tensor of another name": renamed_tensor,
+    }
+    return cases + [Hostile(kind, name, make) for name, make in made.items()]
 
 
 # Sweep files and plug-ins
@@ -472,7 +515,9 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     run = sound_run(folder / "runs")
     openings += [(case, run, command) for case in runs() for command in OF_RUNS.items()]
     model = sound_model(folder / "models")
-    openings += [(case, model, command) for case in models() for command in OF_MODELS.items()]
+    openings += [(case, model, command) for case in models(MODELS, model) for command in OF_MODELS.items()]
+    shifted = sound_shifted(folder / "models")
+    openings += [(case, shifted, command) for case in models(SHIFTED, shifted) for command in OF_SHIFTED.items()]
     grid = sound_sweep(folder / "sweeps")
     openings += [(case, grid, command) for case in sweeps() for command in OF_SWEEPS.items()]
     openings += [(case, grid, ("created", created)) for case in lines()]

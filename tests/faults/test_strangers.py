@@ -23,11 +23,32 @@ def test_a_corpus_that_nobody_named_would_be_noticed(tmp_path, monkeypatch):
     assert "The reader's own words are shown" in strangers.tried(*given)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vocab.txt: a link to the reader's letter",
+        "tokenizer_config.json with {'vocab': '{home}/letters/a.txt'}",
+        "special_tokens_map.json with {'vocab': '{home}/letters/a.txt'}",
+        "tokenizer_config.json with {'init_inputs': ['{home}/letters/a.txt']}",
+    ],
+)
+def test_a_letter_that_a_model_leads_to_would_be_noticed(tmp_path, monkeypatch, name):
+    model = strangers.sound_model(tmp_path)
+    [case] = [case for case in strangers.models(strangers.MODELS, model) if case.name == name]
+    bert = strangers.tokenizer_with("tokenizer_config.json", {})
+    both = case._replace(make=lambda folder, home: (bert(folder, home), case.make(folder, home)))
+    given = both, model, tmp_path / "tried", strangers.OF_MODELS["view"]
+    assert strangers.tried(*given) == ""
+    monkeypatch.setattr("ihlab.model_folder._inside", lambda path, folder: True)
+    assert "The reader's own words are shown" in strangers.tried(*given)
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
         ("n_head = 0", "config.json: transformers cannot open it as a causal language model"),
-        ("n_layer = 1000000000000", "config.json: n_layer is 1000000000000, but must be 1 to "),
+        ("n_layer = 1000000000000", "config.json: n_layer is 1000000000000, but must be at most 65536"),
         ("model_type = 'llama'", "config.json describes a model of 6476533760 weights, but "),
         ("quantization_config = {'quant_method': 'gptq'}", "config.json: quantization_config is "),
         (
@@ -43,8 +64,8 @@ def test_a_corpus_that_nobody_named_would_be_noticed(tmp_path, monkeypatch):
     ],
 )
 def test_a_hostile_model_is_refused_in_a_sentence_that_names_the_file(tmp_path, name, sentence):
-    [case] = [case for case in strangers.models() if case.name == name]
     model, home = strangers.sound_model(tmp_path), strangers.home_of(tmp_path)
+    [case] = [case for case in strangers.models(strangers.MODELS, model) if case.name == name]
     case.make(model, home)
     printed, wrong = strangers.said(strangers.OF_MODELS["heads"](model), tmp_path)
     assert not wrong

@@ -261,6 +261,14 @@ def test_values_that_are_not_linear_have_no_eigenvalues():
     assert scores.drop(columns="eigenvalue_copying").notna().all(axis=None)
 
 
+def test_norms_that_divide_zeros_by_zero_have_no_eigenvalues():
+    """LAPACK ends the process at some matrices of NaN."""
+    model = GPT2LMHeadModel(GPT2Config(**GPT2_SMALL, layer_norm_epsilon=0)).eval()
+    scores = head_scores(model, rows=4)
+    assert scores["eigenvalue_copying"].isna().all()
+    assert scores["prefix_matching"].notna().all()
+
+
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_embeddings_narrower_than_the_residual_stream(norm_first):
     """OPT-350m's shape: patterns are scored and heads ablated; what heads write as tokens is not known."""

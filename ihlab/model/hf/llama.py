@@ -12,6 +12,7 @@ from ihlab.model.hf.proof import exact_rotary, precision, proven, require_all_us
 from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from tasks.config import require
+from tasks.memory import in_units
 
 LLAMA = {
     **{"attention": "vanilla", "positional": "rope", "norm": "rms", "mlp": "swiglu", "mask": "causal"},
@@ -23,6 +24,9 @@ LLAMA = {
 
 FAMILY = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "SmolLM3ForCausalLM")
 """Classes of transformers with Llama's block. They may differ in biases, norms of queries and keys, rotary tables."""
+
+FREE_TABLES = 2**28
+"""Bytes of tables of angles that a model of any size may have."""
 
 ROTARY = ("default", "linear", "llama3", "yarn")
 """Types of rotary positions whose angles do not depend on the sequence length."""
@@ -117,6 +121,7 @@ def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
     require(kind in ROTARY, f"The {name} has rope_type={kind!r}, but must have one of {', '.join(ROTARY)}.")
     require(theirs.hidden_act == "silu", f"The {name} has hidden_act={theirs.hidden_act!r}, but must have 'silu'.")
     state: dict[str, Tensor] = llama.state_dict()
+    d_head = int(body.layers[0].self_attn.head_dim)
     rotates = getattr(theirs, "no_rope_layers", None)  # SmolLM3's: 1 where a layer rotates
     longest = [theirs.max_position_embeddings, reach(theirs), n_ctx]
     cfg = ModelConfig(
@@ -124,7 +129,7 @@ def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
         d_model=theirs.hidden_size,
         n_heads=theirs.num_attention_heads,
         n_key_value_heads=theirs.num_key_value_heads,
-        d_head=body.layers[0].self_attn.head_dim,
+        d_head=d_head,
         d_mlp=theirs.intermediate_size,
         d_vocab=theirs.vocab_size,
         n_ctx=min(size for size in longest if size is not None),
@@ -136,6 +141,12 @@ def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
         bias=any(key.endswith("_proj.bias") for key in state),
         qk_norm=hasattr(body.layers[0].self_attn, "q_norm"),
         tied_embeddings=llama.lm_head.weight is body.embed_tokens.weight,
+    )
+    tables = 8 * cfg.n_layers * cfg.n_ctx * d_head
+    require(
+        tables <= max(FREE_TABLES, 4 * sum(weight.nbytes for weight in state.values())),
+        f"n_ctx is {cfg.n_ctx}, whose tables of angles take {in_units(tables)}, much more than the {name}: give a "
+        "smaller n_ctx.",
     )
     model, names = Transformer(cfg).to(precision(llama)), _llama_names(cfg)
     require_all_used(llama, state, names.values())

@@ -1,0 +1,280 @@
+"""Hugging Face models: whatever a folder links to, names or counts is its own and of the size of its weights."""
+
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from ihlab.hf import KVShiftForCausalLM, add_shift, from_hf
+from ihlab.model_folder import (
+    LENGTHS,
+    MOST_COUNT,
+    MOST_SIZE,
+    SIZES,
+    causal_lm,
+    load,
+    model_files,
+    of_model,
+    quiet,
+    tokenizer_of,
+)
+from tasks import ConfigError
+from tests.hf.conftest import plain
+
+LETTER = "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(20))])
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    return [(path.name, path.read_bytes()) for path in saved(tmp_path_factory.mktemp("stored"))]
+
+
+def saved(folder):
+    add_shift(plain()).save_pretrained(folder)
+    return list(folder.iterdir())
+
+
+@pytest.fixture
+def model(stored, tmp_path):
+    """A shifted model in a snapshot of Hugging Face's cache, beside a letter of the reader's."""
+    folder = tmp_path / "models--some--one" / "snapshots" / "1234"
+    folder.mkdir(parents=True)
+    for name, content in stored:
+        (folder / name).write_bytes(content)
+    (tmp_path / "letter.txt").write_text(LETTER)
+    (folder.parents[1] / "blobs").mkdir()
+    return folder
+
+
+def link(path, target):
+    path.symlink_to(os.path.relpath(target, path.parent))
+
+
+def moved(path, target):
+    path.rename(target)
+    link(path, target)
+
+
+def blob_elsewhere(folder):
+    blobs = folder.parents[1] / "blobs"
+    blobs.rmdir()
+    (folder.parents[2] / "shared").mkdir()
+    link(blobs, folder.parents[2] / "shared")
+    moved(folder / "model.safetensors", blobs / "hash")
+
+
+def templates(folder):
+    (folder / "additional_chat_templates").mkdir()
+    link(folder / "additional_chat_templates" / "x.jinja", folder.parents[2] / "letter.txt")
+
+
+def other_repository(folder):
+    other = folder.parents[2] / "models--some--two" / "blobs"
+    other.mkdir(parents=True)
+    moved(folder / "config.json", other / "hash")
+
+
+OUT = {
+    "vocab.txt": lambda folder: link(folder / "vocab.txt", folder.parents[2] / "letter.txt"),
+    "model.safetensors": lambda folder: moved(folder / "model.safetensors", folder.parents[2] / "weights"),
+    "config.json": other_repository,
+    "generation_config.json": lambda folder: moved(folder / "generation_config.json", folder.parents[1] / "config"),
+    "additional_chat_templates": lambda folder: link(folder / "additional_chat_templates", folder.parents[2]),
+    "x.jinja": templates,
+    "model.safetensors through blobs": blob_elsewhere,
+}
+
+
+@pytest.mark.parametrize(
+    "opened", [causal_lm, AutoModelForCausalLM.from_pretrained, KVShiftForCausalLM.from_pretrained, from_hf]
+)
+@pytest.mark.parametrize("out", OUT)
+def test_a_link_out_of_the_model_is_refused_by_name_and_target(model, out, opened):
+    OUT[out](model)
+    with pytest.raises(ConfigError, match=rf"^\S+{out.split()[0]} leads to /\S+, but links of a model must lead to"):
+        opened(model)
+
+
+def test_links_into_the_folder_or_the_blobs_of_its_repository_are_followed(model, monkeypatch):
+    for path in list(model.iterdir()):
+        moved(path, model.parents[1] / "blobs" / path.name)
+    link(model / "copy.json", model / "config.json")
+    link(model / ".#config.json", model / "nobody@nowhere")
+    refs = model.parents[1] / "refs"
+    refs.mkdir()
+    (refs / "main").write_text(model.name)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    found = KVShiftForCausalLM.from_pretrained(model)
+    again = KVShiftForCausalLM.from_pretrained("some/one", cache_dir=model.parents[2], local_files_only=True)
+    assert torch.equal(again.lm_head.weight, found.lm_head.weight)
+    (model / "vocab.txt").symlink_to("/etc/passwd")
+    with pytest.raises(ConfigError, match="leads to /etc/passwd"):
+        KVShiftForCausalLM.from_pretrained("some/one", cache_dir=model.parents[2], local_files_only=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "fields"),
+    [
+        ("tokenizer_config.json", {"vocab": "LETTER"}),
+        ("tokenizer_config.json", {"init_inputs": ["LETTER"]}),
+        ("tokenizer_config.json", {"vocab": "letter.txt"}),
+        ("tokenizer_config.json", {"fast_tokenizer_files": ["../../../letter.txt"]}),
+        ("special_tokens_map.json", {"vocab": "LETTER"}),
+    ],
+)
+def test_a_tokenizer_that_names_a_file_elsewhere_is_not_opened(model, monkeypatch, file, fields):
+    letter = model.parents[2] / "letter.txt"
+    monkeypatch.chdir(letter.parent)
+    bert = {"tokenizer_class": "BertTokenizer", "model_max_length": 10**30}
+    (model / "tokenizer_config.json").write_text(json.dumps(bert))
+    (model / "vocab.txt").write_text(LETTER)
+    assert tokenizer_of(str(model)).decode([7]) == "word2"
+    (model / "vocab.txt").unlink()
+    (model / file).write_text(json.dumps(bert | fields).replace("LETTER", str(letter)))
+    with pytest.warns(
+        UserWarning, match=rf"tokenizer cannot be opened \(\S+{file} names the file '\S+letter.txt'|'letter"
+    ):
+        assert tokenizer_of(str(model)) is None
+
+
+CONFIGS = [
+    ({"num_labels": 10**8}, "num_labels is 100000000, but must be at most 65536."),
+    ({"nobody_knows": [{"n": 10**8}]}, "n is 100000000, but must be at most 65536."),
+    ({"vocab_size": 10**7}, "vocab_size is 10000000, but must be at most 1048576."),
+    ({"layer_types": ["full_attention"] * 10**5}, "layer_types has 100000 entries, but must have at most 65536."),
+    ({"id2label": dict.fromkeys(map(str, range(10**6)), "")}, "id2label has 1000000 entries, but must have at most"),
+    ({"rms_norm_eps": float("nan")}, "rms_norm_eps is not a number (NaN)."),
+    ({"attn_implementation": "some/kernel"}, "attn_implementation is 'some/kernel', but foreign code is not run."),
+    ({"num_hidden_layers": 30}, "num_hidden_layers is 30, but must be 1 to 25, the number of tensors."),
+    ({"num_hidden_layers": True}, "Field 'num_hidden_layers' expected int, got bool (value: True)."),
+    ({"max_position_embeddings": 10**9}, "n_ctx is 1000000000, whose tables of angles take "),
+    ({"shift_window": 10**6}, "shift_window is 1000000, but must be 2 to max_position_embeddings=64."),
+    ({"shift_window": 2.5}, "shift_window is 2.5, but must be an integer of at least 2."),
+    ({"shift_keys": "x"}, "shift_keys is 'x', but must be True or False."),
+    ({"shift_window": 3}, "layers.0.self_attn.shift_norm.alpha' has the shape [2, 3], but [2, 2] in the weights."),
+    ({"vocab_size": 2**20}, "config.json describes a model of 67"),
+    ({"base_model_type": ["llama"]}, "base_model_type is ['llama'], but must be a str."),
+    ({"base_model_type": "kv_shift"}, "base_model_type is 'kv_shift', which transformers does not know."),
+    ({"base_model_type": "clip"}, "base_model_type is 'clip', which has no causal language model."),
+    ({"base_model_type": "gpt2"}, "The KVShiftGPT2LMHeadModel cannot be shifted: it has no decoder whose"),
+    ({"model_type": "llama"}, "model_type is 'llama', but must be 'kv_shift': add_shift shifts other models."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "sentence"), CONFIGS, ids=lambda given: str(given)[:40])
+def test_a_config_of_another_model_than_the_weights_is_refused(model, fields, sentence):
+    path = model / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    for opened in (from_hf,) if "n_ctx" in sentence else (KVShiftForCausalLM.from_pretrained, from_hf):
+        with pytest.raises(ConfigError) as refused:
+            opened(model)
+        assert sentence in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "sentence"),
+    [
+        (5, {}, "The model is 5, but must be a folder or a name."),
+        (None, {}, "The model is None, but must be a folder or a name."),
+        ("", {"use_safetensors": False}, "use_safetensors is False, but weights are read from model.safetensors."),
+        ("", {"variant": "fp16"}, "variant is 'fp16', but weights are read from model.safetensors."),
+        ("", {"gguf_file": "x"}, "gguf_file is 'x', but weights are read from model.safetensors."),
+    ],
+)
+def test_other_files_than_safetensors_are_not_read(given, options, sentence):
+    with pytest.raises(ConfigError) as refused:
+        KVShiftForCausalLM.from_pretrained(given, **options)
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.slow
+def test_commands_know_shifted_models(model, tmp_path):
+    """This process has imported ihlab.hf; a command has not."""
+    command = ["view", "--hf", str(model), "--row", "1,2,3", "--out", str(tmp_path / "page.html")]
+    subprocess.run([sys.executable, "-m", "ihlab", *command], check=True)
+
+
+def test_options_of_transformers_still_work(model):
+    found, info = KVShiftForCausalLM.from_pretrained(model, output_loading_info=True, dtype="bfloat16")
+    assert str(found.lm_head.weight.dtype) == "torch.bfloat16"
+    assert not info["missing_keys"]
+    inner = KVShiftForCausalLM.from_pretrained(model.parent, subfolder=model.name, attn_implementation="eager")
+    assert inner.config._attn_implementation == "eager"
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "shift_window": 3}))
+    assert type(found).from_pretrained(model, ignore_mismatched_sizes=True).config.shift_window == 3
+
+
+def roomy_weights(path, n_tensors=1500, numbers=2**22):
+    """Write the header of weights that suffice for a model of 3e9 weights, and no weights: the file is sparse."""
+    spans = [(2 * numbers * i, 2 * numbers * (i + 1)) for i in range(n_tensors)]
+    header = json.dumps(
+        {f"t{i}": {"dtype": "F16", "shape": [numbers], "data_offsets": span} for i, span in enumerate(spans)}
+    ).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    os.truncate(path, 8 + len(header) + spans[-1][1])
+
+
+def accept(*args, **options):
+    """Stand in for the loading of a model that was accepted."""
+    raise RuntimeError
+
+
+def counts_of(config, field=()):
+    """Yield the path of every field of a config that has, or may have, a whole number."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from counts_of(value, (*field, name))
+        elif value is None or type(value) in (int, list):
+            yield (*field, name)
+
+
+def measured(folder, config):
+    """Return the seconds of this process's time and the MB of memory that the opening of a config takes."""
+    (folder / "config.json").write_text(json.dumps(config))
+    seconds, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with suppress(ConfigError), of_model(folder), quiet():
+        files = model_files(folder)
+        load(files, AutoConfig.from_pretrained(folder), accept)
+    return time.process_time() - seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10
+
+
+TEN_FAMILIES = ("llama", "mistral", "qwen3", "gemma", "gpt2", "bert", "opt", "phi", "mamba", "lfm2")
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in TEN_FAMILIES else pytest.mark.rare)
+        for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        if not name.startswith("kv_shift")
+    ],
+)
+def test_no_count_of_any_family_takes_long_or_much_memory(family, tmp_path):
+    """Each field has, in turn, the largest value that is accepted, with weights for a large model."""
+    roomy_weights(tmp_path / "model.safetensors")
+    default = json.loads(AutoConfig.for_model(family).to_json_string(use_diff=False))
+    measured(tmp_path, default)  # imports the family
+    worst = (0.0, 0.0, "")
+    for field in (*counts_of(default), ("num_labels",)):
+        value = 10**8 if LENGTHS.search(field[-1]) else MOST_SIZE if SIZES.search(field[-1]) else MOST_COUNT
+        config = json.loads(json.dumps(default))
+        part = config
+        for name in field[:-1]:
+            part = part[name]
+        part[field[-1]] = value
+        seconds, megabytes = measured(tmp_path, config)
+        worst = max(worst, (seconds, megabytes, f"{'.'.join(field)} = {value}"))
+        assert seconds < 5, (field, value)
+        assert megabytes < 400, (field, value)
+    print(f"{family}: at most {worst[0]:.1f} s, {worst[1]:.0f} MB ({worst[2]})")
