@@ -5,7 +5,6 @@ on the model: vectors that later tokens need are in the cache.
 """
 
 import inspect
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import lru_cache
 from typing import Any
@@ -14,28 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from ihlab.hf.cache import RawStates, shift_layer
-from ihlab.hf.links import Links, find_links
+from ihlab.hf.links import Links, find_links, links_of_mask
+from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import Shift
 from ihlab.model.modes import evaluating
 from tasks.config import require
 
 SHIFT = "shift_norm"
 """Name of the shift module. It ends in "_norm" because transformers' Trainer exempts weights from decay by name."""
-
-
-def pickled_by(make: Callable[[Any], Any], base: Any) -> Callable[..., Any]:
-    """Return the `__reduce_ex__` of a class that `make(base)` makes at run time: pickle cannot find it by its name."""
-
-    def reduce(self: Any, protocol: Any) -> Any:
-        found = object.__reduce_ex__(self, protocol)
-        return (_empty, (make, base), *found[2:]) if type(self) is make(base) else found  # not for a subclass of it
-
-    return reduce
-
-
-def _empty(make: Callable[[Any], Any], base: Any) -> Any:
-    made = make(base)
-    return made.__new__(made)
 
 
 class _Projecting:
@@ -130,16 +115,25 @@ def require_shiftable(model: Any) -> None:
 
 def tell_links(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Pass the links of the next tokens to a decoder's layers. This is a forward pre-hook of the decoder."""
-    given = dict(zip(list(inspect.signature(decoder.forward).parameters), args, strict=False)) | kwargs
+    names = inspect.signature(decoder.forward).parameters if args else ()
+    given = dict(zip(names, args, strict=False)) | kwargs
     tokens = given.get("input_ids")
     tokens = given["inputs_embeds"] if tokens is None else tokens
     cache, mask, positions = (given.get(name) for name in ("past_key_values", "attention_mask", "position_ids"))
+    window, n, layer = decoder.config.shift_window, tokens.shape[1], 0
+    if isinstance(mask, dict):  # one for each type of layer, as `generate` prepares them for static caches
+        kind = "full_attention" if "full_attention" in mask else next(iter(mask))
+        mask, layer = mask[kind], decoder.config.layer_types.index(kind)
     require(
-        mask is None or (isinstance(mask, Tensor) and mask.ndim == 2),
-        "attention_mask is not a tensor [batch, tokens], 0 at padding, which is what a shifted model reads.",
+        mask is None or (isinstance(mask, Tensor) and mask.ndim in (2, 4)),
+        f"attention_mask is a {type(mask).__name__}, but a shifted model reads a tensor [batch, tokens], 0 at padding, "
+        "or [batch, head, query, key].",
     )
-    past = 0 if cache is None else cache.get_seq_length()
-    positions = None if positions is None or positions.ndim != 2 else positions
-    starts = given.get("cu_seq_lens_q")
-    links = find_links(decoder.config.shift_window, tokens.shape[1], past, mask, positions, starts)
+    past, hidden = (0, 0) if cache is None else (cache.get_seq_length(layer), cache.get_mask_sizes(n, layer)[1])
+    if mask is not None and mask.ndim == 4:
+        visible = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] > torch.finfo(mask.dtype).min / 2
+        links = links_of_mask(window - 1, n, past - hidden, visible)
+    else:
+        positions = None if positions is None or positions.ndim != 2 else positions
+        links = find_links(window, n, past, mask, positions, given.get("cu_seq_lens_q"))
     return args, {**kwargs, "kv_shift": links}

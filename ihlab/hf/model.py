@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from ihlab.hf.attention import SHIFT, attentions, pickled_by, require_shiftable, shifted_attention, tell_links
-from ihlab.hf.cache import shift_cache
+from ihlab.hf.attention import SHIFT, attentions, require_shiftable, shifted_attention, tell_links
+from ihlab.hf.cache import shifted_layer_types
+from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
 from tasks.config import choose, require
 
@@ -67,18 +69,42 @@ class KVShiftConfig(PreTrainedConfig):
         )
         super().__post_init__(**kwargs)
 
+    def get_text_config(self, decoder: Any = None, encoder: Any = None) -> Any:
+        """Return this config. For a cache, which asks for the decoder's, the layer types are those with raw states."""
+        found = super().get_text_config(decoder=decoder, encoder=encoder)
+        if not decoder or found is not self or torch.compiler.is_compiling():
+            return found
+        own: Any = type(self)
+        view = object.__new__(_of_caches(own, shifted_layer_types(self)))
+        object.__setattr__(view, "__dict__", vars(self))
+        return view
+
 
 @lru_cache
 def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
     """Return the config class of shifted models of a model type, and register it with transformers' auto classes."""
+    made = _config_class(base_model_type)
+    AutoModelForCausalLM.register(made, KVShiftForCausalLM)
+    decoder = AutoModel._model_mapping.get(CONFIG_MAPPING[base_model_type], None)
+    if isinstance(decoder, type):
+        AutoModel.register(made, shifted_model(decoder))
+    return made
+
+
+@lru_cache
+def _of_caches(config_class: Any, layer_types: tuple[str, ...]) -> Any:
+    own = {"layer_types": property(lambda config: list(layer_types)), "get_text_config": lambda config, **_: config}
+    return type("KVShiftConfig", (config_class,), own)
+
+
+@lru_cache
+def _config_class(base_model_type: str) -> type[KVShiftConfig]:
     require(
         base_model_type in CONFIG_MAPPING, f"base_model_type is {base_model_type!r}, which transformers does not know."
     )
     bases = (KVShiftConfig, CONFIG_MAPPING[base_model_type])
     own = {"base_model_type": base_model_type, "__module__": __name__, "__annotations__": {"base_model_type": str}}
-    made = type("KVShiftConfig", bases, {**own, "__reduce_ex__": pickled_by(shifted_config, base_model_type)})
-    AutoModelForCausalLM.register(made, KVShiftForCausalLM)
-    return made
+    return type("KVShiftConfig", bases, {**own, "__reduce_ex__": pickled_by(shifted_config, base_model_type)})
 
 
 class KVShiftForCausalLM(PreTrainedModel):
@@ -127,21 +153,20 @@ class KVShiftForCausalLM(PreTrainedModel):
         for taps in module.parameters():
             init.copy_(taps, module.drawn(taps))
 
-    def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: Any, *args: Any) -> None:
-        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args)
-        cache = model_kwargs.get("past_key_values")
-        if cache is not None and cache.get_seq_length() == 0:
-            shift_cache(cache, self.config.num_hidden_layers)
-            if generation_config.is_assistant:
-                cache.activate_past_recording()
-
 
 @lru_cache
 def shifted_model(base: Any) -> type[KVShiftForCausalLM]:
     """Return the subclass of a model class whose attention is shifted."""
-    config = shifted_config(base.config_class.model_type)
-    own = {"config_class": config, "__module__": __name__, "__reduce_ex__": pickled_by(shifted_model, base)}
-    return type(f"KVShift{base.__name__}", (KVShiftForCausalLM, base), own)
+    name, kind = f"KVShift{base.__name__}", base.config_class.model_type
+    own = {
+        "config_class": _config_class(kind),
+        "__module__": __name__,
+        "__reduce_ex__": pickled_by(shifted_model, base),
+    }
+    if not base.can_generate():  # a decoder without its head
+        return type(name, (KVShiftForCausalLM, base), own)
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[f"kv_shift_{kind}"] = name  # Trainer and pipelines look for the class's name
+    return type(name, (KVShiftForCausalLM, base, GenerationMixin), own)
 
 
 def _base_class(config: Any) -> Any:
@@ -158,6 +183,7 @@ def _kv_heads(part: Any) -> int:
 def _install(model: Any) -> None:
     """Add a shift to each attention of a model, as its config says."""
     config = model.config
+    shifted_layer_types(config)  # a compiled model can make no classes
     for part in attentions(model):
         weight = part.k_proj.weight
         heads = _kv_heads(part)
