@@ -5,7 +5,7 @@ on the model: vectors that later tokens need are in the cache.
 """
 
 import inspect
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from ihlab.hf.links import Links, find_links, links_of_mask
 from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import Shift
 from ihlab.model.modes import evaluating
-from tasks.config import require
+from tasks.config import ConfigError, require
 
 SHIFT = "shift_norm"
 """Name of the shift module. It ends in "_norm" because transformers' Trainer exempts weights from decay by name."""
@@ -67,7 +67,7 @@ def shifted_attention(base: Any) -> type[nn.Module]:
         ) -> Any:
             require(
                 kv_shift is not None,
-                f"The layers around {base.__name__} do not pass keyword arguments on to it, so it cannot be shifted.",
+                f"The layers around {base.__name__} do not pass keyword arguments on to it.",
             )
             layer = None if past_key_values is None else shift_layer(past_key_values, self.layer_idx)
             stand_in = _Projecting(self, kv_shift, layer)
@@ -84,33 +84,27 @@ def attentions(model: nn.Module) -> list[Any]:
 
 
 def require_shiftable(model: Any) -> None:
-    """Raise `ConfigError` for a model in which links would not reach every attention; the model is left unchanged.
+    """Raise `ConfigError` unless a shifted model runs, with and without a cache, and passes every shifted attention.
 
     A model on the meta device cannot be run, so it is not checked.
     """
     if model.device.type == "meta":
         return
-    reached = set()
-
-    def give(part: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return args, {**kwargs, "kv_shift": None}
-
-    def take(part: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        reached.update([part] if "kv_shift" in kwargs else [])
-        return args, {name: value for name, value in kwargs.items() if name != "kv_shift"}
-
+    name, waiting = type(model).__name__.removeprefix("KVShift"), set(attentions(model))
     with ExitStack() as hooks, evaluating(model), torch.no_grad():
         for part in attentions(model):
-            hooks.enter_context(part.register_forward_pre_hook(take, with_kwargs=True))
-        hooks.enter_context(model.base_model.register_forward_pre_hook(give, with_kwargs=True))
-        with suppress(TypeError):  # a layer that takes no further keyword arguments
-            model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False)
-    for part in attentions(model):
-        name = type(part).__name__
-        require(
-            part in reached,
-            f"The {type(model).__name__} does not pass keyword arguments on to its {name}, so it cannot be shifted.",
-        )
+            hooks.enter_context(part.register_forward_pre_hook(lambda part, args: waiting.discard(part)))
+        tokens = torch.zeros(1, 2, dtype=torch.long, device=model.device)
+        for use_cache in (False, True):
+            try:
+                model(input_ids=tokens, use_cache=use_cache)
+            except ConfigError as error:
+                raise ConfigError(f"The {name} cannot be shifted. {error}") from None
+            except Exception as error:  # a model may fail in any way
+                said = f"{type(error).__name__}: {error}".splitlines()[0]
+                raise ConfigError(f"The {name} cannot be shifted: its forward raises {said}") from error
+    kinds = ", ".join(sorted({type(part).__name__.removeprefix("Shifted") for part in waiting}))
+    require(not waiting, f"The {name} cannot be shifted: its tokens do not pass its {kinds}.")
 
 
 def tell_links(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

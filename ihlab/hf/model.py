@@ -4,6 +4,7 @@ Its class is a subclass of the original model's class (a shifted Mistral is a `M
 transformers still works. The shift is one small module in each attention, and its state is in the cache.
 """
 
+import copy
 from functools import lru_cache
 from typing import Any
 
@@ -207,8 +208,9 @@ def add_shift(
     """Shift the keys and values of a Hugging Face causal LM, in place, and return it.
 
     Taps start at the identity (1, 0, ...), so the logits equal the unshifted model's. The model becomes a
-    `KVShiftForCausalLM`, and is saved and loaded as one. Raises `ConfigError` for a model whose attention has no
-    separate `k_proj` and `v_proj` or gets no keyword arguments, and for arguments that `KVShiftConfig` rejects.
+    `KVShiftForCausalLM`, and is saved and loaded as one. Raises `ConfigError`, and leaves the model as it is, if its
+    attention has no separate `k_proj` and `v_proj`, if it cannot run with the shift, and for arguments that
+    `KVShiftConfig` rejects.
     """
     name = type(model).__name__
     require(isinstance(model, PreTrainedModel), f"The model is a {name}, but must be a causal model of transformers.")
@@ -218,10 +220,6 @@ def add_shift(
         bool(attentions(model)) and not config.is_encoder_decoder,
         f"The {name} cannot be shifted: it has no decoder whose attention has separate k_proj and v_proj.",
     )
-    for part in attentions(model):
-        shifted_attention(part.__class__)  # raises for an unsupported attention before anything is changed
-        _kv_heads(part)
-    require_shiftable(model)
     fields = {
         "shift_window": window,
         "shift_keys": keys,
@@ -229,6 +227,13 @@ def add_shift(
         "shift_first": first,
         "shift_rule": rule,
     }
+    weights = {id(x): x for x in (*model.parameters(), *model.buffers())}
+    require_shiftable(_shifted(copy.deepcopy(model, weights), fields))  # before the model is changed
+    return _shifted(model, fields)
+
+
+def _shifted(model: Any, fields: dict[str, Any]) -> Any:
+    config = model.config
     kept = {key: value for key, value in config.to_dict().items() if key != "model_type"}
     new = KVShiftConfig.from_dict({**kept, "base_model_type": config.model_type, **fields})
     new._attn_implementation = config._attn_implementation

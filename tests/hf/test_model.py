@@ -179,7 +179,10 @@ def test_models_and_shifts_that_do_not_exist_are_refused(call, sentence):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda model: None, "The OPTForCausalLM does not pass keyword arguments on to its OPTAttention"),
+        (
+            lambda model: None,
+            "The OPTForCausalLM cannot be shifted. The layers around OPTAttention do not pass keyword",
+        ),
         (
             lambda model: setattr(model.model.decoder.layers[0].self_attn, "head_dim", 5),
             "k_proj has 8 outputs, no mult",
