@@ -5,6 +5,7 @@ on the model: vectors that later tokens need are in the cache.
 """
 
 import inspect
+from collections import Counter
 from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
@@ -84,16 +85,16 @@ def attentions(model: nn.Module) -> list[Any]:
 
 
 def require_shiftable(model: Any) -> None:
-    """Raise `ConfigError` unless a shifted model runs, with and without a cache, and passes every shifted attention.
+    """Raise `ConfigError` unless a shifted model runs, with and without a cache, and passes each attention once.
 
     A model on the meta device cannot be run, so it is not checked.
     """
     if model.device.type == "meta":
         return
-    name, waiting = type(model).__name__.removeprefix("KVShift"), set(attentions(model))
+    name, passes = type(model).__name__.removeprefix("KVShift"), Counter[Any]()
     with ExitStack() as hooks, evaluating(model), torch.no_grad():
         for part in attentions(model):
-            hooks.enter_context(part.register_forward_pre_hook(lambda part, args: waiting.discard(part)))
+            hooks.enter_context(part.register_forward_pre_hook(lambda part, args: passes.update([part])))
         tokens = torch.zeros(1, 2, dtype=torch.long, device=model.device)
         for use_cache in (False, True):
             try:
@@ -103,8 +104,9 @@ def require_shiftable(model: Any) -> None:
             except Exception as error:  # a model may fail in any way
                 said = f"{type(error).__name__}: {error}".splitlines()[0]
                 raise ConfigError(f"The {name} cannot be shifted: its forward raises {said}") from error
-    kinds = ", ".join(sorted({type(part).__name__.removeprefix("Shifted") for part in waiting}))
-    require(not waiting, f"The {name} cannot be shifted: its tokens do not pass its {kinds}.")
+    for part in attentions(model):
+        kind = type(part).__name__.removeprefix("Shifted")
+        require(passes[part] == 2, f"The {name} cannot be shifted: its tokens do not pass each {kind} exactly once.")
 
 
 def tell_links(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -54,11 +54,14 @@ class RawStates(CacheLayerMixin):
         if self.record_past:
             after = links.stored(seen, back, slice(None))
             self.recorded[side] = torch.cat([self.recorded.get(side, before[:, None]), after], dim=1)
-        last = seen[:, -back:] if links.chain is None else links.stored(seen, back, slice(-1, None))[:, 0]
+        if links.chain is not None:
+            last = links.stored(seen, back, slice(-1, None))[:, 0]
+        else:  # a view would keep the whole prompt in memory
+            last = raw if raw.shape[1] == back else seen[:, -back:].clone()
         if self.is_compileable:
             before.copy_(last)
         else:
-            self.raw[side] = last.clone()  # a view would keep the whole prompt in memory
+            self.raw[side] = last
         return seen
 
     def activate_past_recording(self) -> None:

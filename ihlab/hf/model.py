@@ -176,8 +176,8 @@ def _base_class(config: Any) -> Any:
 
 
 def _kv_heads(part: Any) -> int:
-    size, width = getattr(part, "head_dim", None), part.k_proj.out_features
-    require(bool(size) and width % size == 0, f"k_proj has {width} outputs, no multiple of head_dim={size}.")
+    size, width = getattr(part, "head_dim", None), getattr(part.k_proj, "out_features", None)
+    require(bool(size and width) and width % size == 0, f"k_proj has {width} outputs, no multiple of head_dim={size}.")
     return int(width // size)
 
 
@@ -186,8 +186,7 @@ def _install(model: Any) -> None:
     config = model.config
     shifted_layer_types(config)  # a compiled model can make no classes
     for part in attentions(model):
-        weight = part.k_proj.weight
-        heads = _kv_heads(part)
+        heads, weight = _kv_heads(part), part.k_proj.weight
         if config.shift_rule == "taps":
             sides = (config.shift_keys, config.shift_values)
             shift: Shift = Taps(heads, config.shift_window, *sides, config.shift_first, like=weight)

@@ -12,6 +12,7 @@ import sys
 import pytest
 import torch
 from transformers import (
+    AutoModel,
     AutoModelForCausalLM,
     DynamicCache,
     GPT2Config,
@@ -111,6 +112,16 @@ def test_auto_classes_know_the_config(tmp_path):
         assert (loaded.config.shift_window, loaded.config.shift_first) == (3, "own")
         assert torch.equal(loaded.eval()(IDS).logits, model(IDS).logits)
     assert type(AutoModelForCausalLM.from_config(model.config)) is type(model)
+
+
+def test_a_decoder_is_loaded_without_its_head(tmp_path):
+    model = maker("mistral", window=3)()
+    for taps in taps_of(model):
+        torch.nn.init.normal_(taps)
+    model.save_pretrained(tmp_path)
+    decoder = AutoModel.from_pretrained(tmp_path).eval()
+    assert not decoder.can_generate()
+    assert torch.equal(decoder(IDS).last_hidden_state, model.model(IDS).last_hidden_state)
 
 
 @pytest.mark.parametrize(
