@@ -5,8 +5,8 @@ on the model: vectors that later tokens need are in the cache.
 """
 
 import inspect
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections import Counter
+from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
 
@@ -14,28 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from ihlab.hf.cache import RawStates, shift_layer
-from ihlab.hf.links import Links, find_links
+from ihlab.hf.links import Links, find_links, links_of_mask
+from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import Shift
 from ihlab.model.modes import evaluating
-from tasks.config import require
+from tasks.config import ConfigError, require
 
 SHIFT = "shift_norm"
 """Name of the shift module. It ends in "_norm" because transformers' Trainer exempts weights from decay by name."""
-
-
-def pickled_by(make: Callable[[Any], Any], base: Any) -> Callable[..., Any]:
-    """Return the `__reduce_ex__` of a class that `make(base)` makes at run time: pickle cannot find it by its name."""
-
-    def reduce(self: Any, protocol: Any) -> Any:
-        found = object.__reduce_ex__(self, protocol)
-        return (_empty, (make, base), *found[2:]) if type(self) is make(base) else found  # not for a subclass of it
-
-    return reduce
-
-
-def _empty(make: Callable[[Any], Any], base: Any) -> Any:
-    made = make(base)
-    return made.__new__(made)
 
 
 class _Projecting:
@@ -82,7 +68,7 @@ def shifted_attention(base: Any) -> type[nn.Module]:
         ) -> Any:
             require(
                 kv_shift is not None,
-                f"The layers around {base.__name__} do not pass keyword arguments on to it, so it cannot be shifted.",
+                f"The layers around {base.__name__} do not pass keyword arguments on to it.",
             )
             layer = None if past_key_values is None else shift_layer(past_key_values, self.layer_idx)
             stand_in = _Projecting(self, kv_shift, layer)
@@ -99,47 +85,51 @@ def attentions(model: nn.Module) -> list[Any]:
 
 
 def require_shiftable(model: Any) -> None:
-    """Raise `ConfigError` for a model in which links would not reach every attention; the model is left unchanged.
+    """Raise `ConfigError` unless a shifted model runs, with and without a cache, and passes each attention once.
 
     A model on the meta device cannot be run, so it is not checked.
     """
     if model.device.type == "meta":
         return
-    reached = set()
-
-    def give(part: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return args, {"kv_shift": None, **kwargs}  # a shifted model has links there already
-
-    def take(part: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        reached.update([part] if "kv_shift" in kwargs else [])
-        return args, {name: value for name, value in kwargs.items() if name != "kv_shift" or value is not None}
-
+    name, passes = type(model).__name__.removeprefix("KVShift"), Counter[Any]()
     with ExitStack() as hooks, evaluating(model), torch.no_grad():
         for part in attentions(model):
-            hooks.enter_context(part.register_forward_pre_hook(take, with_kwargs=True))
-        hooks.enter_context(model.base_model.register_forward_pre_hook(give, with_kwargs=True))
-        with suppress(TypeError):  # a layer that takes no further keyword arguments
-            model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False)
+            hooks.enter_context(part.register_forward_pre_hook(lambda part, args: passes.update([part])))
+        tokens = torch.zeros(1, 2, dtype=torch.long, device=model.device)
+        for use_cache in (False, True):
+            try:
+                model(input_ids=tokens, use_cache=use_cache)
+            except ConfigError as error:
+                raise ConfigError(f"The {name} cannot be shifted. {error}") from None
+            except Exception as error:  # a model may fail in any way
+                said = f"{type(error).__name__}: {error}".splitlines()[0]
+                raise ConfigError(f"The {name} cannot be shifted: its forward raises {said}") from error
     for part in attentions(model):
-        name = type(part).__name__
-        require(
-            part in reached,
-            f"The {type(model).__name__} does not pass keyword arguments on to its {name}, so it cannot be shifted.",
-        )
+        kind = type(part).__name__.removeprefix("Shifted")
+        require(passes[part] == 2, f"The {name} cannot be shifted: its tokens do not pass each {kind} exactly once.")
 
 
 def tell_links(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Pass the links of the next tokens to a decoder's layers. This is a forward pre-hook of the decoder."""
-    given = dict(zip(list(inspect.signature(decoder.forward).parameters), args, strict=False)) | kwargs
+    names = inspect.signature(decoder.forward).parameters if args else ()
+    given = dict(zip(names, args, strict=False)) | kwargs
     tokens = given.get("input_ids")
     tokens = given["inputs_embeds"] if tokens is None else tokens
     cache, mask, positions = (given.get(name) for name in ("past_key_values", "attention_mask", "position_ids"))
+    window, n, layer = decoder.config.shift_window, tokens.shape[1], 0
+    if isinstance(mask, dict):  # one for each type of layer, as `generate` prepares them for static caches
+        kind = "full_attention" if "full_attention" in mask else next(iter(mask))
+        mask, layer = mask[kind], decoder.config.layer_types.index(kind)
     require(
-        mask is None or (isinstance(mask, Tensor) and mask.ndim == 2),
-        "attention_mask is not a tensor [batch, tokens], 0 at padding, which is what a shifted model reads.",
+        mask is None or (isinstance(mask, Tensor) and mask.ndim in (2, 4)),
+        f"attention_mask is a {type(mask).__name__}, but a shifted model reads a tensor [batch, tokens], 0 at padding, "
+        "or [batch, head, query, key].",
     )
-    past = 0 if cache is None else cache.get_seq_length()
-    positions = None if positions is None or positions.ndim != 2 else positions
-    starts = given.get("cu_seq_lens_q")
-    links = find_links(decoder.config.shift_window, tokens.shape[1], past, mask, positions, starts)
+    past, hidden = (0, 0) if cache is None else (cache.get_seq_length(layer), cache.get_mask_sizes(n, layer)[1])
+    if mask is not None and mask.ndim == 4:
+        visible = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] > torch.finfo(mask.dtype).min / 2
+        links = links_of_mask(window - 1, n, past - hidden, visible)
+    else:
+        positions = None if positions is None or positions.ndim != 2 else positions
+        links = find_links(window, n, past, mask, positions, given.get("cu_seq_lens_q"))
     return args, {**kwargs, "kv_shift": links}

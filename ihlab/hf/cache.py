@@ -1,31 +1,43 @@
 """The cache: transformers' cache layers, which also store the raw keys and values that the next tokens mix in.
 
 A layer stores only the last window - 1 raw keys and values: 2 (window - 1) vectors per sequence. To remove tokens
-(`crop`), it needs earlier raw keys and values too. So transformers calls `activate_past_recording` before assisted
-generation, and the layer then keeps all of them until the next `crop`.
+(`crop`), it needs earlier ones too. So transformers calls `activate_past_recording` before assisted generation, and the
+layer then keeps those of every token until the next `crop`.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import (
+    DYNAMIC_LAYER_TYPE_MAPPING,
+    STATIC_LAYER_TYPE_MAPPING,
+    Cache,
+    CacheLayerMixin,
+    get_layer_types_and_kwargs,
+)
 
 from ihlab.hf.links import Links
-from ihlab.hf.shift import Projected, Seen, take
+from ihlab.hf.pickled import pickled_by
+from ihlab.hf.shift import Projected, Seen
 from tasks.config import require
 
 
 class RawStates(CacheLayerMixin):
-    """Additions to a cache layer: raw["key"] and raw["value"] [batch, window - 1 + recorded, kv_head * d_head]."""
+    """Additions to a cache layer, by side ("key" or "value").
+
+    - `raw` [batch, window - 1, channel]: the vectors that the next token mixes in, oldest first;
+    - `recorded` [batch, token, window - 1, channel]: what `raw` was before the recorded tokens, and after each.
+    """
 
     record_past = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.raw: dict[str, Tensor] = {}
-        self.back = 0
+        self.recorded: dict[str, Tensor] = {}
 
     def exchange(self, side: str, raw: Projected, links: Links, back: int) -> Seen:
         """Return the raw vectors of the `back` previous tokens followed by `raw`, and store the last ones."""
@@ -35,45 +47,52 @@ class RawStates(CacheLayerMixin):
                 f"The cache holds tokens without their raw {side}s: start with an empty one.",
             )
             self.raw[side] = raw.new_zeros(len(raw), back, raw.shape[-1])
-        self.back = back
-        seen = torch.cat([self.raw[side][:, -back:], raw], dim=1)
+            if self.is_compileable and not torch.compiler.is_compiling():
+                torch._dynamo.mark_static_address(self.raw[side])  # as transformers does with its own buffers
+        before = self.raw[side]
+        seen = torch.cat([before, raw], dim=1)
         if self.record_past:
-            require(
-                links.alive is None, "The cache records its past, which it can do for sequences without padding only."
-            )
-            self.raw[side] = torch.cat([self.raw[side], raw], dim=1)
-            return seen
-        last = seen[:, -back:]
-        if links.keep is not None:
-            last = take(seen, links.keep, links.alive)
-        elif links.alive is not None:
-            last = torch.where(links.alive[..., None], last, 0)
-        self.raw[side] = last.clone()  # a view would keep the whole prompt in memory
+            after = links.stored(seen, back, slice(None))
+            self.recorded[side] = torch.cat([self.recorded.get(side, before[:, None]), after], dim=1)
+        if links.chain is not None:
+            last = links.stored(seen, back, slice(-1, None))[:, 0]
+        else:  # a view would keep the whole prompt in memory
+            last = raw if raw.shape[1] == back else seen[:, -back:].clone()
+        if self.is_compileable:
+            before.copy_(last)
+        else:
+            self.raw[side] = last
         return seen
 
     def activate_past_recording(self) -> None:
         """Store the raw keys and values of all tokens from now on, until the next `crop`."""
+        if hasattr(super(), "activate_past_recording"):
+            super().activate_past_recording()
         self.record_past = True
 
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last -`tokens_to_remove` tokens, and drop recorded vectors that are no longer needed."""
-        for side, raw in self.raw.items():
-            recorded, gone = raw.shape[1] - self.back, -tokens_to_remove
+        for side in self.raw if tokens_to_remove < 0 else ():
+            tokens = self.recorded[side].shape[1] - 1 if side in self.recorded else 0
             require(
-                gone <= recorded,
-                f"crop({tokens_to_remove}) takes back more tokens than the {recorded} whose raw {side}s the cache has "
+                -tokens_to_remove <= tokens,
+                f"crop({tokens_to_remove}) takes back more tokens than the {tokens} whose raw {side}s the cache has "
                 "recorded: call cache.activate_past_recording() before they are read.",
             )
         super().crop(tokens_to_remove)
         if tokens_to_remove <= 0:
-            self._each(
-                lambda raw: raw[:, raw.shape[1] + tokens_to_remove - self.back : raw.shape[1] + tokens_to_remove]
-            )
+            self.raw |= {side: states[:, tokens_to_remove - 1].clone() for side, states in self.recorded.items()}
+            self.recorded = {}
 
     def reset(self) -> None:
         """Empty the cache."""
         super().reset()
-        self.raw = {}
+        self.recorded = {}
+        if self.is_compileable:
+            for raw in self.raw.values():
+                raw.zero_()
+        else:
+            self.raw = {}
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Reorder the batch, as beam search does."""
@@ -91,44 +110,48 @@ class RawStates(CacheLayerMixin):
         self._each(lambda raw: raw[indices])
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> None:
-        self.raw = {side: change(raw).contiguous() for side, raw in self.raw.items()}
+        self.raw = {side: change(raw) for side, raw in self.raw.items()}
+        self.recorded = {side: change(states) for side, states in self.recorded.items()}
 
 
-class ShiftLayer(RawStates, DynamicLayer):
-    """A `DynamicLayer` with raw states."""
+_MADE: dict[type, type[RawStates]] = {}  # torch.compile looks into a dictionary, but calls a cached function again
 
 
-class ShiftSlidingLayer(RawStates, DynamicSlidingWindowLayer):
-    """A `DynamicSlidingWindowLayer` with raw states. The window does not drop these."""
+def shifted_layer(base: Any) -> type[RawStates]:
+    """Return the subclass of a cache layer class that has raw states."""
+    if base not in _MADE:
+        own = {"__reduce_ex__": pickled_by(shifted_layer, base)}
+        _MADE[base] = type(f"Shift{base.__name__}", (RawStates, base), own)
+    return _MADE[base]
 
 
 def shift_layer(cache: Cache, number: int) -> RawStates:
-    """Return a layer of a cache with raw states; add them to an empty layer.
+    """Return a layer of a cache; add raw states to it if it is empty.
 
-    Raises `ConfigError` for another type of layer, and for one that has read tokens with an unshifted model.
+    Raises `ConfigError` for a layer that has read tokens with an unshifted model.
     """
     while number >= len(cache.layers) and cache.layer_class_to_replicate is not None:
-        cache.layers.append(cache.layer_class_to_replicate())
-    layer = cache.layers[number]
-    if isinstance(layer, RawStates):
-        return layer
-    kind = type(layer)
-    require(
-        kind in (DynamicLayer, DynamicSlidingWindowLayer),
-        f"The cache is a {type(cache).__name__} with a {kind.__name__}, but a shifted model needs a DynamicCache.",
-    )
-    require(
-        layer.get_seq_length() == 0,
-        "The cache holds tokens that an unshifted model read, without their raw keys and values: start from an empty "
-        "DynamicCache.",
-    )
-    shifted: RawStates = ShiftLayer() if kind is DynamicLayer else ShiftSlidingLayer(layer.sliding_window)
-    shifted.record_past = getattr(layer, "record_past", False)
-    cache.layers[number] = shifted
-    return shifted
+        cache.layers.append(shifted_layer(cache.layer_class_to_replicate)())
+    layer: Any = cache.layers[number]
+    if not isinstance(layer, RawStates):
+        require(
+            layer.get_seq_length() == 0,
+            "The cache holds tokens that an unshifted model read, without their raw keys and values: start from an "
+            f"empty {type(cache).__name__}.",
+        )
+        made = object.__new__(shifted_layer(type(layer)))
+        made.__dict__.update(vars(layer), raw={}, recorded={})
+        cache.layers[number] = layer = made
+    return layer
 
 
-def shift_cache(cache: Cache, layers: int) -> None:
-    """Give every layer of an empty cache raw states."""
-    for number in range(layers):
-        shift_layer(cache, number)
+def shifted_layer_types(config: Any) -> tuple[str, ...]:
+    """Return the name of each layer's type with raw states, after registering it for transformers' caches."""
+    names = []
+    for kind, given in zip(*get_layer_types_and_kwargs(config), strict=True):
+        name = "_".join(["kv_shift", kind, *map(str, given.values())])
+        for known in (DYNAMIC_LAYER_TYPE_MAPPING, STATIC_LAYER_TYPE_MAPPING):
+            plain = known[kind]
+            known[name] = partial(shifted_layer(plain), **given) if issubclass(plain, CacheLayerMixin) else plain
+        names.append(name)
+    return tuple(names)

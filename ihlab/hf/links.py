@@ -1,9 +1,9 @@
 """Links to the earlier tokens that a token's keys and values may mix in: those of its sequence, without padding."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,21 +17,49 @@ class Links(NamedTuple):
     - `chain` [batch, pos, window - 1]: whether the 1st, 2nd, ... token back belongs to the same sequence; None: all
       that exist do;
     - `index` [batch, pos, window - 1]: the index of the 1st, 2nd, ... token back; None: they are adjacent;
-    - `keep` [batch, window - 1]: indices of the tokens to store in the cache; None: the last ones;
-    - `alive` [batch, window - 1]: whether the stored tokens belong to the sequence that continues; None: all do.
+    - `real` [batch, pos]: whether the token itself is not padding; None: none is.
     """
 
     begins: bool
-    chain: Bool[Tensor, "batch pos back"] | None = None
-    index: Int[Tensor, "batch pos back"] | None = None  # type: ignore[assignment]  # it hides tuple.index
-    keep: Int[Tensor, "batch back"] | None = None
-    alive: Bool[Tensor, "batch back"] | None = None
+    chain: Bool[Tensor, "#batch pos back"] | None = None
+    index: Int[Tensor, "#batch pos back"] | None = None  # type: ignore[assignment]  # it hides tuple.index
+    real: Bool[Tensor, "#batch pos"] | None = None
+
+    def stored(
+        self, seen: Float[Tensor, "batch seen channel"], back: int, after: slice
+    ) -> Float[Tensor, "batch some back channel"]:
+        """Return what a cache stores after each of the next tokens in a slice: the last vectors, oldest first.
+
+        `seen` has the `back` vectors that the cache stored before, followed by those of the next tokens. Padding is
+        skipped, and a vector of another sequence is 0.
+        """
+        if self.chain is None:
+            return seen.unfold(1, back, 1)[:, 1:][:, after].transpose(2, 3)
+        chain = self.chain[:, after]
+        own = torch.arange(back, seen.shape[1], device=seen.device)[None, after, None]
+        index = own - torch.arange(1, back + 1, device=seen.device) if self.index is None else self.index[:, after]
+        newest = torch.cat([own.expand(len(index), -1, -1), index[..., :-1]], dim=2)
+        alive = F.pad(chain[..., :-1], (1, 0), value=True)
+        if self.real is not None:
+            real = self.real[:, after, None]
+            newest, alive = torch.where(real, newest, index), torch.where(real, alive, chain)
+        kept = take(seen, newest.flatten(1), alive.flatten(1))
+        return kept.unflatten(1, newest.shape[1:]).flip(2)
+
+
+def take(
+    seen: Float[Tensor, "batch seen channel"], index: Int[Tensor, "#batch n"], keep: Bool[Tensor, "#batch n"] | None
+) -> Float[Tensor, "batch n channel"]:
+    """Return the vectors at an index of each sequence; zeros where `keep` is False."""
+    places = index + torch.arange(len(seen), device=index.device)[:, None] * seen.shape[1]
+    taken = seen.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
+    return taken if keep is None else torch.where(keep[..., None], taken, 0)
 
 
 def find_links(
     window: int,
     n: int,
-    past: int,
+    past: int | Tensor,
     mask: Shaped[Tensor, "batch seen"] | None = None,
     positions: Int[Tensor, "#batch pos"] | None = None,
     starts: Int[Tensor, " documents"] | None = None,
@@ -40,30 +68,34 @@ def find_links(
 
     `mask` is 0 at padding. It covers the next tokens and, if it is longer, earlier ones. Padding is skipped: the
     previous token is the last one that is not padding. A sequence begins where `positions` do not increase by 1, and at
-    the token indices in `starts` (cu_seq_lens).
+    the token indices in `starts` (cu_seq_lens). A static cache's `past` is a tensor.
     """
     if mask is not None and (torch.compiler.is_compiling() or not mask.all()):
         return _around_padding(window - 1, n, past, mask.bool(), positions)
-    if positions is None and starts is None:
+    if isinstance(past, int) and positions is None and starts is None:
         return Links(past == 0)
-    linked = torch.ones(1, n, dtype=torch.bool, device=None if starts is None else starts.device)
-    if positions is not None:
+    if positions is None:
+        like: Any = past if starts is None else starts
+        linked = torch.ones(1, n, dtype=torch.bool, device=like.device)
+    else:
         linked = torch.cat([positions[:, :1] > 0, positions.diff() == 1], dim=1)
     if starts is not None:
         linked = linked & ~torch.isin(torch.arange(n, device=starts.device), starts)
-    if not torch.compiler.is_compiling() and linked[:, past == 0 :].all():
+    if isinstance(past, int) and not torch.compiler.is_compiling() and linked[:, int(past == 0) :].all():
         return Links(past == 0)
-    if past == 0:
-        linked = F.pad(linked[:, 1:], (1, 0), value=False)
+    linked = torch.cat([linked[:, :1] & (past > 0), linked[:, 1:]], dim=1)
     columns = [linked]
     for _ in range(2, window):
         columns.append(linked & F.pad(columns[-1][:, :-1], (1, 0), value=True))
-    chain = torch.stack(columns, dim=-1)
-    return Links(past == 0, chain, alive=_alive(chain[:, -1]))
+    return Links(False, torch.stack(columns, dim=-1))
 
 
 def _around_padding(
-    back: int, n: int, past: int, real: Bool[Tensor, "batch seen"], positions: Int[Tensor, "#batch pos"] | None
+    back: int,
+    n: int,
+    past: int | Tensor,
+    real: Bool[Tensor, "batch seen"],
+    positions: Int[Tensor, "#batch pos"] | None,
 ) -> Links:
     """Return the links of tokens among padding. The tokens that a cache stores count as real tokens."""
     before, new = (real[:, :-n].any(dim=1), real[:, -n:]) if real.shape[1] > n else (past > 0, real)
@@ -77,17 +109,25 @@ def _around_padding(
         positions = positions.expand(len(real), n)
         previous = positions.gather(1, (index[..., 0] - back).clamp(min=0))
         linked = linked & torch.where(within, positions == previous + 1, positions > 0)
+    linked = linked | ~new  # so that the cache stores the same after padding as before it
     columns = [linked]
     for _ in range(1, back):
         earlier = F.pad(columns[-1], (back, 0), value=True).gather(1, index[..., 0])
         columns.append(linked & earlier)
-    chain = torch.stack(columns, dim=-1)
-    newest = seen.sum(dim=1, keepdim=True)
-    keep = order.gather(1, newest - back + torch.arange(back, device=real.device))
-    last = F.pad(chain, (0, 0, back, 0), value=True)[torch.arange(len(real), device=real.device), keep[:, -1]]
-    return Links(past == 0, chain, index, keep, _alive(last))
+    return Links(False, torch.stack(columns, dim=-1), index, new)
 
 
-def _alive(chain: Bool[Tensor, "batch back"]) -> Bool[Tensor, "batch back"]:
-    """Return which of the last tokens, oldest first, belong to the sequence of the newest, given the newest's chain."""
-    return F.pad(chain[:, :-1], (1, 0), value=True).flip(1)
+def links_of_mask(back: int, n: int, first: int | Tensor, visible: Bool[Tensor, "#batch pos key"]) -> Links:
+    """Return the links of the next n tokens, given which keys each sees; the first of them has the key `first`.
+
+    The previous token is the last earlier one that is visible. So a mask may hold padding, documents, or a tree of
+    continuations. The tokens that a cache stores are the last visible ones before the next tokens.
+    """
+    keys = torch.arange(visible.shape[2], device=visible.device)
+    new = visible.index_select(2, keys[:n] + first)
+    cached = (visible & (keys < first)).sum(dim=2, keepdim=True)
+    stored = cached >= torch.arange(back, 0, -1, device=visible.device)
+    seen = torch.cat([stored, new.tril(-1)], dim=2)
+    places = torch.arange(back + n, dtype=torch.int32, device=visible.device)
+    found = torch.where(seen, places, -1).topk(back, dim=2).values.long()
+    return Links(False, found >= 0, found.clamp(min=0), new.diagonal(dim1=1, dim2=2))

@@ -4,18 +4,21 @@ Its class is a subclass of the original model's class (a shifted Mistral is a `M
 transformers still works. The shift is one small module in each attention, and its state is in the cache.
 """
 
+import copy
 import os
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from ihlab.hf.attention import SHIFT, attentions, pickled_by, require_shiftable, shifted_attention, tell_links
-from ihlab.hf.cache import shift_cache
+from ihlab.hf.attention import SHIFT, attentions, require_shiftable, shifted_attention, tell_links
+from ihlab.hf.cache import shifted_layer_types
+from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
 from ihlab.model_folder import HUB, load, model_files, of_model, quiet
 from tasks.config import choose, require, require_integer, shown
@@ -74,19 +77,43 @@ class KVShiftConfig(PreTrainedConfig):
         )
         super().__post_init__(**kwargs)
 
+    def get_text_config(self, decoder: Any = None, encoder: Any = None) -> Any:
+        """Return this config. For a cache, which asks for the decoder's, the layer types are those with raw states."""
+        found = super().get_text_config(decoder=decoder, encoder=encoder)
+        if not decoder or found is not self or torch.compiler.is_compiling():
+            return found
+        own: Any = type(self)
+        view = object.__new__(_of_caches(own, shifted_layer_types(self)))
+        object.__setattr__(view, "__dict__", vars(self))
+        return view
+
 
 @lru_cache
 def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
     """Return the config class of shifted models of a model type, and register it with transformers' auto classes."""
+    made = _config_class(base_model_type)
+    AutoModelForCausalLM.register(made, KVShiftForCausalLM)
+    decoder = AutoModel._model_mapping.get(CONFIG_MAPPING[base_model_type], None)
+    if isinstance(decoder, type):
+        AutoModel.register(made, shifted_model(decoder))
+    return made
+
+
+@lru_cache
+def _of_caches(config_class: Any, layer_types: tuple[str, ...]) -> Any:
+    own = {"layer_types": property(lambda config: list(layer_types)), "get_text_config": lambda config, **_: config}
+    return type("KVShiftConfig", (config_class,), own)
+
+
+@lru_cache
+def _config_class(base_model_type: str) -> type[KVShiftConfig]:
     require(
         base_model_type in CONFIG_MAPPING and base_model_type != KVShiftConfig.model_type,
         f"base_model_type is {shown(base_model_type)}, which transformers does not know.",
     )
     bases = (KVShiftConfig, CONFIG_MAPPING[base_model_type])
     own = {"base_model_type": base_model_type, "__module__": __name__, "__annotations__": {"base_model_type": str}}
-    made = type("KVShiftConfig", bases, {**own, "__reduce_ex__": pickled_by(shifted_config, base_model_type)})
-    AutoModelForCausalLM.register(made, KVShiftForCausalLM)
-    return made
+    return type("KVShiftConfig", bases, {**own, "__reduce_ex__": pickled_by(shifted_config, base_model_type)})
 
 
 class KVShiftForCausalLM(PreTrainedModel):
@@ -140,21 +167,20 @@ class KVShiftForCausalLM(PreTrainedModel):
         for taps in module.parameters():
             init.copy_(taps, module.drawn(taps))
 
-    def _prepare_cache_for_generation(self, generation_config: Any, model_kwargs: Any, *args: Any) -> None:
-        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args)
-        cache = model_kwargs.get("past_key_values")
-        if cache is not None and cache.get_seq_length() == 0:
-            shift_cache(cache, self.config.num_hidden_layers)
-            if generation_config.is_assistant:
-                cache.activate_past_recording()
-
 
 @lru_cache
 def shifted_model(base: Any) -> type[KVShiftForCausalLM]:
     """Return the subclass of a model class whose attention is shifted."""
-    config = shifted_config(base.config_class.model_type)
-    own = {"config_class": config, "__module__": __name__, "__reduce_ex__": pickled_by(shifted_model, base)}
-    return type(f"KVShift{base.__name__}", (KVShiftForCausalLM, base), own)
+    name, kind = f"KVShift{base.__name__}", base.config_class.model_type
+    own = {
+        "config_class": _config_class(kind),
+        "__module__": __name__,
+        "__reduce_ex__": pickled_by(shifted_model, base),
+    }
+    if not base.can_generate():  # a decoder without its head
+        return type(name, (KVShiftForCausalLM, base), own)
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[f"kv_shift_{kind}"] = name  # Trainer and pipelines look for the class's name
+    return type(name, (KVShiftForCausalLM, base, GenerationMixin), own)
 
 
 def _base_class(config: Any) -> Any:
@@ -165,8 +191,9 @@ def _base_class(config: Any) -> Any:
 
 
 def _kv_heads(part: Any) -> int:
-    size, width = getattr(part, "head_dim", None), part.k_proj.out_features
-    require(bool(size) and width % size == 0, f"k_proj has {width} outputs, no multiple of head_dim={size}.")
+    size: Any = getattr(part, "head_dim", None)
+    width: Any = getattr(part.k_proj, "out_features", None)
+    require(bool(size and width) and width % size == 0, f"k_proj has {width} outputs, no multiple of head_dim={size}.")
     return int(width // size)
 
 
@@ -182,9 +209,9 @@ def _install(model: Any) -> None:
     """Add a shift to each attention of a model, as its config says."""
     _require_decoder(model)
     config = model.config
+    shifted_layer_types(config)  # a compiled model can make no classes
     for part in attentions(model):
-        weight = part.k_proj.weight
-        heads = _kv_heads(part)
+        heads, weight = _kv_heads(part), part.k_proj.weight
         if config.shift_rule == "taps":
             sides = (config.shift_keys, config.shift_values)
             shift: Shift = Taps(heads, config.shift_window, *sides, config.shift_first, like=weight)
@@ -205,18 +232,14 @@ def add_shift(
     """Shift the keys and values of a Hugging Face causal LM, in place, and return it.
 
     Taps start at the identity (1, 0, ...), so the logits equal the unshifted model's. The model becomes a
-    `KVShiftForCausalLM`, and is saved and loaded as one. Raises `ConfigError` for a model whose attention has no
-    separate `k_proj` and `v_proj` or gets no keyword arguments, and for arguments that `KVShiftConfig` rejects.
+    `KVShiftForCausalLM`, and is saved and loaded as one. Raises `ConfigError`, and leaves the model as it is, if its
+    attention has no separate `k_proj` and `v_proj`, if it cannot run with the shift, and for arguments that
+    `KVShiftConfig` rejects.
     """
     name = type(model).__name__
     require(isinstance(model, PreTrainedModel), f"The model is a {name}, but must be a causal model of transformers.")
-    config: Any = model.config
     require(not isinstance(model, KVShiftForCausalLM), f"The {name} is shifted already.")
     _require_decoder(model)
-    for part in attentions(model):
-        shifted_attention(part.__class__)  # raises for an unsupported attention before anything is changed
-        _kv_heads(part)
-    require_shiftable(model)
     fields = {
         "shift_window": window,
         "shift_keys": keys,
@@ -224,6 +247,13 @@ def add_shift(
         "shift_first": first,
         "shift_rule": rule,
     }
+    weights = {id(x): x for x in (*model.parameters(), *model.buffers())}
+    require_shiftable(_shifted(copy.deepcopy(model, weights), fields))  # before the model is changed
+    return _shifted(model, fields)
+
+
+def _shifted(model: Any, fields: dict[str, Any]) -> Any:
+    config = model.config
     kept = {key: value for key, value in config.to_dict().items() if key != "model_type"}
     new = KVShiftConfig.from_dict({**kept, "base_model_type": config.model_type, **fields})
     new._attn_implementation = config._attn_implementation

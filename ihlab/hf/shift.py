@@ -4,20 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ihlab.hf.links import Links
+from ihlab.hf.links import Links, take
 from ihlab.model.partial_offset import offset
 from ihlab.model.shift import start
 
 Projected = Float[Tensor, "batch pos channel"]
 """Keys or values of all heads, as the projection returns them: kv_head * d_head channels."""
 Seen = Float[Tensor, "batch seen channel"]
-
-
-def take(seen: Seen, index: Tensor, keep: Tensor | None) -> Projected:
-    """Return the vectors [batch, n, width] at an index [batch, n]; zeros where `keep` is False."""
-    rows = index + torch.arange(len(seen), device=index.device)[:, None] * seen.shape[1]
-    taken = seen.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)
-    return taken if keep is None else torch.where(keep[..., None], taken, 0)
 
 
 class Shift(nn.Module):
@@ -81,11 +74,12 @@ class Taps(Shift):
         """Return the weighted sum of equation 5."""
         taps = self.alpha if side == "key" else self.beta
         assert taps is not None
-        wide = taps.T.repeat_interleave(raw.shape[-1] // len(taps), dim=1)  # [window, kv_head * d_head]
-        total = raw * wide[0]
-        for weight, piece in zip(wide[1:], earlier, strict=True):
-            total = total + piece * weight
-        return total.to(raw.dtype)
+        heads = (*raw.shape[:2], len(taps), -1)
+        own, *others = taps.T[..., None].unbind()  # each [kv_head, 1]
+        total = raw.view(heads) * own
+        for weight, piece in zip(others, earlier, strict=True):
+            total = total + piece.view(heads) * weight
+        return total.flatten(2).to(raw.dtype)
 
     def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
         def kept(tensor: Tensor) -> Tensor:

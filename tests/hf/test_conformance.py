@@ -86,7 +86,7 @@ def state_of_the_model(patch):
 def stale_after_rollback(patch):
     def crop(self, tokens_to_remove):
         super(cache.RawStates, self).crop(tokens_to_remove)
-        self._each(lambda raw: raw[:, -self.back :])
+        self.recorded = {}
 
     patch.setattr(cache.RawStates, "crop", crop)
 
@@ -99,11 +99,11 @@ def lost_behind_the_window(patch):
     exchange = cache.RawStates.exchange
 
     def forgetful(self, side, raw, links, back):
-        if side in self.raw and self.get_seq_length() >= self.sliding_window:
+        if side in self.raw and self.is_sliding and self.get_seq_length() >= self.sliding_window:
             self.raw[side] = torch.zeros_like(self.raw[side])
         return exchange(self, side, raw, links, back)
 
-    patch.setattr(cache.ShiftSlidingLayer, "exchange", forgetful)
+    patch.setattr(cache.RawStates, "exchange", forgetful)
 
 
 def first_token_keeps_its_own(patch):

@@ -11,6 +11,7 @@ import sys
 import pytest
 import torch
 from transformers import (
+    AutoModel,
     AutoModelForCausalLM,
     DynamicCache,
     GPT2Config,
@@ -112,6 +113,16 @@ def test_auto_classes_know_the_config(tmp_path):
     assert type(AutoModelForCausalLM.from_config(model.config)) is type(model)
 
 
+def test_a_decoder_is_loaded_without_its_head(tmp_path):
+    model = maker("mistral", window=3)()
+    for taps in taps_of(model):
+        torch.nn.init.normal_(taps)
+    model.save_pretrained(tmp_path)
+    decoder = AutoModel.from_pretrained(tmp_path).eval()
+    assert not decoder.can_generate()
+    assert torch.equal(decoder(IDS).last_hidden_state, model.model(IDS).last_hidden_state)
+
+
 @pytest.mark.parametrize(
     ("attention", "first"), [("kv_shift", "zero"), ("k_shift", "zero"), ("v_shift", "zero"), ("kv_shift", "own")]
 )
@@ -178,7 +189,10 @@ def test_models_and_shifts_that_do_not_exist_are_refused(call, sentence):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda model: None, "The OPTForCausalLM does not pass keyword arguments on to its OPTAttention"),
+        (
+            lambda model: None,
+            "The OPTForCausalLM cannot be shifted. The layers around OPTAttention do not pass keyword",
+        ),
         (
             lambda model: setattr(model.model.decoder.layers[0].self_attn, "head_dim", 5),
             "k_proj has 8 outputs, no mult",
@@ -209,8 +223,6 @@ def test_refuses_caches_it_cannot_use():
     cache = plain()(IDS, use_cache=True).past_key_values
     with refused("The cache holds tokens that an unshifted model read, without their raw keys and values"):
         model(IDS[:, :1], past_key_values=cache)
-    with refused("The cache is a StaticCache with a StaticLayer, but a shifted model needs a DynamicCache."):
-        model.generate(IDS, max_new_tokens=2, cache_implementation="static")
     cache = maker(keys=False)()(IDS, use_cache=True).past_key_values
     with refused("The cache holds tokens without their raw keys"):
         model(IDS[:, :1], past_key_values=cache)
