@@ -170,7 +170,6 @@ TITLES = {
     "checker": "Which half recalls, which checks?",
     "elsewhere": "Does shifting elsewhere help?",
     "formation": "When do induction heads form?",
-    "initial_state": "Does the shift change initial states?",
     "initialisation": "Do small embeddings delay induction?",
     "key_offset": "Is a key offset enough?",
     "lengths": "What happens on longer sequences?",
@@ -189,7 +188,6 @@ TITLES = {
     "flatness": "Flatness: is the loss on text flatter with the shift?",
     "fusion": "Fusion or decoupling: what makes vanilla slow?",
     "text": "Does the shift help on text?",
-    "toy_and_text": "Does a toy foretell text?",
     "width": "Widths: is the shift faster from 32 to 256?",
     "zoo": "How fast are attention variants?",
 }

@@ -55,13 +55,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """Fields of the model that make each variant, by its label."""
 
-THREE_TAPS, TWO_TAPS = f"{CONV_ALL}, 3 taps", f"{CONV_ALL}, 2 taps"
-FEW_TAPS: dict[str, dict[str, Any]] = {
-    THREE_TAPS: {**VARIANTS[CONV_ALL], "canon_taps": 3},
-    TWO_TAPS: {**VARIANTS[CONV_ALL], "canon_taps": 2},
-}
-"""The convolutions with fewer taps, which only the comparison with text has."""
-
 STEPS = {INDUCTION1: 400, INDUCTION2: 600, NGRAM: 120, HOPS: 400, RECALL_GAP1: 400, RECALL_GAP2: 400, WIDE: 400}
 """Steps within which a variant has to learn a setting."""
 
@@ -90,8 +83,7 @@ TOY_TUNED = replace(TUNED, rates=toy_rates)
 
 def toy_config(cell: Cell, scale: Scale) -> RunConfig:
     """Return the config of a variant in a setting, with the setting's steps."""
-    fields = {**VARIANTS, **FEW_TAPS}[cell["variant"]]
-    config = setting_config(cell["setting"], scale, **fields)
+    config = setting_config(cell["setting"], scale, **VARIANTS[cell["variant"]])
     return config if scale == "smoke" else config.replace(steps=STEPS[cell["setting"]])
 
 

@@ -15,7 +15,6 @@ from ihlab.studies.flatness import FLATNESS
 from ihlab.studies.formation import Formation
 from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
-from ihlab.studies.initial_state import InitialState
 from ihlab.studies.initialisation import INITIALISATION
 from ihlab.studies.key_offset import KEY_OFFSET
 from ihlab.studies.lengths import LENGTHS
@@ -32,7 +31,6 @@ from ihlab.studies.shifts import SHIFTS
 from ihlab.studies.table4 import TABLE4
 from ihlab.studies.table5 import TABLE5
 from ihlab.studies.text import TEXT
-from ihlab.studies.toy_and_text import TOY_AND_TEXT
 from ihlab.studies.variants import COMPARISONS
 from ihlab.studies.width import WIDTH
 from tasks.config import require
@@ -61,7 +59,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         TABLE4,
         BasinMap(),
         MANY_HEADS,
-        InitialState(),
         ROBUSTNESS,
         WIDTH,
         FUSION,
@@ -78,7 +75,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         SHIFTS,
         KEY_OFFSET,
         MIXES,
-        TOY_AND_TEXT,
         PAIRS,
         BY_POSITION,
         *COMPARISONS,
