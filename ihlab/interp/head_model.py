@@ -129,6 +129,11 @@ class HeadModel(ABC):
             order = real_first(real)
             return in_order(self._logits(in_order(ids, order, 1)), order.argsort(dim=1), 1)
 
+    def differentiable_logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """Return the logits of valid tokens, with a graph where gradients are enabled. Padding must come last."""
+        with evaluating(self.module):
+            return self._logits(tokens)
+
     @torch.no_grad()
     def read(
         self,

@@ -5,7 +5,7 @@ patching (`get_act_patch_direct_path`) does not: it needs one copy of the residu
 grouped keys and values. This module makes the same intervention on our hook points.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -75,21 +75,32 @@ def path_effects(
     """
     tokens_that_count(model, tokens, attention_mask)
     before = float(metric(model(tokens)))
+    rows = []
+    for sender, layer, name, cache in patched_paths(model, tokens, source, into, ("z",)):
+        for head in range(model.cfg.n_heads):
+            value = float(metric(_with_z(model, tokens, cache["z", layer], (layer, head))))
+            rows.append((*sender, layer, head, name, value, value - before))
+    columns = ["sender_layer", "sender_head", "receiver_layer", "receiver_head", "into", "value", "effect"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def patched_paths(
+    model: Transformer, tokens: Tensor, source: Tensor, into: Iterable[str], kinds: Sequence[str]
+) -> Iterator[tuple[Head, int, str, ActivationCache]]:
+    """Yield activations (`kinds`) of every layer, with one of its inputs patched along the direct path from one sender.
+
+    Each item is the sender, the later layer, the input, and a cache of that layer's activations. All heads of the layer
+    read the patched input. Senders come layer by layer, then layers, then inputs. Raises as `path_patch` does.
+    """
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     require(n_layers >= 2, f"The model has {n_layers} layer, but a path between heads needs at least 2.")
     inputs = [choose("input of a head", name, INTO) for name in into]
-    rows = []
     for sender in ((layer, head) for layer in range(n_layers - 1) for head in range(n_heads)):
         _check(model, tokens, source, sender, (n_layers - 1, 0))
         change = _exchanged(model, tokens, source, sender)
         for layer in range(sender[0] + 1, n_layers):
             for name in inputs:
-                z = _patched(model, tokens, change, layer, name, ("z",))["z", layer]
-                for head in range(n_heads):
-                    value = float(metric(_with_z(model, tokens, z, (layer, head))))
-                    rows.append((*sender, layer, head, name, value, value - before))
-    columns = ["sender_layer", "sender_head", "receiver_layer", "receiver_head", "into", "value", "effect"]
-    return pd.DataFrame(rows, columns=columns)
+                yield sender, layer, name, _patched(model, tokens, change, layer, name, kinds)
 
 
 def _exchanged(model: Transformer, tokens: Tensor, source: Tensor, sender: Head) -> Callable[[Tensor], Tensor]:
@@ -128,21 +139,26 @@ def require_own_patterns(model: Transformer) -> None:
     )
 
 
-def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, receiver: Head) -> None:
-    require_heads(model.cfg, [sender, receiver])
+def require_direct_paths(model: Transformer, early: int, late: int) -> None:
+    """Raise `ConfigError` for a model in which no path runs directly from a head of one layer to one of a later."""
     require_own_patterns(model)
-    require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")
     require(
         model.cfg.stream_shift != "added",
         "The model has stream_shift='added': from head to head the residual stream itself carries output to later "
         "tokens, and no path is direct.",
     )
-    replaced = _replacing_layers(model, sender[0], receiver[0])
+    replaced = _replacing_layers(model, early, late)
     require(
         not replaced,
-        f"Layer {replaced[0] if replaced else ''} has no residual: nothing passes it directly "
-        f"from {sender} to {receiver}.",
+        f"Layer {replaced[0] if replaced else ''} has no residual: nothing passes it directly from layer {early} to "
+        f"layer {late}.",
     )
+
+
+def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, receiver: Head) -> None:
+    require_heads(model.cfg, [sender, receiver])
+    require(sender[0] < receiver[0], f"The receiver {receiver} is not in a later layer than the sender {sender}.")
+    require_direct_paths(model, sender[0], receiver[0])
     for name, ids in (("tokens", tokens), ("source", source)):
         require(isinstance(ids, Tensor), f"{name} is {shown(ids)}, but must be a tensor of ids [batch, pos].")
     require(

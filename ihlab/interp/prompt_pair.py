@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tasks import IGNORE
-from tasks.config import require, shown
+from tasks.config import choose, require, shown
 
 
 @dataclass(frozen=True)
@@ -27,36 +27,106 @@ class PromptPair:
     answer: Int[Tensor, " batch"]
     other: Int[Tensor, " batch"]
 
-    def logit_difference(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, ""]:
-        """Return the mean over sequences of logit(answer) - logit(other): the metric of `transformer_lens.patching`."""
+    def logit_differences(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, " batch"]:
+        """Return logit(answer) - logit(other) of each sequence."""
         at = torch.arange(len(logits), device=logits.device)
         scored = logits[at, self.position.to(logits.device)]
-        return (scored[at, self.answer.to(logits.device)] - scored[at, self.other.to(logits.device)]).mean()
+        return scored[at, self.answer.to(logits.device)] - scored[at, self.other.to(logits.device)]
+
+    def logit_difference(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, ""]:
+        """Return the mean of `logit_differences`: the metric of `transformer_lens.patching`."""
+        return self.logit_differences(logits).mean()
 
 
-def prompt_pair(task: Any, size: int = 32, seed: int = 0) -> PromptPair:
+def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer") -> PromptPair:
     """Return `size` prompts of a task, each with a corruption whose correct answer is different.
 
-    A prompt ends at the last answer of its sequence whose answer token occurs earlier. Later tokens are kept but
-    not scored. The corruption swaps the answer with another content id of the prompt at every position before the
-    scored one. If the task does not depend on which ids it uses, as in induction, the other id becomes the correct
-    answer. Raises `ConfigError` for a sequence without such an answer, or without another id.
+    A prompt ends at its scored position. Later tokens are kept but not scored. `corrupt` names what changes places in
+    the tokens before it:
+
+    - "answer": the answer with another content id, at every position. The scored position is the last one whose answer
+      occurs earlier. The corruption changes what is copied, and not where it is found. If the task does not depend on
+      which ids it uses, as in induction, the other id becomes the correct answer;
+    - "key": the token that the scored one repeats with another token. Each of the two occurs once before the scored
+      position, and they are not neighbours. The corruption changes where the answer is found: the other token's
+      follower becomes the correct answer. In a task of several hops (`Batch.groups["hops"]`), the other answer is found
+      by following as many hops. The scored position is the last one for which there is such a token.
+
+    Sequences without such a position are left out. Raises `ConfigError` if all are, and for an unknown `corrupt`.
     """
     require(size >= 1, f"size is {size}, but must be at least 1.")
-    rng = np.random.default_rng(seed)
-    batch = task.batch(size, rng)
+    swap, missing = SWAPS[choose("corruption", corrupt, SWAPS)]
     special = set(getattr(task, "special_ids", ())) | set(getattr(task, "begins_with", ()))
-    corrupted, chosen = batch.inputs.copy(), []
-    for row, (tokens, answers) in enumerate(zip(batch.inputs, batch.answers, strict=True)):
-        copied = [at for at in np.flatnonzero(answers != IGNORE) if answers[at] in tokens[:at]]
-        require(bool(copied), f"Sequence {row} of task {shown(task.kind)} has no answer that occurs before it.")
-        position = copied[-1]
-        answer = answers[position]
-        others = sorted(set(tokens[:position].tolist()) - special - {answer, tokens[position]})
-        require(bool(others), f"Sequence {row} of task {shown(task.kind)} has no other id to swap the answer with.")
-        other = rng.choice(others)
-        before = tokens[:position]
-        corrupted[row, :position] = np.where(before == answer, other, np.where(before == other, answer, before))
-        chosen.append((int(position), int(answer), int(other)))
-    scored = torch.tensor(chosen)  # [batch, 3]
-    return PromptPair(torch.from_numpy(batch.inputs), torch.from_numpy(corrupted), *scored.unbind(dim=1))
+    rng = np.random.default_rng(seed)
+    clean: list[np.ndarray] = []
+    corrupted, scored = [], []
+    while len(clean) < size:
+        batch, before = task.batch(size, rng), len(clean)
+        hops = batch.groups.get("hops", np.ones(size, dtype=int))
+        for tokens, answers, n in zip(batch.inputs, batch.answers, hops, strict=True):
+            found = swap(tokens, answers, special, int(n), rng)
+            if found is not None and len(clean) < size:
+                swapped, position, other = found
+                clean.append(tokens)
+                corrupted.append(np.concatenate([swapped, tokens[position:]]))
+                scored.append((position, int(answers[position]), other))
+        require(len(clean) > before, f"No sequence of task {shown(task.kind)} has {missing}.")
+    tokens = (torch.from_numpy(np.stack(each)) for each in (clean, corrupted))
+    return PromptPair(*tokens, *torch.tensor(scored).unbind(dim=1))
+
+
+Swapped = tuple[np.ndarray, int, int] | None
+"""The tokens before the scored position with two ids swapped, that position, and the other answer."""
+
+
+def _swapped_answer(tokens: np.ndarray, answers: np.ndarray, special: set[int], hops: int, rng: Any) -> Swapped:
+    copied = [at for at in np.flatnonzero(answers != IGNORE) if answers[at] in tokens[:at]]
+    if not copied:
+        return None
+    before, answer = tokens[: copied[-1]], answers[copied[-1]]
+    others = sorted(set(before.tolist()) - special - {answer, tokens[copied[-1]]})
+    if not others:
+        return None
+    other = rng.choice(others)
+    return np.where(before == answer, other, np.where(before == other, answer, before)), int(copied[-1]), int(other)
+
+
+def _swapped_key(tokens: np.ndarray, answers: np.ndarray, special: set[int], hops: int, rng: Any) -> Swapped:
+    for position in np.flatnonzero(answers != IGNORE)[::-1].tolist():
+        before, found = tokens[:position], []
+        once = [at for at in range(position) if (before == before[at]).sum() == 1 and int(before[at]) not in special]
+        token, answer = int(tokens[position]), int(answers[position])
+        key = next((at for at in once if before[at] == token), None)
+        if key is None or _followed(before, token, hops) != answer:
+            continue
+        for at in once:
+            if abs(at - key) < 2:
+                continue
+            swapped = before.copy()
+            swapped[[key, at]] = before[[at, key]]
+            other = _followed(swapped, token, hops)
+            if other not in (None, answer, token):
+                found.append((swapped, other))
+        if found:
+            swapped, other = found[rng.integers(len(found))]
+            return swapped, position, other
+    return None
+
+
+def _followed(before: np.ndarray, token: int, hops: int) -> int | None:
+    """Return the token that `hops` hops lead to from a `token` that comes next. One hop: the latest one's follower."""
+    at = len(before)
+    for _ in range(hops):
+        earlier = np.flatnonzero(before[:at] == token)
+        if not len(earlier) or earlier[-1] + 1 == len(before):
+            return None
+        at = int(earlier[-1]) + 1
+        token = int(before[at])
+    return token
+
+
+SWAPS = {
+    "answer": (_swapped_answer, "an answer that occurs before it, and another id to swap it with"),
+    "key": (_swapped_key, "a token that repeats once, and another one to swap its earlier occurrence with"),
+}
+"""The corruptions of `prompt_pair`, and what a sequence needs for each."""

@@ -1,0 +1,137 @@
+"""Activations of a model: read them, change them, patch many nodes in one batch, and differentiate a metric by them.
+
+A place ("z", 1) is `blocks.1.attn.hook_z`. In a model of another library the places are z and ("resid_pre", 0), which
+is the token embedding there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ihlab.attribution.problems import Problem
+from ihlab.interp.head_model import OurModel
+
+Place = tuple[str, int]
+Edits = Mapping[Place, Callable[[Tensor], Tensor]]
+Patch = Mapping[Place, tuple[list[int], Float[Tensor, "batch pos head d_head"]]]
+"""The heads of each place whose activation is replaced, and the replacement."""
+
+START: Place = ("resid_pre", 0)
+"""The residual stream before the first layer."""
+
+OF_BLOCK = ("resid_pre", "attn_out", "mlp_out")
+"""Kinds of places that belong to a layer, and not to its attention."""
+
+MOST_LOGITS = 2**26
+"""The most logits computed at a time: a quarter of a gigabyte in float32."""
+
+
+def edited(p: Problem, edits: Edits) -> AbstractContextManager[Any]:
+    """Pass activations through functions while the context is open. Raises as `Problem.transformer` does."""
+    if isinstance(p.model, OurModel):
+        hooks = [(_name(place), lambda x, hook, f=function: f(x)) for place, function in edits.items()]
+        return p.transformer.hooks(fwd_hooks=hooks)
+    stack = ExitStack()
+    start = [function for place, function in edits.items() if place == START]
+    z = {layer: function for (kind, layer), function in edits.items() if kind == "z"}
+    if len(start) + len(z) < len(edits):
+        _ = p.transformer
+    stack.enter_context(p.model.replacing(z))
+    for function in start:
+        stack.enter_context(p.model.embed.register_forward_hook(lambda module, args, x, f=function: f(x)))
+    return stack
+
+
+def _name(place: Place) -> str:
+    kind, layer = place
+    if "." in kind:  # a hook point's whole name, such as a norm's, which need not belong to a layer
+        return kind
+    return f"blocks.{layer}.hook_{kind}" if kind in OF_BLOCK else f"blocks.{layer}.attn.hook_{kind}"
+
+
+def given(values: Mapping[Place, Tensor], places: Iterable[Place]) -> Edits:
+    """Return edits that put in these values, whatever the activations are."""
+    return {place: partial(_always, values[place]) for place in places}
+
+
+def _always(value: Tensor, _: Tensor) -> Tensor:
+    return value
+
+
+def layers_of(p: Problem, *kinds: str) -> list[Place]:
+    """Return the places of some kinds in every layer."""
+    return [(kind, layer) for kind in kinds for layer in range(p.model.n_layers)]
+
+
+def noting(x: dict[Place, Tensor], places: Iterable[Place], edits: Edits | None = None) -> Edits:
+    """Return edits that apply `edits`, then write the activations of `places` into x."""
+    edits = edits or {}
+
+    def noted(place: Place) -> Callable[[Tensor], Tensor]:
+        def function(value: Tensor) -> Tensor:
+            x[place] = edits[place](value) if place in edits else value
+            return x[place]
+
+        return function
+
+    return {place: noted(place) for place in dict.fromkeys([*edits, *places])}
+
+
+@torch.no_grad()
+def activations(
+    p: Problem, tokens: Int[Tensor, "batch pos"], places: Sequence[Place], edits: Edits | None = None
+) -> dict[Place, Tensor]:
+    """Return activations on the tokens, with others changed by `edits`."""
+    x: dict[Place, Tensor] = {}
+    with edited(p, noting(x, places, edits)):
+        p.model.differentiable_logits(tokens)
+    return x
+
+
+@torch.no_grad()
+def patched(p: Problem, tokens: Int[Tensor, "batch pos"], patches: Sequence[Patch]) -> Float[Tensor, "patch batch"]:
+    """Return the metric of each prompt under each patch. One batch holds many copies of the prompts, one per patch."""
+    at_a_time = max(1, MOST_LOGITS // (tokens.numel() * p.model.d_vocab))
+    found = []
+    for start in range(0, len(patches), at_a_time):
+        some = patches[start : start + at_a_time]
+        places = {place for patch in some for place in patch}
+        with edited(p, {place: _replacing([patch.get(place) for patch in some]) for place in places}):
+            logits = p.model.differentiable_logits(tokens.repeat(len(some), 1))
+        found += [p.metric(each) for each in logits.unflatten(0, (len(some), -1))]
+    return torch.stack(found)
+
+
+def _replacing(of_patch: Sequence[tuple[list[int], Tensor] | None]) -> Callable[[Tensor], Tensor]:
+    def function(x: Tensor) -> Tensor:
+        copies = x.clone().unflatten(0, (len(of_patch), -1))
+        for copy, patch in zip(copies, of_patch, strict=True):
+            if patch is not None:
+                copy[:, :, patch[0]] = patch[1][:, :, patch[0]]
+        return copies.flatten(0, 1)
+
+    return function
+
+
+@torch.enable_grad()
+def gradients(
+    p: Problem, tokens: Int[Tensor, "batch pos"], places: Sequence[Place], edits: Edits | None = None
+) -> tuple[dict[Place, Tensor], dict[Place, Tensor]]:
+    """Return activations, still in their graph, and the gradient of each prompt's own metric by them.
+
+    The weights' own gradients are left as they are. The gradient is 0 where the metric does not depend on a place.
+    """
+    x: dict[Place, Tensor] = {}
+    edits = dict(edits or {})
+    first = edits.pop(START, lambda value: value)
+    edits[START] = lambda value: first(value).detach().requires_grad_()  # frozen weights alone would give no graph
+    with edited(p, noting(x, places, edits)):
+        metric = p.measured(tokens)
+    by = [x[place] for place in places]
+    slopes = torch.autograd.grad(metric.sum(), by, retain_graph=True, materialize_grads=True)
+    return x, dict(zip(places, slopes, strict=True))

@@ -1,0 +1,54 @@
+"""Run a method of the registry, and check what it returns."""
+
+import inspect
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ihlab.attribution.methods import METHODS
+from ihlab.attribution.problems import Problem, table_of
+from tasks.config import choose, require
+
+
+def attribute(p: Problem, method: str = "attribution-patching", nodes: str = "head", **options: Any) -> pd.DataFrame:
+    """Return the effect of every node as a method estimates it: the columns of `exact` without the reverse ones.
+
+    `options` are those of the method, such as `steps` of "eap-ig" and `frozen_norms`. `attribute(p.swapped, ...)`
+    estimates the effects of the reverse direction, with the opposite sign. Raises `ConfigError` for an unknown method,
+    option or kind of nodes, for a method that returns other nodes, and as the method does.
+    """
+    return table_of(p, nodes, estimated(p, method, nodes, **options))
+
+
+def estimated(p: Problem, method: str, nodes: str, **options: Any) -> Float[Tensor, "prompt node"]:
+    """Return a method's estimates. If it returns a table, every prompt has the effect of the table."""
+    function = METHODS[choose("method", method, METHODS)]
+    known = list(inspect.signature(function).parameters)[2:]
+    for name in options:
+        choose(f"option of {method}", name, known)
+    table = p.nodes(nodes)
+    found = function(p, nodes, **options)
+    if isinstance(found, pd.DataFrame):
+        found = _of_table(found, method, table, p)
+    wanted = [len(p.clean), len(table)]
+    shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    require(shape == wanted, f"The method {method!r} returned {shape}, but must return {wanted}: [prompt, node].")
+    return found.detach()
+
+
+def _of_table(found: pd.DataFrame, method: str, nodes: pd.DataFrame, p: Problem) -> Tensor:
+    columns = [str(name) for name in nodes]
+    missing = [name for name in (*columns, "effect") if name not in found]
+    require(not missing, f"The table of the method {method!r} has no column {', '.join(missing)}.")
+    given = found.set_index(columns)["effect"]
+    wanted = pd.MultiIndex.from_frame(nodes)
+    require(
+        given.index.is_unique and set(given.index) == set(wanted),
+        f"The method {method!r} returned {len(given)} rows, but must return one row for each of the {len(wanted)} "
+        f"nodes ({', '.join(columns)}).",
+    )
+    effect = torch.from_numpy(given.reindex(wanted).to_numpy(dtype=float))
+    return effect.expand(len(p.clean), -1)
