@@ -114,7 +114,7 @@ def _card(found: dict[str, Any], model: Transformer) -> ModelCard:
     cfg, slices = model.cfg, found["accuracy"] | {f"control: {name}": of for name, of in found["control"].items()}
     heads = found["heads"].sort_values("effect", key=abs, ascending=False)
     edges = found["edges"].query("true") if "edges" in found else pd.DataFrame()
-    onset = found.get("onset")
+    onset = found.get("onset", {}).get("accuracy")
     return ModelCard(
         f"""---
 {about.to_yaml()}
@@ -122,8 +122,9 @@ def _card(found: dict[str, Any], model: Transformer) -> ModelCard:
 
 # {found["member"]}, seed {found["seed"]}, step {found["step"]}
 
-A transformer with {model.n_params} parameters, {cfg.n_layers} layers of {cfg.n_heads} heads, {cfg.attention} attention
-and {cfg.positional} positions. Its circuit was measured exactly. It belongs to the suite of ihlab {found["ihlab"]}.
+A transformer with {model.n_params} parameters without embeddings, {cfg.n_layers} layers of {cfg.n_heads} heads,
+{cfg.attention} attention and {cfg.positional} positions. Its circuit was measured exactly. It belongs to the suite of ihlab
+{found["ihlab"]}.
 
 ## Training
 

@@ -160,7 +160,7 @@ def build(
 def models(root: str | Path = "runs") -> pd.DataFrame:
     """Return a table of the members.
 
-    - `name`, `task`, `layers`, `heads`, `attention`, `positions`, `parameters`, `steps`;
+    - `name`, `task`, `layers`, `heads`, `attention`, `positions`, `parameters` (without embeddings), `steps`;
     - `seeds`: the seeds that can be loaded;
     - `accuracy`, `onset`: of the first of these: the last accuracy, and the step halfway through its sudden rise
       (`ihlab.interp.onset`). NaN if no seed can be loaded, or if there is no sudden rise.

@@ -42,7 +42,7 @@ DEFINITIONS = {
     "edges": "patched: the direct path from a head to one input of a head in a later layer",
     "scores": "ihlab.interp.locate_induction_heads on repeated random tokens and 512 sequences of the task",
     "pairs": "ihlab.interp.induction_pair.find_induction_pair: previous-token heads and the induction heads they feed",
-    "onset": "ihlab.interp.onset of the accuracy in training, in steps; null without a sudden rise",
+    "onset": "ihlab.interp.onset of the accuracy in training by slice, in steps; null without a sudden rise",
     "accuracy": "fraction of right answers on 512 held-out sequences: all, the first of each sequence, and by slice",
     "control": "the accuracy of a member of period 2 on sequences with random repeats, where only induction is right",
 }
@@ -62,9 +62,10 @@ def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = 
     found |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": DEFINITIONS}
     if name not in HAND_SET:
         member = run(name, seed, root)
-        rise = onset(member.metrics["step"], member.metrics["accuracy"])
+        curves = member.metrics.set_index("step").filter(regex="^accuracy")
+        rises = {slice: onset(curve.index, curve, draws=100) for slice, curve in curves.items()}
         found |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
-        found["onset"] = rise and asdict(rise)
+        found["onset"] = {slice: rise and asdict(rise) for slice, rise in rises.items()}
     p = problem_of(model, control or task)
     found |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, control), "swing": p.swing}
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:

@@ -76,7 +76,7 @@ def test_bad_folders_are_sentences(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match="is not empty: give a new or an empty folder"):
         suite.export("induction-kv-shift-1", tmp_path)
-    with pytest.raises(ConfigError, match="is not an exported member of the suite: it has no truth.json"):
+    with pytest.raises(ConfigError, match=r"is not an exported member of the suite: it has no truth\.json"):
         suite.read_truth(tmp_path)
     (tmp_path / "truth.json").write_text('{"version": 0}')
     with pytest.raises(ConfigError, match="has the version 0, but this ihlab reads version 1: export the member again"):
