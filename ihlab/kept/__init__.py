@@ -6,7 +6,7 @@
 
 from pathlib import Path
 
-from tasks.config import require
+from tasks.config import choose
 
 _HOME = Path(__file__).parent
 
@@ -20,6 +20,6 @@ def names() -> list[str]:
 
 
 def path(name: str) -> Path:
-    """Return the run folder of a kept run. Raises `ConfigError` with the known names for any other."""
-    require(name in names(), f"There is no kept run '{name}'; the kept runs are {', '.join(names())}.")
+    """Return the run folder of a kept run. Raises `ConfigError` with the nearest name for any other."""
+    choose("kept run", name, names())
     return _HOME / ALIASES.get(name, name)

@@ -123,8 +123,7 @@ def _card(found: dict[str, Any], model: Transformer) -> ModelCard:
 # {found["member"]}, seed {found["seed"]}, step {found["step"]}
 
 A transformer with {model.n_params} parameters without embeddings, {cfg.n_layers} layers of {cfg.n_heads} heads,
-{cfg.attention} attention and {cfg.positional} positions. Its circuit was measured exactly. It belongs to the suite of ihlab
-{found["ihlab"]}.
+{cfg.attention} attention and {cfg.positional} positions. Its circuit was measured exactly by ihlab {found["ihlab"]}.
 
 ## Training
 

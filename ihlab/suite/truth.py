@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ihlab.attribution import Problem, exact, problem
+from ihlab.attribution import Problem, exact
+from ihlab.attribution import problem as problem_of
 from ihlab.interp.heads import locate_induction_heads
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.onset import onset
@@ -57,7 +58,6 @@ def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = 
     """
     model = load(name, seed, step, root)
     task: Any = model.trained_on
-    control = CONTROL if getattr(task, "period", None) else None
     found: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
     found |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": DEFINITIONS}
     if name not in HAND_SET:
@@ -66,8 +66,8 @@ def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = 
         rises = {slice: onset(curve.index, curve, draws=100) for slice, curve in curves.items()}
         found |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
         found["onset"] = {slice: rise and asdict(rise) for slice, rise in rises.items()}
-    p = problem_of(model, control or task)
-    found |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, control), "swing": p.swing}
+    p = problem(model)
+    found |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": p.swing}
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
         table = exact(p, kind)
         size = table[["effect", "reverse"]].abs().max(axis=1)
@@ -77,12 +77,17 @@ def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = 
     return found
 
 
-def problem_of(model: Transformer, task: Task) -> Problem:
-    """Return the prompts and the metric on which the effects of a member are measured."""
+def problem(model: Transformer) -> Problem:
+    """Return the prompts and the metric on which the effects of a loaded member are measured ("swing" defines them)."""
+    task: Any = model.trained_on
     if not isinstance(task, NGramTask):
-        return problem(model, task, corrupt="key", size=PROMPTS, seed=SEED)
+        return problem_of(model, _control(task) or task, corrupt="key", size=PROMPTS, seed=SEED)
     pair = _other_context(task)
-    return problem(model, clean=pair.clean, corrupted=pair.corrupted, metric=pair.logit_differences)
+    return problem_of(model, clean=pair.clean, corrupted=pair.corrupted, metric=pair.logit_differences)
+
+
+def _control(task: Task) -> Task | None:
+    return CONTROL if getattr(task, "period", None) else None
 
 
 def _other_context(task: NGramTask) -> PromptPair:

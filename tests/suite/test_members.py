@@ -30,7 +30,7 @@ def test_every_member_has_12_to_20_checkpoints_and_stacked_seeds():
 def test_a_shipped_member_is_the_run_of_its_config(name):
     assert suite.run(name).config.digest == members.config(name).digest
     assert Run.open(name).folder == suite.run(name).folder
-    assert suite.run(name).metrics["accuracy"].iloc[-1] > 0.99
+    assert suite.run(name).metrics["accuracy"].iloc[-1] > 0.95
 
 
 @pytest.mark.slow
@@ -90,7 +90,10 @@ def test_the_table_lists_parameters_and_what_can_be_loaded(tmp_path):
         (("induction-vanila-2",), "no member of the suite 'induction-vanila-2'; did you mean 'induction-vanilla-2'?"),
         (("induction-vanilla-2", 3), "seed is 3, but the suite has the seeds 0 to 2."),
         (("induction-vanilla-2", 0, 91), "has no checkpoint at step 91; it has 0, 90, 180,"),
-        (("2-hop-vanilla-1",), "2-hop-vanilla-1 with seed 0 is not in nowhere: 'ihlab suite build 2-hop-vanilla-1'"),
+        (
+            ("2-hop-vanilla-1",),
+            "2-hop-vanilla-1 with seed 0 is not in nowhere: 'ihlab suite build 2-hop-vanilla-1' trains",
+        ),
         (("hand-set-kv-shift", 1), "hand-set-kv-shift is set by hand: it has only seed 0 and step 0."),
     ],
 )
