@@ -48,7 +48,9 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
     converted.save_pretrained(folder)
     _tokenizer(model).save_pretrained(folder)
     write_text(folder / "README.md", str(_card(found, model)))
-    write_json(folder / "truth.json", {key: _plain(value) for key, value in found.items()})
+    tables = {key: value for key, value in found.items() if isinstance(value, pd.DataFrame)}
+    rows = {key: json.loads(table.to_json(orient="records", double_precision=15)) for key, table in tables.items()}
+    write_json(folder / "truth.json", found | rows)  # NaN is null there
     return folder
 
 
@@ -73,23 +75,15 @@ def read_truth(folder: str | Path) -> dict[str, Any]:
     return {key: pd.DataFrame(value) if isinstance(value, list) else value for key, value in found.items()}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, pd.DataFrame):  # NaN becomes null
-        return json.loads(value.to_json(orient="records", double_precision=15))
-    return value
-
-
 def _converted(model: Transformer) -> Any:
     """Return a model as a class of transformers. Attention alone gets MLPs whose weights are zero."""
     cfg, gpt2 = model.cfg, model.cfg.positional == "learned"
     if cfg.mlp == "none" and cfg.norm != "none":
-        whole = Transformer(cfg.replace(mlp="gelu" if gpt2 else "swiglu"))
-        missing = whole.load_state_dict(model.state_dict(), strict=False).missing_keys
-        with torch.no_grad():
-            for name in missing:
-                if ".mlp." in name:
-                    whole.get_parameter(name).zero_()
-        model = whole
+        weights = model.state_dict()
+        model = Transformer(cfg.replace(mlp="gelu" if gpt2 else "swiglu"))
+        for name in model.load_state_dict(weights, strict=False).missing_keys:
+            if ".mlp." in name:
+                torch.nn.init.zeros_(model.get_parameter(name))
     return to_gpt2(model) if gpt2 else to_hf(model) if cfg.shifted else to_llama(model)
 
 

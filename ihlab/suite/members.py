@@ -39,54 +39,46 @@ MODELS: dict[str, dict[str, Any]] = {
 """Fields of every model. Those with learned positions have GPT-2's block, the others Llama's."""
 
 
-def _config(task: Task, **fields: Any) -> RunConfig:
+def _wide(task: Task, **fields: Any) -> RunConfig:
     model = ModelConfig(n_layers=1, d_model=32, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length)
     return RunConfig(task=task, model=model, batch_size=32, lr=8e-3, eval_every=5, **fields)
 
 
-def _small(setting: str, lr: float) -> RunConfig:
-    run = setting_config(setting, "laptop")
-    return run.replace(lr=lr, schedule="trapezoid", eval_growth=0.05, checkpoints=16, stop_at_accuracy=None)
+def _small(setting: str, **fields: Any) -> RunConfig:
+    run = setting_config(setting, "laptop", n_layers=1)
+    return run.replace(schedule="trapezoid", eval_growth=0.05, checkpoints=16, stop_at_accuracy=None, **fields)
 
 
-TASKS = {
-    "induction": induction_run("laptop"),
-    "2-hop": _small(HOPS, lr=1e-2),
-    "3-gram": _small(NGRAM, lr=2.5e-2),
-    "recall": _small(RECALL_GAP1, lr=1e-2),
-    "triggers": _config(TriggerTask()),
-    "period-2": _config(InductionTask(vocab_size=64, length=32, min_token=0, period=2), warmup=10),
+TASKS: dict[str, tuple[RunConfig, str]] = {
+    "induction": (
+        induction_run("laptop"),
+        "vanilla-1 vanilla-2 vanilla-2-learned attention-only-2 attention-only-2-learned kv-shift-1 kv-shift-2 "
+        "k-shift-1",
+    ),
+    "2-hop": (
+        _small(HOPS, steps=2000, lr=1e-2),
+        "vanilla-1 vanilla-2 vanilla-2-learned attention-only-2 kv-shift-1 kv-shift-2",
+    ),
+    "3-gram": (_small(NGRAM, steps=1200, lr=2.5e-2), "vanilla-1 vanilla-2 kv-shift-1 k-shift-1 v-shift-1"),
+    "recall": (
+        _small(RECALL_GAP1, steps=2000, lr=1e-2),
+        "vanilla-1 vanilla-2 vanilla-2-learned attention-only-2 kv-shift-1 k-shift-1",
+    ),
+    "triggers": (
+        _wide(TriggerTask(), steps=1200),
+        "vanilla-1 vanilla-2 vanilla-2-learned attention-only-2 kv-shift-1 kv-shift-2 k-shift-1",
+    ),
+    "period-2": (
+        _wide(InductionTask(vocab_size=64, length=32, min_token=0, period=2), steps=300, warmup=10),
+        "vanilla-2 kv-shift-1",
+    ),
 }
-"""The config that the members of each task share."""
-
-STEPS: dict[str, dict[str, int]] = {
-    "induction": {
-        "vanilla-1": 600, "vanilla-2": 2000, "vanilla-2-learned": 1200, "attention-only-2": 2000,
-        "attention-only-2-learned": 1200, "kv-shift-1": 2000, "kv-shift-2": 1000, "k-shift-1": 600,
-    },
-    "2-hop": {
-        "vanilla-1": 600, "vanilla-2": 2000, "vanilla-2-learned": 2000, "attention-only-2": 2000,
-        "kv-shift-1": 600, "kv-shift-2": 2000,
-    },
-    "3-gram": {"vanilla-1": 1200, "vanilla-2": 1200, "kv-shift-1": 1200, "k-shift-1": 1200, "v-shift-1": 1200},
-    "recall": {
-        "vanilla-1": 600, "vanilla-2": 2000, "vanilla-2-learned": 2000, "attention-only-2": 2000, "kv-shift-1": 1200,
-        "k-shift-1": 1200,
-    },
-    "triggers": {
-        "vanilla-1": 600, "vanilla-2": 1200, "vanilla-2-learned": 1200, "attention-only-2": 1200, "kv-shift-1": 600,
-        "kv-shift-2": 600, "k-shift-1": 600,
-    },
-    "period-2": {"vanilla-2": 300, "kv-shift-1": 300},
-}  # fmt: skip
-"""Training steps of every member that is trained."""
+"""The config that the members of a task share, and their models."""
 
 MEMBERS = {
-    f"{task}-{model}": TASKS[task].replace(
-        name=f"{task}-{model}", steps=n, model=TASKS[task].model.replace(**MODELS[model])
-    )
-    for task, models_of in STEPS.items()
-    for model, n in models_of.items()
+    f"{task}-{model}": shared.replace(name=f"{task}-{model}", model=shared.model.replace(**MODELS[model]))
+    for task, (shared, models_of) in TASKS.items()
+    for model in models_of.split()
 }
 """The config of every member that is trained, at seed 0."""
 
