@@ -56,6 +56,8 @@ def test_python_examples(page, capsys):
         exec(compile(block, page.name, "exec"), names)
     if page == README:
         assert agrees(capsys.readouterr().out, blocks(page, "text")[1])
+    if page.stem == "suite":
+        assert agrees(capsys.readouterr().out, "".join(blocks(page, "text")))
     if page.stem == "analyse":
         assert not names["no_shift"].allclose(names["logits"])  # type: ignore[attr-defined]
     if page.stem == "train":
@@ -75,6 +77,7 @@ def test_shell_examples(page, empty, capsys):
         "sweep": ["rates.csv: 4 runs"],
         "analyse": ["Shifts of kv-shift-1-layer"],
         "reproduce": ["Pictures, numbers and intervals:"],
+        "suite": ["induction-vanilla-2 ", "folder"],
     }
     assert all(words in printed for words in expected[page.stem])
     if page == README:

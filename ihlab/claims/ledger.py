@@ -164,6 +164,7 @@ TITLES = {
     "table5": "Table 5: what do alpha and beta become?",
     "table15": "Table 15: does the shift help latent attention?",
     "tables6to13": "Tables 6 to 13: what is printed?",
+    "attribution": "Which attribution methods see the circuit?",
     "basin_map": "Which starts lead to induction?",
     "by_position": "Is induction by position learned?",
     "checker": "Which half recalls, which checks?",

@@ -1,5 +1,4 @@
-"""The command line: `ihlab reproduce`, `train`, `sweep`, `sample`, `runs`, `heads`, `attribute`, `shift`,
-`view`.
+"""The command line: train, look at models, attribute, make the suite, and reproduce figures.
 
 torch is imported only when a command needs it, so that `ihlab --help` answers at once.
 """
@@ -26,6 +25,7 @@ from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
 from ihlab.cli.heads import heads
 from ihlab.cli.inspect import shift, view
 from ihlab.cli.named import registered_task
+from ihlab.cli.suite import suite
 from ihlab.cli.sweep import sweep
 from ihlab.cli.terminal import print_anywhere, text
 from ihlab.cli.usage import later, refusing_in_one_sentence
@@ -40,7 +40,8 @@ OF_TASKS = {"train": trainer, "sample": sampler}
 """Commands whose options depend on the task."""
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    command.__name__: command for command in (reproduce, train, sweep, sample, runs, heads, attribute, shift, view)
+    command.__name__: command
+    for command in (train, sweep, sample, runs, heads, attribute, shift, view, suite, reproduce)
 }
 
 _VALUES = ("True", "False", "None")

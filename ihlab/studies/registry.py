@@ -3,6 +3,7 @@
 from typing import Any
 
 from ihlab.claims.experiment import METHODS, Experiment
+from ihlab.studies.attribution import ATTRIBUTION
 from ihlab.studies.basin_map import BasinMap
 from ihlab.studies.by_position import BY_POSITION
 from ihlab.studies.checker import CHECKER
@@ -50,6 +51,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Formation(),
         ORDER,
         PERIOD,
+        ATTRIBUTION,
         CHECKER,
         MQAR,
         Table2(),

@@ -1,0 +1,112 @@
+"""The truth about a member: the exact effect of every head, input and edge, the scores of its heads, its onset."""
+
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ihlab.attribution import Problem, exact
+from ihlab.attribution import problem as problem_of
+from ihlab.interp.heads import locate_induction_heads
+from ihlab.interp.induction_pair import find_induction_pair
+from ihlab.interp.onset import onset
+from ihlab.interp.prompt_pair import PromptPair
+from ihlab.measure.metrics import Evaluator
+from ihlab.model.transformer import Transformer
+from ihlab.suite.members import CONTROL, HAND_SET, load, run
+from ihlab.training.config import RunConfig
+from tasks import NGramTask, Task
+
+VERSION = 1
+"""The version of what `truth` returns. It rises when a number changes its meaning."""
+
+PROMPTS, SEQUENCES, SEED = 64, 512, 0
+"""Prompts on which effects are measured, held-out sequences for accuracy, and the seed of both."""
+
+TRUE = 0.1
+"""Fraction of the swing from which a node is true."""
+
+DEFINITIONS = {
+    "swing": "mean over 64 prompts of the logit difference of the two answers, on clean minus on corrupted prompts. In "
+    "a corrupted prompt two earlier tokens have changed places (ihlab.interp.prompt_pair, corrupt='key'), so that "
+    "another answer is right. 3-grams: another context of the table with the same last token. Members of period 2: the "
+    "prompts have random repeats",
+    "effect": "the metric on corrupted prompts with the node's activation from the clean ones, minus the metric there",
+    "reverse": "the metric on clean prompts, minus the metric there with the node's activation from the corrupted ones",
+    "fraction": "effect / swing; reverse_fraction: reverse / swing",
+    "true": "whether the larger size of effect and reverse is at least a tenth of the size of the swing",
+    "heads": "patched: the head's output z, before W_O",
+    "inputs": "patched: the queries, keys or values of one head, after the shift and before rotation",
+    "edges": "patched: the direct path from a head to one input of a head in a later layer",
+    "scores": "ihlab.interp.locate_induction_heads on repeated random tokens and 512 sequences of the task",
+    "pairs": "ihlab.interp.induction_pair.find_induction_pair: previous-token heads and the induction heads they feed",
+    "onset": "ihlab.interp.onset of the accuracy in training by slice, in steps; null without a sudden rise",
+    "accuracy": "fraction of right answers on 512 held-out sequences: all, the first of each sequence, and by slice",
+    "control": "the accuracy of a member of period 2 on sequences with random repeats, where only induction is right",
+}
+"""What every number is."""
+
+
+def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = "runs") -> dict[str, Any]:
+    """Return the truth about a member at a checkpoint: numbers by name, and tables. Its "definitions" say what each is.
+
+    Tables: "heads", "inputs", "edges" (from two layers on), "scores" and "pairs". Numbers: "swing", "accuracy" and
+    "control" by slice, "onset", "step", "seed", and the versions. Raises `ConfigError` as `load` does.
+    """
+    model = load(name, seed, step, root)
+    task: Any = model.trained_on
+    found: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
+    found |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": DEFINITIONS}
+    if name not in HAND_SET:
+        member = run(name, seed, root)
+        curves = member.metrics.set_index("step").filter(regex="^accuracy")
+        rises = {slice: onset(curve.index, curve, draws=100) for slice, curve in curves.items()}
+        found |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
+        found["onset"] = {slice: rise and asdict(rise) for slice, rise in rises.items()}
+    p = problem(model)
+    found |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": p.swing}
+    for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
+        table = exact(p, kind)
+        size = table[["effect", "reverse"]].abs().max(axis=1)
+        found[f"{kind}s"] = table.assign(true=size >= TRUE * abs(p.swing))
+    found["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
+    found["pairs"] = find_induction_pair(model)
+    return found
+
+
+def problem(model: Transformer) -> Problem:
+    """Return the prompts and the metric on which the effects of a loaded member are measured ("swing" defines them)."""
+    task: Any = model.trained_on
+    if not isinstance(task, NGramTask):
+        return problem_of(model, _control(task) or task, corrupt="key", size=PROMPTS, seed=SEED)
+    pair = _other_context(task)
+    return problem_of(model, clean=pair.clean, corrupted=pair.corrupted, metric=pair.logit_differences)
+
+
+def _control(task: Task) -> Task | None:
+    return CONTROL if getattr(task, "period", None) else None
+
+
+def _other_context(task: NGramTask) -> PromptPair:
+    """Return prompts whose last context is replaced by another of the table that differs only in its first token."""
+    rng, table = np.random.default_rng(SEED), task.table
+    pairs = [(a, b) for a in table for b in table if a[0] != b[0] and a[-1] != b[-1] and (a[1:-1] == b[1:-1]).all()]
+    position = np.flatnonzero(task.batch(1, rng).answers[0] >= 0)[-1]
+    chosen = np.array(pairs)[rng.integers(len(pairs), size=PROMPTS)]  # [prompt, 2, order]
+    clean = task.batch(PROMPTS, rng).inputs
+    corrupted = clean.copy()
+    for tokens, which in ((clean, 0), (corrupted, 1)):
+        tokens[:, position - task.order + 2 : position + 1] = chosen[:, which, :-1]
+    answers = torch.from_numpy(chosen[:, :, -1].copy())
+    at = torch.full((PROMPTS,), int(position))
+    return PromptPair(torch.from_numpy(clean), torch.from_numpy(corrupted), at, answers[:, 0], answers[:, 1])
+
+
+def _accuracy(model: Transformer, task: Task | None) -> dict[str, float]:
+    if task is None:
+        return {}
+    row = Evaluator(RunConfig(task=task, model=model.cfg, eval_rows=SEQUENCES), torch.device("cpu"))(model)
+    return {name: value for name, value in row.items() if name.startswith("accuracy")}

@@ -1,0 +1,103 @@
+"""The members: a table of valid configs; built again they are equal."""
+
+import pytest
+import torch
+
+from ihlab import Run, fork, kept, suite, train
+from ihlab.suite import members
+from ihlab.training.ensemble import best_stack
+from ihlab.training.train import train_ensemble
+from tasks import ConfigError
+
+SHIPPED = sorted(members.MEMBERS.keys() & set(kept.names()))
+
+
+def weights(run, step=None):
+    return run.model(step).state_dict()
+
+
+def test_every_member_has_12_to_20_checkpoints_and_stacked_seeds():
+    for name in members.MEMBERS:
+        configs = [members.config(name, seed) for seed in members.SEEDS]
+        assert 12 <= len(configs[0].checkpoint_steps()) <= 20, name
+        assert best_stack(configs[0], len(configs), torch.device("cpu")) >= len(configs), name
+    assert len({members.config(name, seed).digest for name in members.MEMBERS for seed in members.SEEDS}) == 3 * len(
+        members.MEMBERS
+    )
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_member_is_the_run_of_its_config(name):
+    assert suite.run(name).config.digest == members.config(name).digest
+    assert Run.open(name).folder == suite.run(name).folder
+    assert suite.run(name).metrics["accuracy"].iloc[-1] > 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["induction-vanilla-2", "induction-kv-shift-1"])
+def test_a_shipped_member_trained_again_is_equal(name, tmp_path):
+    def stop(row):
+        if row["step"] > 180:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        train(members.config(name), tmp_path, device="cpu", report=lambda *_: None, callback=stop)
+    again = Run.open(members.config(name).folder(tmp_path))
+    for step in (0, 90, 180):
+        torch.testing.assert_close(weights(again, step), weights(suite.run(name), step), rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_shipped_member_can_be_continued(tmp_path):
+    parent = suite.run("induction-kv-shift-1")
+    made = fork(parent, 1353, steps=1360, new_moments=True, root=tmp_path, device="cpu", report=lambda *_: None)
+    assert made.metrics["accuracy"].iloc[-1] == pytest.approx(parent.metrics["accuracy"].iloc[-1], abs=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short")
+def test_built_twice_or_resumed_the_weights_are_equal(tmp_path):
+    name, roots = "recall-kv-shift-1", [tmp_path / root for root in ("one", "two", "resumed")]
+
+    def stop(row):
+        if row["step"] == 8:
+            raise InterruptedError
+
+    configs = [members.config(name, seed) for seed in members.SEEDS]
+    with pytest.raises(InterruptedError):
+        train_ensemble(configs, roots[2], "cpu", lambda *_: None, stack=3, callback=stop)
+    one, *others = [suite.build([name], root, jobs=1, device="cpu") for root in roots]
+    for other in others:
+        for run, again in zip(one, other, strict=True):
+            torch.testing.assert_close(weights(run), weights(again), rtol=0, atol=0)
+    table = suite.models(roots[0]).set_index("name")
+    assert table.loc[name, "seeds"] == "0 1 2"
+    assert table.loc[name, "accuracy"] == one[0].metrics["accuracy"].iloc[-1]
+    assert (table["seeds"] != "").sum() == 1 + len(members.HAND_SET)
+
+
+def test_the_table_lists_parameters_and_what_can_be_loaded(tmp_path):
+    table = suite.models(tmp_path).set_index("name")
+    assert set(SHIPPED) | set(members.HAND_SET) == set(table.index[table["seeds"] != ""])
+    for name in SHIPPED:
+        assert table.loc[name, "parameters"] == suite.run(name).done["n_params"]
+    assert table.loc["induction-vanilla-2", "onset"] > table.loc["induction-kv-shift-1", "onset"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (("induction-vanila-2",), "no member of the suite 'induction-vanila-2'; did you mean 'induction-vanilla-2'?"),
+        (("induction-vanilla-2", 3), "seed is 3, but the suite has the seeds 0 to 2."),
+        (("induction-vanilla-2", 0, 91), "has no checkpoint at step 91; it has 0, 90, 180,"),
+        (
+            ("2-hop-vanilla-1",),
+            "2-hop-vanilla-1 with seed 0 is not in nowhere: 'ihlab suite build 2-hop-vanilla-1' trains",
+        ),
+        (("hand-set-kv-shift", 1), "hand-set-kv-shift is set by hand: it has only seed 0 and step 0."),
+    ],
+)
+def test_what_is_not_there_is_a_sentence(asked, sentence):
+    with pytest.raises(ConfigError) as error:
+        suite.load(*asked, root="nowhere")
+    assert sentence in str(error.value)

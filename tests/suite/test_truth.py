@@ -1,0 +1,81 @@
+"""The truth, derived again: by plain hooks, by the construction, and from the table of 3-grams."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from ihlab import suite
+from ihlab.interp.prompt_pair import prompt_pair
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.suite.members import MEMBERS
+from ihlab.suite.truth import _other_context
+
+
+@torch.no_grad()
+def patched(model, tokens, source, layer, head, pair):
+    """The mean logit difference on tokens with one head's z from the source, by a hook written out."""
+    name = f"blocks.{layer}.attn.hook_z"
+    _, cache = model.run_with_cache(source, names_filter=name)
+
+    def replace(z, hook):
+        z = z.clone()
+        z[:, :, head] = cache[name][:, :, head]
+        return z
+
+    return pair.logit_difference(model.run_with_hooks(tokens, fwd_hooks=[(name, replace)])).item()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "step"), [("induction-vanilla-2", None), ("induction-kv-shift-1", 292)])
+def test_effects_and_accuracy_are_those_of_plain_hooks(name, step):
+    model, found = suite.load(name, step=step), suite.truth(name, step=step)
+    pair = prompt_pair(model.trained_on, 64, 0, "key")
+    at = partial(patched, model, pair=pair)
+    with torch.no_grad():
+        ends = [pair.logit_difference(model(tokens)).item() for tokens in (pair.clean, pair.corrupted)]
+    assert found["swing"] == pytest.approx(ends[0] - ends[1], rel=1e-4)
+    for row in found["heads"].itertuples():
+        there = at(pair.corrupted, pair.clean, row.layer, row.head) - ends[1]
+        back = ends[0] - at(pair.clean, pair.corrupted, row.layer, row.head)
+        assert (row.effect, row.reverse) == pytest.approx((there, back), abs=1e-3)
+        assert row.true == (max(abs(there), abs(back)) >= 0.1 * abs(found["swing"]))
+    batch = draw(model.trained_on, EVAL_SEED, "eval", 0, 512)
+    with torch.no_grad():
+        said = model(torch.from_numpy(batch.inputs)).argmax(dim=-1).numpy()
+    asked = batch.answers >= 0
+    assert found["accuracy"]["accuracy"] == pytest.approx((said == batch.answers)[asked].mean())
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"), [("hand-set-two-layers", {(0, "v"), (1, "k")}), ("hand-set-kv-shift", {(0, "k")})]
+)
+def test_of_a_hand_set_model_it_is_what_was_set(name, inputs):
+    found = suite.truth(name)
+    assert found["accuracy"]["accuracy"] == 1
+    assert found["heads"]["true"].all()
+    assert found["heads"]["fraction"].tolist() == pytest.approx([1.0] * len(found["heads"]), abs=1e-5)
+    true = found["inputs"].query("true")
+    assert set(zip(true["layer"], true["input"], strict=True)) == inputs
+    assert ("edges" not in found) or found["edges"].query("true")["input"].tolist() == ["k"]
+
+
+def test_prompts_of_3_grams_have_two_contexts_of_the_table():
+    task = MEMBERS["3-gram-vanilla-1"].task
+    pair, known = _other_context(task), {(a, b): c for a, b, c in task.table.tolist()}
+    assert ((pair.clean != pair.corrupted).sum(dim=1) == 1).all()
+    rows = np.arange(len(pair.clean))
+    for tokens, answers in ((pair.clean, pair.answer), (pair.corrupted, pair.other)):
+        contexts = zip(*(tokens[rows, pair.position - back].tolist() for back in (1, 0)), strict=True)
+        assert [known[context] for context in contexts] == answers.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["2-hop", "3-gram", "recall", "triggers", "period-2"])
+def test_it_is_known_for_every_task(task, built):
+    name = f"{task}-kv-shift-1"
+    root = built(name)
+    found = suite.truth(name, seed=2, root=root)
+    assert (found["step"], found["seed"], bool(found["control"])) == (14, 2, task == "period-2")
+    assert np.isfinite(found["heads"]["effect"]).all()
