@@ -193,7 +193,9 @@ def _base_class(config: Any) -> Any:
 def _kv_heads(part: Any) -> int:
     size: Any = getattr(part, "head_dim", None)
     width: Any = getattr(part.k_proj, "out_features", None)
-    require(bool(size and width) and width % size == 0, f"k_proj has {width} outputs, no multiple of head_dim={size}.")
+    name = type(part).__name__
+    message = f"The k_proj of {name} has {width} outputs, no multiple of head_dim={size}."
+    require(bool(size and width) and width % size == 0, message)
     return int(width // size)
 
 
@@ -256,7 +258,7 @@ def _shifted(model: Any, fields: dict[str, Any]) -> Any:
     config = model.config
     kept = {key: value for key, value in config.to_dict().items() if key != "model_type"}
     new = KVShiftConfig.from_dict({**kept, "base_model_type": config.model_type, **fields})
-    new._attn_implementation = config._attn_implementation
+    _keep_implementations(config, new)
     for part in model.modules():
         if getattr(part, "config", None) is config:
             part.config = new
@@ -269,13 +271,21 @@ def _shifted(model: Any, fields: dict[str, Any]) -> Any:
     return model
 
 
+def _keep_implementations(config: Any, new: Any) -> None:
+    for name in ("_attn_implementation", "_experts_implementation"):  # no fields of a config
+        if getattr(config, name, None) is not None:
+            setattr(new, name, getattr(config, name))
+
+
 def unshifted(model: Any) -> Any:
     """Return a copy of a shifted model without its shift, in the transformers class that it extends."""
     if hasattr(model, "unshifted"):
         return model.unshifted()
     base: Any = next(cls for cls in type(model).__mro__ if cls.__module__.startswith("transformers.models."))
     fields = {name: value for name, value in model.config.to_dict().items() if name != "model_type"}
-    plain = base(base.config_class.from_dict(fields)).to(next(model.parameters()).dtype).eval()
+    config = base.config_class.from_dict(fields)
+    _keep_implementations(model.config, config)
+    plain = base(config).to(next(model.parameters()).dtype).eval()
     missing = plain.load_state_dict(model.state_dict(), strict=False).missing_keys
     require(
         not missing, f"The shifted model has no {', '.join(missing[:3])}, so the unshifted one cannot be made of it."

@@ -31,7 +31,7 @@ SIZES = {
         "moe_intermediate_size": 16,
         "shared_expert_intermediate_size": 16,
     },
-    **{"num_hidden_layers": 2, "num_layers": 2, "n_layer": 2, "decoder_layers": 2, "encoder_layers": 2},
+    **{"num_hidden_layers": 4, "num_layers": 2, "n_layer": 2, "decoder_layers": 2, "encoder_layers": 2},
     **{
         "num_attention_heads": 4,
         "num_heads": 4,

@@ -195,7 +195,7 @@ def test_models_and_shifts_that_do_not_exist_are_refused(call, sentence):
         ),
         (
             lambda model: setattr(model.model.decoder.layers[0].self_attn, "head_dim", 5),
-            "k_proj has 8 outputs, no mult",
+            "The k_proj of OPTAttention has 8 outputs, no mult",
         ),
     ],
 )
