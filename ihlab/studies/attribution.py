@@ -45,8 +45,9 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 TWO_LAYERS = (V2, V2_LEARNED, NO_MLP)
 """Models that need a previous-token head."""
-FIRST_ORDER, EAP_IG, ATP, SCORES = "attribution-patching", "eap-ig", "atp*", "head-scores"
-METHODS = (FIRST_ORDER, EAP_IG, ATP, SCORES)
+FIRST_ORDER, EAP_IG, ATP_STAR, ATP_EDGES = "attribution-patching", "eap-ig", "atp-star", "atp-edges"
+SCORES = "head-scores"
+METHODS = (FIRST_ORDER, EAP_IG, ATP_STAR, ATP_EDGES, SCORES)
 TRUE = 0.1
 """Fraction of the swing from which a head is true."""
 STEPS = {V2: 2000, V2_LEARNED: 1200, NO_MLP: 1200, KV1: 600, K1: 600}
@@ -271,7 +272,7 @@ ASKS = [
             f"{method} sees half of the previous-token head's effect after training ({model}).",
             seen(model, method, first=False), above=0.5, setting={"model": model, "method": method},
         )
-        for method in (EAP_IG, ATP)
+        for method in (EAP_IG, ATP_STAR, ATP_EDGES)
         for model in TWO_LAYERS
     ),
 ]  # fmt: skip
@@ -280,7 +281,7 @@ ASKS = [
 def of_two_layers(data: pd.DataFrame) -> pd.DataFrame:
     """Return estimated / exact effect of the previous-token head by checkpoint, and the saturation as one more line."""
     rows = pd.concat(
-        [formed(data, model, method) for model in TWO_LAYERS if model in set(data["model"]) for method in METHODS[:3]]
+        [formed(data, model, method) for model in TWO_LAYERS if model in set(data["model"]) for method in METHODS[:4]]
     )
     saturated = rows[rows["method"] == FIRST_ORDER].assign(method="saturation", seen=lambda table: table["saturation"])
     return pd.concat([rows, saturated])
