@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ihlab.attribution.estimates import attribute
-    from ihlab.attribution.methods import METHODS
+    from ihlab.attribution.libraries import METHODS
     from ihlab.attribution.problems import Problem, problem
     from ihlab.attribution.registry import register_method
     from ihlab.attribution.scores import compare
     from ihlab.attribution.truth import exact
 
 _HOME = {
-    "METHODS": "methods",
+    "METHODS": "libraries",
     "Problem": "problems",
     "attribute": "estimates",
     "compare": "scores",

@@ -120,17 +120,22 @@ def _replacing(of_patch: Sequence[tuple[list[int], Tensor] | None]) -> Callable[
 
 @torch.enable_grad()
 def gradients(
-    p: Problem, tokens: Int[Tensor, "batch pos"], places: Sequence[Place], edits: Edits | None = None
+    p: Problem,
+    tokens: Int[Tensor, "batch pos"],
+    places: Sequence[Place],
+    edits: Edits | None = None,
+    noted: Sequence[Place] = (),
 ) -> tuple[dict[Place, Tensor], dict[Place, Tensor]]:
     """Return activations, still in their graph, and the gradient of each prompt's own metric by them.
 
-    The weights' own gradients are left as they are. The gradient is 0 where the metric does not depend on a place.
+    `noted` are further places whose activations are returned. The gradient is 0 where the metric does not depend on a
+    place. The weights' own gradients are left as they are.
     """
     x: dict[Place, Tensor] = {}
     edits = dict(edits or {})
-    first = edits.pop(START, lambda value: value)
-    edits[START] = lambda value: first(value).detach().requires_grad_()  # frozen weights alone would give no graph
-    with edited(p, noting(x, places, edits)):
+    start = edits.get(START, lambda value: value)
+    edits[START] = lambda value: start(value).detach().requires_grad_()  # frozen weights alone would give no graph
+    with edited(p, noting(x, [*places, *noted], edits)):
         metric = p.measured(tokens)
     by = [x[place] for place in places]
     slopes = torch.autograd.grad(metric.sum(), by, retain_graph=True, materialize_grads=True)

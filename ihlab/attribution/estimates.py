@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ihlab.attribution.methods import METHODS
+from ihlab.attribution.libraries import METHODS
 from ihlab.attribution.problems import Problem, table_of
 from tasks.config import choose, require
 
@@ -50,5 +50,4 @@ def _of_table(found: pd.DataFrame, method: str, nodes: pd.DataFrame, p: Problem)
         f"The method {method!r} returned {len(given)} rows, but must return one row for each of the {len(wanted)} "
         f"nodes ({', '.join(columns)}).",
     )
-    effect = torch.from_numpy(given.reindex(wanted).to_numpy(dtype=float))
-    return effect.expand(len(p.clean), -1)
+    return torch.tensor(given.reindex(wanted).to_numpy(dtype=float)).expand(len(p.clean), -1)

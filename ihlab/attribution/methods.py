@@ -1,14 +1,29 @@
 """The package's methods. Each names the published variant that it is; each estimates the column `effect` of `exact`."""
 
+from typing import Any
+
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ihlab.attribution.activations import START, activations, given
-from ihlab.attribution.linear import differences, linear
+from ihlab.attribution.activations import (
+    START,
+    Edits,
+    Place,
+    activations,
+    given,
+    gradients,
+    layers_of,
+    patched,
+)
+from ihlab.attribution.linear import linear, norm_scales, places_of
 from ihlab.attribution.problems import Problem
-from ihlab.attribution.registry import METHODS, register_method
+from ihlab.attribution.registry import METHODS, heads_only, register_method
 from ihlab.attribution.truth import exact_effects
+from ihlab.interp.ablation import replacement
+from ihlab.interp.heads import locate_induction_heads
+from ihlab.interp.patching import patched_paths, replacing_layers
 from tasks.config import require_integer
 
 __all__ = ["METHODS"]
@@ -20,22 +35,177 @@ register_method("exact")(exact_effects)
 
 @register_method("attribution-patching")
 def attribution_patching(p: Problem, nodes: str, frozen_norms: bool = False) -> Estimates:
-    """(clean - corrupted activation) . gradient on the corrupted prompt: Nanda 2023; edges: EAP, arXiv 2310.10348."""
-    return linear(p, nodes, differences(p, nodes), p.corrupted, frozen_norms=frozen_norms)
+    """Return (clean - corrupted activation) . gradient on the corrupted prompt.
+
+    Nanda 2023 (neelnanda.io/attribution-patching); for edges it is EAP (Syed et al. 2023, arXiv 2310.10348). With
+    `frozen_norms` no gradient flows through the scale of a norm.
+    """
+    clean = activations(p, p.clean, places_of(p, nodes))
+    return linear(p, nodes, p.corrupted, lambda place, own: clean[place] - own, frozen_norms=frozen_norms)
+
+
+@register_method("frozen-norms")
+def frozen_norms(p: Problem, nodes: str) -> Estimates:
+    """Return attribution patching with the scales of norms held constant in the backward pass."""
+    return attribution_patching(p, nodes, frozen_norms=True)
 
 
 @register_method("eap-ig")
 def eap_ig(p: Problem, nodes: str, steps: int = 5, frozen_norms: bool = False) -> Estimates:
-    """EAP with integrated gradients (EAP-IG inputs, arXiv 2403.17806), for edges, inputs or heads.
+    """Return EAP with integrated gradients: "EAP-IG inputs" of Hanna et al. 2024 (arXiv 2403.17806, equation 3).
 
     The gradient is the mean over k = 1 .. steps of that at x(corrupted) + k / steps (x(clean) - x(corrupted)), where x
     is the residual stream before the first layer: all inputs move together. Five steps are the paper's.
     """
     require_integer("steps", steps, 1)
-    start, end = (activations(p, tokens, [START])[START] for tokens in (p.corrupted, p.clean))
-    change = differences(p, nodes)
-    found = []
+    places, found = places_of(p, nodes), []
+    clean, corrupted = (activations(p, tokens, [START, *places]) for tokens in (p.clean, p.corrupted))
     for k in range(1, steps + 1):
-        at = {START: start + k / steps * (end - start)}
-        found.append(linear(p, nodes, change, p.clean, given(at, at), frozen_norms))
+        at = {START: corrupted[START] + k / steps * (clean[START] - corrupted[START])}
+        change = lambda place, _: clean[place] - corrupted[place]  # noqa: E731
+        found.append(linear(p, nodes, p.clean, change, given(at, at), frozen_norms))
     return torch.stack(found).mean(dim=0)
+
+
+@register_method("atp-qk")
+def atp_qk(p: Problem, nodes: str) -> Estimates:
+    """Return AtP with the query and key correction of AtP* (Kramár et al. 2024, arXiv 2403.00745, section 3.1.1).
+
+    A changed query or key goes through the softmax exactly; only the rest of the model is linear:
+    (pattern with it - corrupted pattern) . gradient by the pattern. The paper's nodes are queries and keys at one
+    position; here a node has all positions. A head's z has no correction in the paper, so "head" is plain AtP. For
+    edges, the query or key is the one that the later head computes from the patched stream: our extension.
+    """
+    return _atp(p, nodes, _pattern_changes(p, nodes), {})
+
+
+@register_method("atp-star")
+def atp_star(p: Problem, nodes: str) -> Estimates:
+    """Return AtP*: the query and key correction with GradDrop (Kramár et al. 2024, arXiv 2403.00745, section 3.1.2).
+
+        1 / (L - 1) sum over layers l = 1 .. L of |estimate with no gradient through what layer l writes|
+
+    The absolute values are the paper's, per prompt. The sign is that of the estimate with all gradients. In a model of
+    two layers, the second one's gradient is in no term of a head of the first, so that only its direct effect is left.
+    With one layer the estimate is that of "atp-qk".
+    """
+    changes, layers = _pattern_changes(p, nodes), range(p.transformer.cfg.n_layers)
+    whole = _atp(p, nodes, changes, {})
+    if len(layers) == 1:
+        return whole
+    outputs = [("attn_out", "mlp_out") if block.mlp is not None else ("attn_out",) for block in p.transformer.layers]
+    each = [_atp(p, nodes, changes, {(kind, layer): Tensor.detach for kind in outputs[layer]}) for layer in layers]
+    return whole.sign() * torch.stack(each).abs().sum(dim=0) / (len(layers) - 1)
+
+
+@register_method("atp-edges")
+def atp_edges(p: Problem, nodes: str) -> Estimates:
+    """Return attribution patching of heads, with its first-order edges replaced by those of "atp-qk".
+
+    Our extension: AtP*'s correction does not reach a head whose effect goes through the softmax of a later head.
+    """
+    heads_only("atp-edges", nodes)
+    found = attribution_patching(p, "head")
+    if p.model.n_layers == 1:
+        return found
+    heads, senders = p.nodes("head"), p.nodes("edge")[["from_layer", "from_head"]]
+    sender = pd.MultiIndex.from_frame(heads).get_indexer(pd.MultiIndex.from_frame(senders))
+    corrected = atp_qk(p, "edge") - attribution_patching(p, "edge")
+    return found.index_add(1, torch.tensor(sender, device=found.device), corrected)
+
+
+PatternChanges = list[tuple[list[int], Place, Float[Tensor, "batch head query key"]]]
+"""The nodes of a layer's heads, the layer's pattern, and its change when each head's node is patched."""
+
+
+@torch.no_grad()
+def _pattern_changes(p: Problem, nodes: str) -> PatternChanges:
+    """Return the changes of patterns by every query and key: those of the clean run, or along the path of an edge."""
+    if nodes == "head":
+        return []
+    places_of(p, nodes)  # refuses grouped keys
+    before = activations(p, p.corrupted, layers_of(p, "pattern"))
+    found: PatternChanges = []
+
+    def add(place: Place, pattern: Tensor, **named: Any) -> None:
+        rows = (p.nodes(nodes)[list(named)] == list(named.values())).all(axis=1)
+        found.append((rows.to_numpy().nonzero()[0].tolist(), place, pattern - before[place]))
+
+    if nodes == "edge":
+        for sender, layer, kind, cache in patched_paths(p.transformer, p.corrupted, p.clean, "qk", ("pattern",)):
+            pattern = cache["pattern", layer]
+            add(("pattern", layer), pattern, from_layer=sender[0], from_head=sender[1], to_layer=layer, input=kind)
+        return found
+    clean = activations(p, p.clean, layers_of(p, "q", "k"))
+    for kind, layer in clean:
+        changed = activations(p, p.corrupted, list(before), given(clean, [(kind, layer)]))
+        add(("pattern", layer), changed["pattern", layer], layer=layer, input=kind)
+    return found
+
+
+def _atp(p: Problem, nodes: str, changes: PatternChanges, edits: Edits) -> Estimates:
+    clean = activations(p, p.clean, places_of(p, nodes))
+    found = linear(p, nodes, p.corrupted, lambda place, own: clean[place] - own, edits)
+    if changes:
+        _, slopes = gradients(p, p.corrupted, layers_of(p, "pattern"), edits)
+        for of_heads, place, change in changes:
+            found[:, of_heads] = (change * slopes[place]).sum(dim=(2, 3))
+    return found
+
+
+@register_method("activation-gradient")
+def activation_gradient(p: Problem, nodes: str) -> Estimates:
+    """Return clean activation . gradient on the clean prompt (input times gradient, Shrikumar et al. 2016)."""
+    return linear(p, nodes, p.clean, lambda _, own: own)
+
+
+@register_method("direct-logit-attribution")
+def direct_logit_attribution(p: Problem, nodes: str) -> Estimates:
+    """Return what each head writes on the clean prompts . the direction of the metric in the final residual stream.
+
+    Elhage et al. 2021, as TransformerLens' `logit_attrs`: the final norm's scale is that of the clean prompt, held
+    constant. It leaves out what later layers make of a head's output.
+    """
+    heads_only("direct-logit-attribution", nodes)
+    model, n_layers = p.transformer, p.model.n_layers
+    end: Place = (f"blocks.{n_layers - 1}.hook_resid_post", 0)
+    direction = gradients(p, p.clean, [end], dict.fromkeys(norm_scales(p), Tensor.detach))[1][end]
+    written = activations(p, p.clean, layers_of(p, "result"))
+    kept = [not replacing_layers(model, layer, n_layers) for layer in range(n_layers)]
+    found = [torch.einsum("bphm,bpm->bh", x, direction) * kept[layer] for (_, layer), x in written.items()]
+    return torch.cat(found, dim=1)
+
+
+def _ablation(how: str) -> None:
+    @register_method(f"{how}-ablation")
+    def ablated(p: Problem, nodes: str, seed: int = 0) -> Estimates:
+        heads_only(f"{how}-ablation", nodes)
+        patches = [
+            {place: ([head], replacement(z, how, seed))}
+            for place, z in activations(p, p.clean, layers_of(p, "z")).items()
+            for head in range(p.model.n_heads)
+        ]
+        return (p.ends[0] - patched(p, p.clean, patches)).T
+
+    ablated.__doc__ = (
+        f"Return how much the metric falls on the clean prompts when a head's z is {how}-ablated (`ablate_heads`)."
+    )
+
+
+for _how in ("zero", "mean", "resample"):
+    _ablation(_how)
+
+
+@register_method("head-scores")
+def head_scores(p: Problem, nodes: str) -> pd.DataFrame:
+    """Return the prefix_matching of `locate_induction_heads`: attention on random tokens, no patch and no gradient."""
+    heads_only("head-scores", nodes)
+    found = locate_induction_heads(p.model)
+    return found[["layer", "head"]].assign(effect=found["prefix_matching"])
+
+
+@register_method("random")
+def random(p: Problem, nodes: str, seed: int = 0) -> Estimates:
+    """Return normal random numbers, the same for every prompt: the score of chance."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(len(p.nodes(nodes)), generator=generator).expand(len(p.clean), -1)

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.interp.prompt_pair import prompt_pair
@@ -157,21 +158,26 @@ def table_of(p: Problem, nodes: str, effects: Float[Tensor, "prompt node"]) -> p
 
 
 @contextmanager
-def counted(module: nn.Module, rows: int) -> Iterator[dict[str, float]]:
-    """Count a module's forward and backward passes, in passes of `rows` sequences."""
+def counted(p: Problem) -> Iterator[dict[str, float]]:
+    """Count forward and backward passes of all prompts, by any model that returns logits over the vocabulary."""
     passes = {"forward": 0.0, "backward": 0.0}
+    depth = 0
 
-    def count(name: str, n: int) -> None:
-        passes[name] += n / rows
+    def count(name: str, logits: Tensor) -> None:
+        passes[name] += len(logits) / len(p.clean)
 
-    def forward(module: nn.Module, args: Any, output: Any) -> None:
+    def before(module: nn.Module, args: Any) -> None:
+        nonlocal depth
+        depth += 1
+
+    def after(module: nn.Module, args: Any, output: Any) -> None:
+        nonlocal depth
+        depth -= 1
         logits = getattr(output, "logits", output)
-        count("forward", len(logits))
-        if logits.requires_grad:
-            logits.register_hook(lambda gradient: count("backward", len(gradient)))
+        if depth == 0 and isinstance(logits, Tensor) and logits.shape[1:] == (p.clean.shape[1], p.model.d_vocab):
+            count("forward", logits)
+            if logits.requires_grad:
+                logits.register_hook(lambda gradient: count("backward", gradient))
 
-    handle = module.register_forward_hook(forward)
-    try:
+    with register_module_forward_pre_hook(before), register_module_forward_hook(after, always_call=True):
         yield passes
-    finally:
-        handle.remove()

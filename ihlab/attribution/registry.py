@@ -1,6 +1,7 @@
 """The registry of methods, open to your own."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import pandas as pd
 from jaxtyping import Float
@@ -14,7 +15,10 @@ METHODS: dict[str, Method] = {}
 """Every method by its name."""
 
 
-def register_method(name: str) -> Callable[[Method], Method]:
+M = TypeVar("M", bound=Method)
+
+
+def register_method(name: str) -> Callable[[M], M]:
     """Return a decorator that registers a method under a name.
 
     A method is a function of a `Problem`, a kind of nodes ("head", "input" or "edge") and options by keyword. It
@@ -23,9 +27,14 @@ def register_method(name: str) -> Callable[[Method], Method]:
     the method. A method that cannot handle a kind of nodes, or a model, raises `ConfigError` in one sentence.
     """
 
-    def registered(method: Method) -> Method:
+    def registered(method: M) -> M:
         require(METHODS.get(name, method) is method, f"The method {name!r} is registered already: choose another name.")
         METHODS[name] = method
         return method
 
     return registered
+
+
+def heads_only(method: str, nodes: str) -> None:
+    """Raise `ConfigError` unless the nodes are heads."""
+    require(nodes == "head", f"The method {method!r} scores heads only, not nodes={nodes!r}.")

@@ -1,4 +1,5 @@
-"""The command line: `ihlab reproduce`, `train`, `sweep`, `sample`, `runs`, `heads`, `shift`, `view`.
+"""The command line: `ihlab reproduce`, `train`, `sweep`, `sample`, `runs`, `heads`, `attribute`, `shift`,
+`view`.
 
 torch is imported only when a command needs it, so that `ihlab --help` answers at once.
 """
@@ -19,6 +20,7 @@ from typing import Any, NoReturn
 
 import tyro
 
+from ihlab.cli.attribute import attribute
 from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
 from ihlab.cli.heads import heads
 from ihlab.cli.inspect import shift, view
@@ -37,7 +39,7 @@ OF_TASKS = {"train": trainer, "sample": sampler}
 """Commands whose options depend on the task."""
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    command.__name__: command for command in (reproduce, train, sweep, sample, runs, heads, shift, view)
+    command.__name__: command for command in (reproduce, train, sweep, sample, runs, heads, attribute, shift, view)
 }
 
 _VALUES = ("True", "False", "None")

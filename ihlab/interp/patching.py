@@ -147,7 +147,7 @@ def require_direct_paths(model: Transformer, early: int, late: int) -> None:
         "The model has stream_shift='added': from head to head the residual stream itself carries output to later "
         "tokens, and no path is direct.",
     )
-    replaced = _replacing_layers(model, early, late)
+    replaced = replacing_layers(model, early, late)
     require(
         not replaced,
         f"Layer {replaced[0] if replaced else ''} has no residual: nothing passes it directly from layer {early} to "
@@ -208,7 +208,7 @@ def without_key_path(
 
     def lost(resid: Tensor) -> Tensor:
         for layer, sender in senders:
-            if not _replacing_layers(model, layer, late):
+            if not replacing_layers(model, layer, late):
                 z = cache["z", layer]
                 output = (z - replacement(z, how, seed, real=real))[:, :, sender] @ model.layers[layer].attn.W_O[sender]
                 resid = resid - output
@@ -221,7 +221,7 @@ def without_key_path(
     return pattern[:, head], patched["z", late][:, :, head]
 
 
-def _replacing_layers(model: Transformer, early: int, late: int) -> list[int]:
+def replacing_layers(model: Transformer, early: int, late: int) -> list[int]:
     """Return the layers without a residual connection, which cut every direct path from `early` to `late`.
 
     In such a layer, attention (between the two layers) or an MLP (from `early` on) replaces the residual stream.

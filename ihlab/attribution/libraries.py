@@ -1,0 +1,88 @@
+"""Methods of other libraries: TransformerLens' attribution patching, and GIM."""
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ihlab.attribution.activations import activations, layers_of
+from ihlab.attribution.linear import linear, places_of
+from ihlab.attribution.methods import METHODS
+from ihlab.attribution.problems import Problem
+from ihlab.attribution.registry import register_method
+from ihlab.interp.hugging_face import BridgedModel
+from ihlab.model.hf.gpt2 import to_gpt2
+from ihlab.model.hf.llama import to_llama
+from tasks.config import ConfigError, require
+
+__all__ = ["METHODS"]
+
+
+@register_method("transformer-lens")
+def transformer_lens(p: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
+    """Return TransformerLens 4.3's `attribution_patch`, summed over positions, for heads or edges.
+
+    It runs on a `TransformerBridge`: that of the problem, or one over the weights of our model as a Llama or a GPT-2.
+    It scores one prompt at a time. Raises `ConfigError` for a model of neither family.
+    """
+    from transformer_lens.tools.analysis import attribution_patching as theirs
+
+    require(nodes != "input", "The method 'transformer-lens' scores heads and edges, not nodes='input'.")
+    bridge, where = _bridge(p), {tuple(row): i for i, row in enumerate(p.nodes(nodes).itertuples(index=False))}
+    config = theirs.EdgeAttributionConfig(granularity="node" if nodes == "head" else "edge")
+    found = torch.zeros(len(p.clean), len(where))
+    for i in range(len(p.clean)):
+
+        def metric(logits: Tensor, i: int = i) -> Tensor:
+            return p.metric(logits.expand(len(p.clean), -1, -1))[i]
+
+        prompt = slice(i, i + 1)
+        try:
+            result = theirs.attribution_patch(bridge, p.clean[prompt], p.corrupted[prompt], metric, config)
+        except ValueError as refused:
+            raise ConfigError(f"TransformerLens refuses the model: {refused}") from None
+        for place, score in _named(result).items():
+            if place in where:
+                found[i, where[place]] = score
+    return found
+
+
+def _bridge(p: Problem) -> Any:
+    if isinstance(p.model, BridgedModel):
+        return p.model.module
+    from transformer_lens.model_bridge.sources import build_bridge_from_module
+
+    converted = (to_gpt2 if p.transformer.cfg.norm == "layer" else to_llama)(p.transformer)
+    return build_bridge_from_module(converted, type(converted).__name__, hf_config=converted.config).eval()
+
+
+def _named(result: Any) -> dict[tuple[Any, ...], float]:
+    """Return the scores of heads, or of edges between heads, by our names, summed over positions."""
+    total: dict[tuple[Any, ...], float] = defaultdict(float)
+    if not result.edge_scores:
+        for node, score in result.node_scores.items():
+            total[node.layer, node.head] += score
+    for (writer, reader), score in result.edge_scores.items():
+        total[writer.layer, writer.head, reader.layer, reader.head, reader.kind.removesuffix("_input")] += score
+    return total
+
+
+@register_method("gim")
+def gim(p: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
+    """Return GIM: (clean - corrupted activation) . modified gradient on the clean prompt (package `gim-explain`).
+
+    Edin et al. 2025 (arXiv 2505.17630), with the package's defaults: the softmax is differentiated at temperature 2,
+    gradients by queries, keys and values are multiplied by 1/4, 1/4 and 1/2, and the scales of norms are constant.
+    """
+    try:
+        from gim import GIM
+    except ImportError:
+        raise ConfigError("The method 'gim' needs the package gim-explain: pip install gim-explain.") from None
+    explicit = {
+        place: lambda pattern: pattern for place in layers_of(p, "pattern")
+    }  # GIM cannot change a fused softmax
+    corrupted = activations(p, p.corrupted, places_of(p, nodes))
+    with GIM(p.transformer):
+        return linear(p, nodes, p.clean, lambda place, own: own - corrupted[place], explicit)

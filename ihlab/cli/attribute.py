@@ -1,0 +1,138 @@
+"""The command `attribute`: which heads, inputs or paths matter, exactly and as methods estimate it."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from ihlab.cli.heads import LISTED
+from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, model_name, number_column
+from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
+from ihlab.cli.terminal import console, text
+from ihlab.stored import causal_lm, of_model
+from tasks import InductionTask
+from tasks.config import require
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN = ("attribution-patching", "eap-ig")
+"""The methods that are shown beside the truth by default."""
+
+SCORES = {"rank_correlation": "ranks", "recall": "recall", "sign_errors": "sign errors", "cpr": "cpr", "cmd": "cmd"}
+"""The scores of methods that are printed, and their column's name."""
+
+HF_LENGTH = 32
+"""Positions of a Hugging Face model's prompts, which are random tokens with repeats."""
+
+
+def attribute(
+    run: OptionalRunName = None,
+    /,
+    root: Root = Path("runs"),
+    step: Step = None,
+    task: TaskName = None,
+    corpus: Corpus = None,
+    hf: str | None = None,
+    method: tuple[str, ...] = (),
+    nodes: str = "head",
+    corrupt: str = "key",
+    compare: bool = False,
+    rows: int = 64,
+    seed: int = 0,
+    csv: Path | None = None,
+    out: Path | None = None,
+) -> None:
+    """Show which heads of a run or a Hugging Face model matter: by exact patching, and as methods estimate it.
+
+    Args:
+        hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
+        method: Methods to hold against exact patching, such as eap-ig; by default attribution-patching and eap-ig.
+        nodes: head, input (a head's queries, keys or values) or edge (a path from a head to an input of a later head).
+        corrupt: What the corrupted prompts swap: key (where the answer is found) or answer (what it is).
+        compare: Score methods instead: ranks, recall, faithfulness and cost. By default all methods.
+        rows: Number of prompts.
+        seed: Seed of the prompts.
+        csv: Write the table here, with all nodes.
+        out: Draw maps of the heads here (.png or .svg).
+    """
+    require(hf is None or step is None, "--step is of a run's checkpoints, and the model of --hf has none.")
+    require(out is None or (nodes == "head" and not compare), "--out draws heads: leave out --nodes and --compare.")
+    found = found_run(run, hf, root, task, corpus)
+    check_output("--csv", csv, TABLES, found)
+    check_output("--out", out, PICTURES, found)
+    from ihlab.attribution import attribute as estimate
+    from ihlab.attribution import compare as scored
+    from ihlab.attribution import exact, problem
+
+    with nullcontext() if hf is None else of_model(hf):
+        if found is not None:
+            step = found.require_checkpoint(step)
+            found.require_task()
+            model, name, asked = found.model(step), f"{found.folder.name} at step {step}", found.config.task
+        else:
+            model, name = causal_lm(str(hf)), model_name(str(hf))
+            asked = InductionTask(vocab_size=model.config.get_text_config().vocab_size, length=HF_LENGTH)
+        p = problem(model, asked, corrupt, rows, seed)
+        if compare:
+            table = scored(p, method or None, nodes)
+        else:
+            table = exact(p, nodes)
+            for each in method or SHOWN:
+                table[each] = estimate(p, each, nodes)["effect"]
+    clean, corrupted = (end.mean().item() for end in p.ends)
+    title = f"{'Methods' if compare else nodes.capitalize() + 's'} of {text(name)}"
+    terminal = console()
+    terminal.print(_scores_table(table, title) if compare else _effects_table(table, title))
+    terminal.print(
+        f"Logit difference of {rows} prompts: {clean:.1f} clean, {corrupted:.1f} with the {corrupt} swapped."
+    )
+    if csv is not None:
+        write_table(table, csv)
+    if out is not None:
+        from ihlab.plots.head_map import head_map
+
+        write_picture(head_map(table, name.replace(" at step", ", step"), ("effect", *(method or SHOWN))), out)
+
+
+def _effects_table(effects: "pd.DataFrame", title: str) -> Table:
+    numbers = [str(name) for name in effects.loc[:, "effect":].drop(columns="reverse_fraction")]
+    table = _table("head", numbers, title)
+    ranked = effects.sort_values("effect", key=abs, ascending=False, kind="stable")
+    for row in ranked.head(LISTED).to_dict("records"):
+        heads = [
+            f"{row[a]}.{row[b]}"
+            for a, b in (("layer", "head"), ("from_layer", "from_head"), ("to_layer", "to_head"))
+            if a in row
+        ]
+        label = " > ".join(heads) + (f" {row['input']}" if "input" in row else "")
+        table.add_row(label, *(f"{row[column]:z.2f}" for column in numbers))
+    if len(ranked) > LISTED:
+        table.caption = f"{len(ranked) - LISTED} more have smaller effects; --csv writes all."
+    return table
+
+
+def _scores_table(scores: "pd.DataFrame", title: str) -> Table:
+    table = _table("method", [*SCORES.values(), "passes", "seconds"], title)
+    for row in scores.to_dict("records"):
+        if not row["note"]:
+            passes = f"{row['forward']:.3g} + {row['backward']:.3g}"
+            table.add_row(row["method"], *(f"{row[name]:z.2f}" for name in SCORES), passes, f"{row['relative']:.2f}")
+    table.caption = "ranks: correlation of |estimate| with |effect|; passes: forward + backward; seconds: exact = 1"
+    return table
+
+
+def _table(first: str, numbers: list[str], title: str) -> Table:
+    columns = [number_column(str(name).replace("-", "\n").replace(" ", "\n")) for name in numbers]
+    return Table(
+        first,
+        *columns,
+        title=title,
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
