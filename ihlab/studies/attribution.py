@@ -8,7 +8,7 @@ of a head is what patching its output from the clean into the corrupted prompt r
 
 - A *true* head has an exact effect of at least a tenth of the swing (clean less corrupted), at the last checkpoint.
 - The *previous-token head* of two layers is the true head of the first layer with the largest exact effect there.
-- The circuit *has formed* at the first checkpoint at which that head's exact effect is a tenth of the swing.
+- The circuit *has formed* at the first checkpoint at which that head's exact effect is a tenth of the last swing.
 - *Saturation* is the largest attention weight of a query at the answer, mean over prompts and over the true heads of
   the last layer.
 
@@ -146,7 +146,7 @@ def at_end(data: pd.DataFrame, model: str, method: str) -> pd.DataFrame:
 def formed(data: pd.DataFrame, model: str, method: str) -> pd.DataFrame:
     """Return the checkpoints from the one at which the circuit has formed, by seed."""
     rows = pick(data, {"model": model, "method": method}).sort_values(["seed", "step"])
-    there = rows["prev_exact"] >= TRUE * rows["swing"].abs()
+    there = rows["prev_exact"] >= TRUE * rows.groupby("seed")["swing"].transform("last").abs()
     return rows[there.groupby(rows["seed"]).cummax()].assign(
         seen=lambda table: table["prev_estimate"] / table["prev_exact"]
     )
