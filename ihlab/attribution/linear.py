@@ -11,7 +11,7 @@ from ihlab.attribution.problems import INPUTS, Problem
 from ihlab.interp.patching import require_direct_paths
 from tasks.config import require
 
-Values = Mapping[Place, Float[Tensor, "batch pos head d"]]
+Values = Mapping[Place, Tensor]
 
 
 def places_of(p: Problem, nodes: str) -> list[Place]:
