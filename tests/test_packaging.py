@@ -24,6 +24,10 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", name)[0]).lower()
 
 
+OPTIONAL = {"gim": "gim-explain"}
+"""The distributions of modules that need not be installed."""
+
+
 def imported() -> set[str]:
     """Distributions, other than the standard library and our own, that the package imports."""
     modules = set()
@@ -35,11 +39,13 @@ def imported() -> set[str]:
                 modules.add(node.module.partition(".")[0])
     of_module = packages_distributions()
     others = modules - set(sys.stdlib_module_names) - {"ihlab", "tasks"}
-    return {normal(of_module.get(module, [module])[0]) for module in others}
+    return {normal(of_module.get(module, [OPTIONAL.get(module, module)])[0]) for module in others}
 
 
 def test_the_package_declares_what_it_imports_and_no_more():
-    declared = {normal(n) for names in (PROJECT["dependencies"], EXTRAS["ray"], EXTRAS["wandb"]) for n in names}
+    declared = {
+        normal(n) for names in (PROJECT["dependencies"], *(EXTRAS[e] for e in ("gim", "ray", "wandb"))) for n in names
+    }
     assert imported() == declared | {"ipython"}
     assert "ipython" in {normal(name) for name in EXTRAS["notebooks"]}  # imported inside a notebook only
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ihlab.attribution.problems import Problem
 from ihlab.interp.head_model import OurModel
+from tasks.config import require
 
 Place = tuple[str, int]
 Edits = Mapping[Place, Callable[[Tensor], Tensor]]
@@ -129,7 +130,7 @@ def gradients(
     """Return activations, still in their graph, and the gradient of each prompt's own metric by them.
 
     `noted` are further places whose activations are returned. The gradient is 0 where the metric does not depend on a
-    place. The weights' own gradients are left as they are.
+    place. The weights' own gradients are left as they are. Raises `ConfigError` for a metric without a gradient.
     """
     x: dict[Place, Tensor] = {}
     edits = dict(edits or {})
@@ -137,6 +138,10 @@ def gradients(
     edits[START] = lambda value: start(value).detach().requires_grad_()  # frozen weights alone would give no graph
     with edited(p, noting(x, [*places, *noted], edits)):
         metric = p.measured(tokens)
+    require(
+        metric.requires_grad,
+        "The metric has no gradient, which this method needs: give a differentiable one, such as a logit difference.",
+    )
     by = [x[place] for place in places]
     slopes = torch.autograd.grad(metric.sum(), by, retain_graph=True, materialize_grads=True)
     return x, dict(zip(places, slopes, strict=True))

@@ -28,6 +28,7 @@ def estimated(p: Problem, method: str, nodes: str, **options: Any) -> Float[Tens
     function = METHODS[choose("method", method, METHODS)]
     known = list(inspect.signature(function).parameters)[2:]
     for name in options:
+        require(bool(known), f"The method {method!r} has no options, but {name} is given.")
         choose(f"option of {method}", name, known)
     table = p.nodes(nodes)
     found = function(p, nodes, **options)

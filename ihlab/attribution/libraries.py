@@ -80,9 +80,8 @@ def gim(p: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
         from gim import GIM
     except ImportError:
         raise ConfigError("The method 'gim' needs the package gim-explain: pip install gim-explain.") from None
-    explicit = {
-        place: lambda pattern: pattern for place in layers_of(p, "pattern")
-    }  # GIM cannot change a fused softmax
+    # A hook at the pattern makes attention explicit: GIM cannot change the softmax inside a fused kernel.
+    explicit = dict.fromkeys(layers_of(p, "pattern"), Tensor.clone)
     corrupted = activations(p, p.corrupted, places_of(p, nodes))
     with GIM(p.transformer):
         return linear(p, nodes, p.clean, lambda place, own: own - corrupted[place], explicit)

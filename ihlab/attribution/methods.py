@@ -46,13 +46,16 @@ def attribution_patching(p: Problem, nodes: str, frozen_norms: bool = False) -> 
 
 @register_method("frozen-norms")
 def frozen_norms(p: Problem, nodes: str) -> Estimates:
-    """Return attribution patching with the scales of norms held constant in the backward pass."""
+    """Return attribution patching with the scales of norms held constant in the backward pass.
+
+    In a trained model a norm's own gradient can cancel most of the others, so that the two estimates rank differently.
+    """
     return attribution_patching(p, nodes, frozen_norms=True)
 
 
 @register_method("eap-ig")
 def eap_ig(p: Problem, nodes: str, steps: int = 5, frozen_norms: bool = False) -> Estimates:
-    """Return EAP with integrated gradients: "EAP-IG inputs" of Hanna et al. 2024 (arXiv 2403.17806, equation 3).
+    """Return EAP with integrated gradients: "EAP-IG inputs" of Hanna et al. 2024 (arXiv 2403.17806).
 
     The gradient is the mean over k = 1 .. steps of that at x(corrupted) + k / steps (x(clean) - x(corrupted)), where x
     is the residual stream before the first layer: all inputs move together. Five steps are the paper's.
@@ -69,7 +72,7 @@ def eap_ig(p: Problem, nodes: str, steps: int = 5, frozen_norms: bool = False) -
 
 @register_method("atp-qk")
 def atp_qk(p: Problem, nodes: str) -> Estimates:
-    """Return AtP with the query and key correction of AtP* (Kramár et al. 2024, arXiv 2403.00745, section 3.1.1).
+    """Return AtP with the query and key correction of AtP* (Kramár et al. 2024, arXiv 2403.00745).
 
     A changed query or key goes through the softmax exactly; only the rest of the model is linear:
     (pattern with it - corrupted pattern) . gradient by the pattern. The paper's nodes are queries and keys at one
@@ -81,7 +84,7 @@ def atp_qk(p: Problem, nodes: str) -> Estimates:
 
 @register_method("atp-star")
 def atp_star(p: Problem, nodes: str) -> Estimates:
-    """Return AtP*: the query and key correction with GradDrop (Kramár et al. 2024, arXiv 2403.00745, section 3.1.2).
+    """Return AtP*: the query and key correction with GradDrop (Kramár et al. 2024, arXiv 2403.00745).
 
         1 / (L - 1) sum over layers l = 1 .. L of |estimate with no gradient through what layer l writes|
 

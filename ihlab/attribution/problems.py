@@ -122,12 +122,9 @@ def problem(
     if isinstance(source, Run) and task is None and clean is None:
         source.require_task()
     model = opened_model(source, "effects are measured by running a model")
-    given = [
-        name for name, value in (("clean", clean), ("corrupted", corrupted), ("metric", metric)) if value is not None
-    ]
-    require(
-        len(given) in (0, 3), f"Of clean, corrupted and metric only {' and '.join(given)} is given: give all three."
-    )
+    own = {"clean": clean, "corrupted": corrupted, "metric": metric}
+    given = [name for name, value in own.items() if value is not None]
+    require(len(given) in (0, 3), f"Of clean, corrupted and metric only {' and '.join(given)} is given: give all.")
     if metric is None:
         task = getattr(model.module, "trained_on", None) if task is None else task
         require(
@@ -159,12 +156,12 @@ def table_of(p: Problem, nodes: str, effects: Float[Tensor, "prompt node"]) -> p
 
 @contextmanager
 def counted(p: Problem) -> Iterator[dict[str, float]]:
-    """Count forward and backward passes of all prompts, by any model that returns logits over the vocabulary."""
+    """Count forward and backward passes of models with logits over the vocabulary, in passes of all prompts."""
     passes = {"forward": 0.0, "backward": 0.0}
     depth = 0
 
     def count(name: str, logits: Tensor) -> None:
-        passes[name] += len(logits) / len(p.clean)
+        passes[name] += logits[..., 0].numel() / p.clean.numel()
 
     def before(module: nn.Module, args: Any) -> None:
         nonlocal depth
@@ -174,7 +171,7 @@ def counted(p: Problem) -> Iterator[dict[str, float]]:
         nonlocal depth
         depth -= 1
         logits = getattr(output, "logits", output)
-        if depth == 0 and isinstance(logits, Tensor) and logits.shape[1:] == (p.clean.shape[1], p.model.d_vocab):
+        if depth == 0 and isinstance(logits, Tensor) and logits.shape[2:] == (p.model.d_vocab,):
             count("forward", logits)
             if logits.requires_grad:
                 logits.register_hook(lambda gradient: count("backward", gradient))

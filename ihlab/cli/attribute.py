@@ -102,11 +102,8 @@ def _effects_table(effects: "pd.DataFrame", title: str) -> Table:
     table = _table("head", numbers, title)
     ranked = effects.sort_values("effect", key=abs, ascending=False, kind="stable")
     for row in ranked.head(LISTED).to_dict("records"):
-        heads = [
-            f"{row[a]}.{row[b]}"
-            for a, b in (("layer", "head"), ("from_layer", "from_head"), ("to_layer", "to_head"))
-            if a in row
-        ]
+        ends = [name.removesuffix("layer") for name in map(str, row) if name.endswith("layer")]
+        heads = [f"{row[f'{end}layer']}.{row[f'{end}head']}" for end in ends]
         label = " > ".join(heads) + (f" {row['input']}" if "input" in row else "")
         table.add_row(label, *(f"{row[column]:z.2f}" for column in numbers))
     if len(ranked) > LISTED:

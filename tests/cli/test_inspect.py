@@ -1,5 +1,6 @@
 """`ihlab heads`, `shift` and `view`: what they print and write is what the run's model says."""
 
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -12,6 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from ihlab import Run
+from ihlab.attribution import exact, problem
 from ihlab.cli import main
 from ihlab.interp import head_scores
 from ihlab.interp.head_model import OurModel
@@ -217,11 +219,31 @@ def test_bad_input_gets_one_sentence_and_writes_nothing(fails, root, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
+def test_attribute_prints_exact_effects_beside_estimates_and_scores(small, root, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    opened("attribute", "small", root, "--rows", 8, "--corrupt", "answer", "--method", "zero-ablation",
+           "--csv", tmp_path / "effects.csv", "--out", tmp_path / "map.png")  # fmt: skip
+    printed, table = capsys.readouterr().out, pd.read_csv(tmp_path / "effects.csv")
+    effects = exact(problem(small, size=8, corrupt="answer"))
+    np.testing.assert_allclose(table[list(effects)], effects, atol=1e-6)
+    for head in table.itertuples():
+        [line] = [line for line in printed.splitlines() if line.split()[:1] == [f"{head.layer}.{head.head}"]]
+        assert line.split()[1] == f"{head.effect:z.2f}"
+    assert is_picture(tmp_path / "map.png")
+    opened("attribute", "small", root, "--rows", 8, "--corrupt", "answer", "--nodes", "input")
+    assert re.search(r"^0\.1 k ", capsys.readouterr().out, flags=re.M)
+    methods = ["random", "direct-logit-attribution"]
+    opened("attribute", "small", root, "--rows", 8, "--corrupt", "answer", "--compare", "--method", *methods)
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert [line.split()[0] for line in printed.splitlines() if line.startswith(tuple(methods))] == methods
+
+
 def test_a_run_without_checkpoints_is_named(fails, small, tmp_path):
     folder = tmp_path / small.folder.name
     folder.mkdir()
     (folder / "config.json").write_text((small.folder / "config.json").read_text())
-    for command in ("heads", "shift", "view"):
+    for command in ("heads", "attribute", "shift", "view"):
         code, printed = fails(command, str(folder))
         assert code == 2
         assert "has no checkpoints" in printed
