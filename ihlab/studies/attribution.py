@@ -87,7 +87,7 @@ def measure(run: Run) -> pd.DataFrame:
     true = heads["exact"].abs() >= TRUE * abs(heads["swing"])
     last = heads["layer"] == heads["layer"].max()
     early = heads["exact"].abs().where(true & ~last)
-    previous = None if early.isna().all() else int(early.idxmax())
+    previous = None if early.isna().all() else int(early.argmax())
     accuracy = run.metrics.set_index("step")["accuracy"]
     for step, (table, weights) in tables.items():
         now = table["exact"].abs() >= TRUE * table["swing"].abs()
@@ -187,11 +187,10 @@ def by_saturation(model: str) -> Number:
     return named(words, correlation, {"model": model})
 
 
-def recall(model: str, method: str, column: str = "recall") -> pd.Series:
-    """Return a function of the table: every seed's recall at the last checkpoint."""
-    return lambda data: (
-        pick(data, {"model": model, "method": method}).sort_values(["seed", "step"]).groupby("seed")[column].last()
-    )
+def recalls(data: pd.DataFrame, model: str, method: str, column: str) -> list[float]:
+    """Return every seed's recall at the last checkpoint."""
+    rows = pick(data, {"model": model, "method": method}).sort_values(["seed", "step"])
+    return rows.groupby("seed")[column].last().tolist()
 
 
 def least_recall(model: str) -> Number:
@@ -209,7 +208,7 @@ def easier(id: str, method: str, column: str, what: str) -> Ask:
     """Ask whether a method finds more of the true heads of one layer with the shift than of two vanilla layers."""
 
     def difference(data: pd.DataFrame) -> stats.Estimate:
-        with_shift, vanilla = (recall(model, method, column)(data).tolist() for model in (KV1, V2))
+        with_shift, vanilla = (recalls(data, model, method, column) for model in (KV1, V2))
         return stats.shift(with_shift, vanilla, stats.DIFFERENCE)
 
     return Ask(
