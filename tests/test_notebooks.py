@@ -32,6 +32,7 @@ CHANGED = {
     "10_recipes": {"folder": "scratch/again"},
     "11_upcycling": {"shown": 3, "side": "beta"},
     "12_learning_coefficients": {"varied": "sharpness"},
+    "13_attribution": {"size": 8},
 }
 """What is changed in each notebook: one parameter at least, the others so that it takes seconds."""
 
