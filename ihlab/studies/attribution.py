@@ -280,11 +280,22 @@ ASKS = [
 
 def of_two_layers(data: pd.DataFrame) -> pd.DataFrame:
     """Return estimated / exact effect of the previous-token head by checkpoint, and the saturation as one more line."""
-    rows = pd.concat(
-        [formed(data, model, method) for model in TWO_LAYERS if model in set(data["model"]) for method in METHODS[:5]]
+    models = [model for model in TWO_LAYERS if model in set(data["model"])]
+    rows = pd.concat([formed(data, model, method) for model in models for method in METHODS[:5]])
+    rows = (
+        data.groupby("model", sort=False).tail(1).assign(seen=np.nan).query("model in @models") if rows.empty else rows
     )
+    rows["model"] = rows["model"].str.replace("layers, ", "layers,\n")
     saturated = rows[rows["method"] == FIRST_ORDER].assign(method="saturation", seen=lambda table: table["saturation"])
     return pd.concat([rows, saturated])
+
+
+def summary(data: pd.DataFrame) -> pd.DataFrame:
+    """Return, by model and method, medians over seeds at the last checkpoint."""
+    last = data.sort_values("step").groupby(["model", "method", "seed"], sort=False).last()
+    last["estimated / exact, previous-token head"] = last["prev_estimate"] / last["prev_exact"]
+    shown = last.groupby(["model", "method"], sort=False)[["rho", "recall", last.columns[-1]]].median().round(2)
+    return shown.rename(columns={"rho": "rank correlation"}).reset_index()
 
 
 _seen = curves(
@@ -303,6 +314,6 @@ ATTRIBUTION = Study(
     seeds=range(1, 11),  # the pilot was on seed 0
     measure=measure,
     asks=ASKS,
-    shown=("rho", "recall", "prev_estimate", "prev_exact"),
+    shown=summary,
     view=lambda data: _seen(of_two_layers(data)),
 )
