@@ -181,7 +181,8 @@ def by_saturation(model: str) -> Number:
 
     def correlation(data: pd.DataFrame) -> stats.Estimate:
         rows = formed(data, model, FIRST_ORDER).groupby("seed")
-        return stats.mean_correlation([run["seen"].corr(run["saturation"], method="spearman") for _, run in rows])
+        found = [run["seen"].corr(run["saturation"], method="spearman") for _, run in rows]
+        return stats.mean_correlation([each for each in found if np.isfinite(each)])  # a seed may have one checkpoint
 
     words = "rank correlation of estimated / exact effect with saturation, over the checkpoints of a seed, mean"
     return named(words, correlation, {"model": model})
