@@ -292,11 +292,15 @@ def of_two_layers(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
-    """Return, by model and method, medians over seeds at the last checkpoint."""
-    last = data.sort_values("step").groupby(["model", "method", "seed"], sort=False).last()
-    last["estimated / exact, previous-token head"] = last["prev_estimate"] / last["prev_exact"]
-    shown = last.groupby(["model", "method"], sort=False)[["rho", "recall", last.columns[-1]]].median().round(2)
-    return shown.rename(columns={"rho": "rank correlation"}).reset_index()
+    """Return each method's rank correlation at the last checkpoint, and what it sees of the previous-token head."""
+    last = data.groupby(["model", "method", "seed"], sort=False).last()
+    last["seen"] = last["prev_estimate"] / last["prev_exact"]
+    middle = last.groupby(["model", "method"], sort=False)[["rho", "seen"]].median()
+    told = middle["rho"].map("{:.2f}".format) + middle["seen"].map(" (sees {:.2f})".format).where(
+        middle["seen"].notna(), ""
+    )
+    table = pd.DataFrame({method: told.xs(method, level="method") for method in METHODS})
+    return table.rename_axis("rank correlation with exact effects").reset_index()
 
 
 _seen = curves(
