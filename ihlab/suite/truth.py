@@ -19,6 +19,7 @@ from ihlab.model.transformer import Transformer
 from ihlab.suite.members import CONTROL, HAND_SET, load, run
 from ihlab.training.config import RunConfig
 from tasks import NGramTask, Task
+from tasks.config import require, shown
 
 VERSION = 1
 """The version of what `truth` returns. It rises when a number changes its meaning."""
@@ -78,8 +79,12 @@ def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = 
 
 
 def problem(model: Transformer) -> Problem:
-    """Return the prompts and the metric on which the effects of a loaded member are measured ("swing" defines them)."""
-    task: Any = model.trained_on
+    """Return the prompts and the metric on which the effects of a loaded member are measured ("swing" defines them).
+
+    Raises `ConfigError` for anything but a model of the suite.
+    """
+    task: Any = getattr(model, "trained_on", None)
+    require(task is not None, f"The model is {shown(model)}, but must be one that suite.load returns.")
     if not isinstance(task, NGramTask):
         return problem_of(model, _control(task) or task, corrupt="key", size=PROMPTS, seed=SEED)
     pair = _other_context(task)
