@@ -303,11 +303,6 @@ def test_a_size_below_a_margin_is_two_one_sided_tests(gap, margin):
 # p-values
 
 
-def mean_over_seeds(seeds):
-    """The mean over seeds, on the last axis."""
-    return seeds.mean(axis=-1)
-
-
 SAMPLES = {
     "mean": stats.mean([0.11, 0.35, 0.2, 0.48, 0.3]),
     "mean within": stats.mean([0.11, 0.35, 0.02, 0.48, 0.3], stats.SHARE),
@@ -324,12 +319,6 @@ SAMPLES = {
     "size": stats.size(stats.difference([0.1, 0.5, 0.3], [0.2, 0.9, 0.4, 0.4])),
     "ratio": stats.ratio_of_times([3.0, 1.0, 4.0, 1.5], [5.0, 9.0, 2.6, math.inf], 10.0),
     "shift": stats.shift([0.3, 0.1, 0.4, 0.15], [0.5, 0.9, 0.26, 0.53]),
-    "rank correlation": stats.rank_correlation(
-        [[1], [2], [3], [4], [5], [6]], [[1], [3], [2], [5], [6], [4]], mean_over_seeds
-    ),
-    "rank correlation over seeds": stats.rank_correlation(
-        [[1, 4], [2, 2], [3, 1]], [[1], [2], [3]], mean_over_seeds, "seeds"
-    ),
     "two-way": stats.two_way_difference(np.random.default_rng(0).random((4, 9)), np.zeros((3, 9))),
 }
 
@@ -622,60 +611,6 @@ def test_of_a_missing_accuracy_nothing_is_known():
     missing = stats.mean_accuracy([0.5, math.nan], 64)
     assert math.isnan(missing.value)
     assert (missing.low, missing.high) == (0, 1)
-
-
-# Rank correlations
-
-
-@pytest.mark.parametrize("over", ["rows", "seeds"])
-def test_a_rank_correlation_is_spearmans_of_the_rows_numbers(over):
-    """With ties, too: eight rows have three numbers. The score need not be the mean."""
-    rng = np.random.default_rng(1)
-    one, other = rng.integers(3, size=(8, 4)), rng.normal(size=(8, 3))
-    found = stats.rank_correlation(one, other, lambda seeds: seeds[..., 0], over)
-    assert found.value == pytest.approx(scipy_stats.spearmanr(one[:, 0], other.mean(axis=1)).statistic)
-    assert -1 <= found.low <= found.high <= 1
-
-
-def test_rows_without_any_order_have_no_rank_correlation():
-    found = stats.rank_correlation(np.ones((4, 2)), [[1], [2], [3], [4]], mean_over_seeds)
-    assert math.isnan(found.value)
-    assert found.p_value(0.5) == 1
-
-
-def test_seeds_that_cannot_change_the_order_leave_no_doubt_about_these_rows_and_doubt_about_others():
-    one, other = [[0.0, 0.1], [1.0, 1.1], [2.0, 2.1], [3.0, 3.1]], [[1], [2], [4], [3]]
-    these = stats.rank_correlation(one, other, mean_over_seeds, "seeds")
-    assert (these.value, these.low, these.high) == pytest.approx((0.8, 0.8, 0.8))
-    others = stats.rank_correlation(one, other, mean_over_seeds)
-    assert others.low < 0.8 < others.high
-
-
-def test_the_interval_of_a_rank_correlation_covers_the_truth_about_as_often_as_it_says():
-    """For normal numbers with correlation r, Spearman's is 6 / pi asin(r / 2) (Pearson 1907).
-
-    The interval of a percentile bootstrap of 20 rows is a little narrow.
-    """
-    rng, inside = np.random.default_rng(2), 0
-    truth = 6 / math.pi * math.asin(0.6 / 2)
-    for _ in range(60):
-        one = rng.normal(size=(20, 1))
-        other = 0.6 * one + 0.8 * rng.normal(size=(20, 1))
-        found = stats.rank_correlation(one, other, mean_over_seeds)
-        inside += found.low <= truth <= found.high
-    assert inside >= 50
-
-
-def test_the_difference_of_a_rank_correlation_with_itself_is_none_and_is_paired_otherwise():
-    rng = np.random.default_rng(3)
-    other = rng.normal(size=(12, 1))
-    one, two = other + 0.3 * rng.normal(size=(12, 1)), rng.normal(size=(12, 1))
-    same = stats.rank_correlation_difference(one, one, other, mean_over_seeds)
-    assert (same.value, same.low, same.high) == (0, 0, 0)
-    better = stats.rank_correlation_difference(one, two, other, mean_over_seeds)
-    parts = [stats.rank_correlation(each, other, mean_over_seeds).value for each in (one, two)]
-    assert better.value == pytest.approx(parts[0] - parts[1])
-    assert better.low > 0
 
 
 def test_a_factor_is_the_ratio_or_its_inverse_whichever_is_larger():
