@@ -101,7 +101,7 @@ def home_of(folder: Path) -> Path:
         ".a.1.partial",
     ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text("\n".join([*(f"{SECRET}{i}" for i in range(40)), "[UNK]", "[PAD]", name]))
+        (home / name).write_text("\n".join([*(f"{SECRET}{i}{name[-5]}" for i in range(40)), "[UNK]", "[PAD]"]))
     return home
 
 
