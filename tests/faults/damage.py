@@ -138,8 +138,11 @@ def as_another_user(folder: Path) -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    for above in folder.parents[:2]:
-        above.chmod(0o777)
+    folder.parent.chmod(0o777)
+    for above in folder.parents:  # pytest's own are closed to others
+        mode = above.stat().st_mode
+        if mode & 0o11 != 0o11:
+            above.chmod(mode | 0o11)
     for path in (folder, *folder.rglob("*")):
         os.chown(path, NOBODY, -1, follow_symlinks=False)
     os.seteuid(NOBODY)
