@@ -10,14 +10,12 @@ from jaxtyping import Float
 from scipy import stats
 from torch import Tensor
 
+from ihlab.attribution import TRUE_LEAST
 from ihlab.attribution.activations import Patch, activations, layers_of, patched
 from ihlab.attribution.estimates import estimated
 from ihlab.attribution.libraries import METHODS
 from ihlab.attribution.problems import INPUTS, Problem, counted
 from tasks.config import ConfigError
-
-TRUE_LEAST = 0.1
-"""A true node has an exact effect of at least a tenth of the swing, in absolute value."""
 
 RESAMPLES = 1000
 """Bootstrap samples of the prompts."""

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ihlab.attribution import TRUE_LEAST
 from ihlab.claims import stats
 from ihlab.claims.ask import Ask, Cell, Measured, Number, claim_id, named, pick
 from ihlab.claims.experiment import Scale
@@ -50,8 +51,6 @@ TWO_LAYERS = (V2, V2_LEARNED, NO_MLP)
 FIRST_ORDER, EAP_IG, ATP_STAR, ATP_EDGES = "attribution-patching", "eap-ig", "atp-star", "atp-edges"
 FROZEN, SCORES = "frozen-norms", "head-scores"
 METHODS = (FIRST_ORDER, FROZEN, EAP_IG, ATP_STAR, ATP_EDGES, SCORES)
-TRUE = 0.1
-"""Fraction of the swing from which a head is true."""
 STEPS = {V2: 2000, V2_LEARNED: 1200, NO_MLP: 1200, KV1: 600, K1: 600}
 """Steps of the models of induction: at least twice those to 90% accuracy."""
 PROMPTS = 64
@@ -85,13 +84,13 @@ def measure(run: Run) -> pd.DataFrame:
     steps, rows = run.checkpoints, []
     tables = {step: effects(run, step) for step in steps}
     heads, _ = tables[steps[-1]]
-    true = heads["exact"].abs() >= TRUE * abs(heads["swing"])
+    true = heads["exact"].abs() >= TRUE_LEAST * abs(heads["swing"])
     last = heads["layer"] == heads["layer"].max()
     early = heads["exact"].abs().where(true & ~last)
     previous = None if early.isna().all() else int(early.argmax())
     accuracy = run.metrics.set_index("step")["accuracy"]
     for step, (table, weights) in tables.items():
-        now = table["exact"].abs() >= TRUE * table["swing"].abs()
+        now = table["exact"].abs() >= TRUE_LEAST * table["swing"].abs()
         facts = {
             "step": step, "accuracy": accuracy[step], "swing": table["swing"].iloc[0],
             "saturation": weights[true & last].mean(),
@@ -148,7 +147,7 @@ def at_end(data: pd.DataFrame, model: str, method: str) -> pd.DataFrame:
 def formed(data: pd.DataFrame, model: str, method: str) -> pd.DataFrame:
     """Return the checkpoints from the one at which the circuit has formed, by seed."""
     rows = pick(data, {"model": model, "method": method}).sort_values(["seed", "step"])
-    there = rows["prev_exact"] >= TRUE * rows.groupby("seed")["swing"].transform("last").abs()
+    there = rows["prev_exact"] >= TRUE_LEAST * rows.groupby("seed")["swing"].transform("last").abs()
     return rows[there.groupby(rows["seed"]).cummax()].assign(
         seen=lambda table: table["prev_estimate"] / table["prev_exact"]
     )

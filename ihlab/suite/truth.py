@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ihlab.attribution import Problem, exact
+from ihlab.attribution import TRUE_LEAST, Problem, exact
 from ihlab.attribution import problem as problem_of
 from ihlab.interp.heads import locate_induction_heads
 from ihlab.interp.induction_pair import find_induction_pair
@@ -26,9 +26,6 @@ VERSION = 1
 
 PROMPTS, SEQUENCES, SEED = 64, 512, 0
 """Prompts on which effects are measured, held-out sequences for accuracy, and the seed of both."""
-
-TRUE = 0.1
-"""Fraction of the swing from which a node is true."""
 
 DEFINITIONS = {
     "swing": "mean over 64 prompts of the logit difference of the two answers, on clean minus on corrupted prompts. In "
@@ -72,7 +69,7 @@ def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = 
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
         table = exact(p, kind)
         size = table[["effect", "reverse"]].abs().max(axis=1)
-        found[f"{kind}s"] = table.assign(true=size >= TRUE * abs(p.swing))
+        found[f"{kind}s"] = table.assign(true=size >= TRUE_LEAST * abs(p.swing))
     found["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
     found["pairs"] = find_induction_pair(model)
     return found
