@@ -15,13 +15,11 @@ from ihlab.studies.flatness import FLATNESS
 from ihlab.studies.formation import Formation
 from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
-from ihlab.studies.initialisation import INITIALISATION
 from ihlab.studies.key_offset import KEY_OFFSET
 from ihlab.studies.lengths import LENGTHS
 from ihlab.studies.many_heads import MANY_HEADS
 from ihlab.studies.mixes import MIXES
 from ihlab.studies.mqar import MQAR
-from ihlab.studies.order import ORDER
 from ihlab.studies.pairs import PAIRS
 from ihlab.studies.parallel import PARALLEL
 from ihlab.studies.period import PERIOD
@@ -49,7 +47,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         Figure9(),
         TABLE5,
         Formation(),
-        ORDER,
         PERIOD,
         ATTRIBUTION,
         CHECKER,
@@ -64,7 +61,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         FUSION,
         PARALLEL,
         LENGTHS,
-        INITIALISATION,
         FIGURE8_LEARNED,
         FIGURE8_LAW,
         SAVED_LAYER,

@@ -350,28 +350,6 @@ def test_formation():
                     same(np.median(at[weight] - np.minimum(attention, accuracy)), one)
 
 
-def test_initialisation():
-    data = table("initialisation")
-
-    def steps(curve, std):
-        all_steps = data[(data["curve"] == curve) & (data["embed_std"] == std)]["steps_to_90"].to_numpy()
-        return np.where(all_steps <= horizon, all_steps, math.inf)
-
-    horizon = 0.8 * data["horizon"].max()  # before the learning rate falls
-    kv, vanilla = "KV shifting, 1 layer", "vanilla, 2 layers"
-    curves = {
-        "small_start_spares_kv1": kv,
-        "small_start_spares_kv2": "KV shifting, 2 layers",
-        "small_start_slows_vanilla": vanilla,
-    }
-    for name, curve in curves.items():
-        [claim] = claims("initialisation", name)
-        same(median_ratio(steps(curve, 0.02), steps(curve, 1.0), horizon), claim)
-    for name, std in (("normal", 1.0), ("small", 0.02)):
-        [claim] = claims("initialisation", f"faster.{name}_start")
-        same(median_ratio(steps(kv, std), steps(vanilla, std), horizon), claim)
-
-
 def test_basin_map():
     data = table("basin_map")
     runs, again = data[data["kind"] == "run"], data[data["kind"] == "follow"]
