@@ -134,6 +134,7 @@ def command_line() -> str:
     parts = [
         "# The command line",
         "`ihlab COMMAND --help` prints these pages. `ihlab train` and `ihlab sample` have one a task.",
+        f"```text\n{_help('')}\n```",
     ]
     for command in COMMANDS:
         parts += [f"## ihlab {command}", f"```text\n{_help(command)}\n```"]

@@ -25,6 +25,7 @@ from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
 from ihlab.cli.heads import heads
 from ihlab.cli.inspect import shift, view
 from ihlab.cli.named import registered_task
+from ihlab.cli.overview import print_overview
 from ihlab.cli.suite import suite
 from ihlab.cli.sweep import sweep
 from ihlab.cli.terminal import print_anywhere, text
@@ -138,12 +139,12 @@ def _run(argv: list[str]) -> None:
     if argv == ["--version"]:
         print(f"ihlab {version('ihlab')}")
         return
-    if argv and not argv[0].startswith("-"):
-        choose("command", argv[0], COMMANDS)
-    description = "Train small transformers with token shifts, find induction heads, and reproduce the paper's figures."
-    commands = {name: later(command) for name, command in COMMANDS.items()}
+    if not argv or argv[0] in ("-h", "--help"):
+        print_overview(COMMANDS)
+        return
+    named = COMMANDS[choose("command", argv[0], COMMANDS)]
     with refusing_in_one_sentence():
-        call = tyro.extras.subcommand_cli_from_dict(commands, prog="ihlab", args=argv, description=description)
+        call = tyro.cli(later(named), prog=f"ihlab {argv[0]}", args=argv[1:])
     call()
 
 

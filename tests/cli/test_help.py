@@ -1,10 +1,14 @@
 """The help of the commands: every option says in words what it is."""
 
 import re
+import shlex
+from functools import wraps
 
 import pytest
 
+from ihlab import cli
 from ihlab.cli import COMMANDS, OF_TASKS, main
+from ihlab.cli.overview import GROUPS
 from ihlab.training.config import RunConfig
 from tasks import TASKS
 
@@ -58,3 +62,22 @@ def test_the_help_of_train_shows_the_defaults_of_run_config_and_names_the_other_
 def test_the_help_of_train_shows_the_context_of_the_task_that_is_named(help_of):
     page = " ".join(help_of("train", "--task.length", "20")[0].split())
     assert re.search(r"--model.n-ctx INT [^(]*\(default: 20\)", page)
+
+
+def test_the_overview_has_every_command_once_with_an_example_that_is_accepted(capsys, monkeypatch):
+    named = [name for examples in GROUPS.values() for name in examples]
+    assert sorted(named) == sorted(COMMANDS)
+    monkeypatch.setenv("COLUMNS", "200")
+    main([])
+    page = capsys.readouterr().out
+    called = []
+
+    def only_parsed(command):
+        return wraps(command)(lambda *args, **options: lambda: called.append(command.__name__))
+
+    monkeypatch.setattr(cli, "later", only_parsed)
+    for examples in GROUPS.values():
+        for example in examples.values():
+            assert example in page
+            main(shlex.split(example)[1:])
+    assert [name.partition("_")[0] for name in called] == named

@@ -10,7 +10,7 @@ from ihlab.cli.usage import in_one_sentence
     ("command", "sentence"),
     [
         ("train induction --steps abc", "--steps takes INT, not 'abc'. For all options: ihlab train induction --help"),
-        ("heads run --rows 2.5", "--rows takes {None}|INT, not '2.5'. For all options: ihlab --help"),
+        ("heads run --rows 2.5", "--rows takes {None}|INT, not '2.5'. For all options: ihlab heads --help"),
         (
             "train induction --stepss 3",
             "Unrecognized options: --stepss, 3. Perhaps you meant --steps INT. For all options: "
