@@ -55,7 +55,7 @@ def test_python_examples(page, capsys):
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), names)
     if page == README:
-        assert agrees(capsys.readouterr().out, blocks(page, "text")[1])
+        assert agrees(capsys.readouterr().out, "".join(blocks(page, "text")[1:3]))
     if page.stem == "suite":
         assert agrees(capsys.readouterr().out, "".join(blocks(page, "text")))
     if page.stem == "analyse":
@@ -72,7 +72,7 @@ def test_shell_examples(page, empty, capsys):
         main(command)
     printed = capsys.readouterr().out
     expected = {
-        "README": [blocks(README, "text")[2].strip()],
+        "README": [blocks(README, "text")[3].strip()],
         "train": ["Runs in runs", "hops"],
         "sweep": ["rates.csv: 4 runs"],
         "analyse": ["Shifts of kv-shift-1-layer"],
