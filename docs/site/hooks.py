@@ -36,8 +36,21 @@ MATH = re.compile(
     r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$]+?)\$|\\\[(?P<tex_block>.+?)\\\]|\\\((?P<tex>.+?)\\\)", re.S
 )
 
-COMMANDS = ("reproduce", "train", "sweep", "sample igsm", "runs", "heads", "shift", "view")
+COMMANDS = "train", "sweep", "sample igsm", "runs", "view", "heads", "attribute", "shift", "reproduce", "suite"
 """Commands whose help is printed on the page of the command line."""
+
+GALLERY = {
+    "figure1a": "How many layers does induction need, and which learn it fastest?",
+    "figure1b": "How narrow can a model be and still learn induction?",
+    "figure2": "Where does gradient descent lead a head's alpha and beta?",
+    "figure8": "How many hops do models follow?",
+    "figure9": "Does the shift help or hurt where the answer is in the weights?",
+    "formation": "What rises first while induction heads form?",
+    "attribution": "Which attribution methods see the heads of the circuit?",
+    "shifts": "Which token shift learns which task?",
+    "text": "Does the shift help on text, and where?",
+}
+"""Figures on the home page, each with its question."""
 
 WIDTH = 88
 """Columns of the help."""
@@ -153,6 +166,19 @@ def _help(command: str) -> str:
 
 
 # Pages that need no network
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return the home page with a gallery of figures: a thumbnail and its question, which lead to the figure."""
+    if page.file.src_uri != "README.md":
+        return markdown
+    cards = [
+        f"[![](figures/{name}/laptop/{name}-laptop.png){{loading=lazy}}<br>{question}](figures/{name}/README.md)"
+        for name, question in GALLERY.items()
+    ]
+    start, then, end = markdown.partition("## Where to go on")
+    gallery = ["## Figures", '<div class="gallery" markdown>', *cards, "</div>", "[All figures](figures/README.md)"]
+    return "\n\n".join([start, *gallery, then + end])
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
