@@ -24,6 +24,7 @@ from ihlab.hf.attention import SHIFT, attentions, require_shiftable, shifted_att
 from ihlab.hf.cache import shifted_layer_types
 from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
+from ihlab.model.hf.proof import require_merged
 from ihlab.model_folder import HUB, load, model_files, of_model, quiet
 from tasks.config import choose, require, require_integer, shown
 
@@ -273,6 +274,7 @@ def add_shift(
     `KVShiftConfig` rejects.
     """
     name = type(model).__name__
+    require_merged(model)
     require(isinstance(model, PreTrainedModel), f"The model is a {name}, but must be a causal model of transformers.")
     require(not isinstance(model, KVShiftForCausalLM), f"The {name} is shifted already.")
     _require_decoder(model)
