@@ -10,14 +10,17 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from ihlab.hf import KVShiftConfig, KVShiftForCausalLM, standalone
+from ihlab import ModelConfig, Transformer
+from ihlab.hf import KVShiftConfig, KVShiftForCausalLM, standalone, to_hf
 from ihlab.hf.conformance import prepared
 from tests.hf.conftest import maker
 
-SHIFTS = {
-    "llama": {"window": 3},
-    "mistral": {"first": "own", "values": False},  # sliding attention
-    "qwen3": {"rule": "partial_key_offset"},
+OURS = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=50, n_ctx=32, attention="kv_shift")
+MAKERS = {
+    "llama": maker(window=3),
+    "sliding": maker("mistral", first="own", values=False),
+    "partial": maker("qwen3", rule="partial_key_offset"),
+    "ours": lambda: to_hf(Transformer(OURS, seed=0)),
 }
 AUTO_MAP = {
     "AutoConfig": "modeling_kv_shift.KVShiftConfig",
@@ -54,7 +57,7 @@ from transformers import AutoModel, AutoModelForCausalLM
 {inspect.getsource(outputs)}
 
 torch.set_grad_enabled(False)
-models = {{name: AutoModelForCausalLM.from_pretrained(name, trust_remote_code=True) for name in {[*SHIFTS]}}}
+models = {{name: AutoModelForCausalLM.from_pretrained(name, trust_remote_code=True) for name in {[*MAKERS]}}}
 for name, model in models.items():
     for own, right in zip(outputs(model), torch.load(name + ".pt"), strict=True):
         assert torch.equal(own, right), name
@@ -70,15 +73,15 @@ for name, model in models.items():
 def test_opens_without_ihlab_and_computes_the_same(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    for family, shift in SHIFTS.items():
-        model = prepared(maker(family, **shift))
-        model.save_pretrained(tmp_path / family)
-        torch.save(outputs(model), tmp_path / f"{family}.pt")
+    for name, make in MAKERS.items():
+        model = prepared(make)
+        model.save_pretrained(tmp_path / name)
+        torch.save(outputs(model), tmp_path / f"{name}.pt")
     subprocess.run([sys.executable, "-c", ELSEWHERE], cwd=tmp_path, check=True)
-    for family in SHIFTS:
-        again = AutoModelForCausalLM.from_pretrained(tmp_path / f"{family}-again")  # ours, with no question
+    for name in MAKERS:
+        again = AutoModelForCausalLM.from_pretrained(tmp_path / f"{name}-again")  # ours, with no question
         assert type(again).__module__ == "ihlab.hf.model"
-        for own, right in zip(outputs(again), torch.load(tmp_path / f"{family}.pt"), strict=True):
+        for own, right in zip(outputs(again), torch.load(tmp_path / f"{name}.pt"), strict=True):
             assert torch.equal(own, right)
 
 
