@@ -6,6 +6,7 @@ is made of our own sources: every definition in `MODULES` that the classes use, 
 
 import ast
 import inspect
+import re
 from functools import cache
 from importlib import import_module
 from symtable import SymbolTable, symtable
@@ -67,10 +68,11 @@ def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
 
 
 def _text(node: Any, lines: list[str]) -> str:
+    """Return the lines of a statement, with its comments."""
     for method in getattr(node, "body", ()):
         if getattr(method, "name", "") in HERE_ONLY:
             lines[_first(method) - 1 : method.end_lineno] = [""] * (method.end_lineno - _first(method) + 1)
-    return "\n".join(lines[_first(node) - 1 : node.end_lineno]).rstrip() + "\n"
+    return re.sub("\n{3,}", "\n\n", "\n".join(lines[_first(node) - 1 : node.end_lineno])).rstrip() + "\n"
 
 
 def _first(node: Any) -> int:
