@@ -189,9 +189,10 @@ def model_files(name: str | os.PathLike[str], **hub: Any) -> ModelFiles:
     quantised weights, or has weights that are not safetensors.
     """
     place = _place(name)
-    path, config = _config(place, hub)
     adapter = _stored(place, "adapter_config.json", hub)
-    require(adapter is None, f"{adapter} names another model, to which this one is an adapter: give a whole model.")
+    whole = "give the whole model that model.merge_and_unload() returns."
+    require(adapter is None, f"{adapter} names another model, to which this one is an adapter: {whole}")
+    path, config = _config(place, hub)
     for field in ("transformers_weights", "quantization_config"):
         given = config.get(field)
         require(not given, f"{path}: {field} is {shown(given)}, but weights must be plain, in model.safetensors.")

@@ -204,6 +204,24 @@ def test_commands_know_shifted_models(model, tmp_path):
     subprocess.run([sys.executable, "-m", "ihlab", *command], check=True)
 
 
+def test_code_that_a_folder_carries_or_names_is_not_run(model, tmp_path):
+    """A shifted model opens with our classes, with no question, whatever it names; another one is refused."""
+    ran = tmp_path / "ran"
+    for name in ("modeling_kv_shift", "code"):
+        (model / f"{name}.py").write_text(f"open({str(ran)!r}, 'w')")
+    config = json.loads((model / "config.json").read_text())
+    for code in (config["auto_map"], {"AutoConfig": "code.A", "AutoModelForCausalLM": "some/one--code.B"}):
+        (model / "config.json").write_text(json.dumps({**config, "auto_map": code}))
+        for opened in (causal_lm, AutoModelForCausalLM.from_pretrained, KVShiftForCausalLM.from_pretrained):
+            assert isinstance(opened(str(model)), KVShiftForCausalLM)
+        assert isinstance(AutoModelForCausalLM.from_pretrained(model, trust_remote_code=True), KVShiftForCausalLM)
+        from_hf(model)
+        (model / "config.json").write_text(json.dumps({**config, "auto_map": code, "model_type": "other"}))
+        with pytest.raises(ConfigError, match="contains custom code which must be executed"):
+            causal_lm(str(model))
+    assert not ran.exists()
+
+
 def test_options_of_transformers_still_work(model):
     found, info = KVShiftForCausalLM.from_pretrained(model, output_loading_info=True, dtype="bfloat16")
     assert str(found.lm_head.weight.dtype) == "torch.bfloat16"

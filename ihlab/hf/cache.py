@@ -149,7 +149,7 @@ def shifted_layer_types(config: Any) -> tuple[str, ...]:
     """Return the name of each layer's type with raw states, after registering it for transformers' caches."""
     names = []
     for kind, given in zip(*get_layer_types_and_kwargs(config), strict=True):
-        name = "_".join(["kv_shift", kind, *map(str, given.values())])
+        name = "_".join(["kv_shift", kind, *map(str, given.values()), __name__])  # `standalone` has layers of its own
         for known in (DYNAMIC_LAYER_TYPE_MAPPING, STATIC_LAYER_TYPE_MAPPING):
             plain = known[kind]
             known[name] = partial(shifted_layer(plain), **given) if issubclass(plain, CacheLayerMixin) else plain

@@ -7,19 +7,24 @@ transformers still works. The shift is one small module in each attention, and i
 import copy
 import os
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from ihlab.files import write_text
+from ihlab.hf import standalone
 from ihlab.hf.attention import SHIFT, attentions, require_shiftable, shifted_attention, tell_links
 from ihlab.hf.cache import shifted_layer_types
 from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
+from ihlab.model.hf.proof import require_merged
 from ihlab.model_folder import HUB, load, model_files, of_model, quiet
 from tasks.config import choose, require, require_integer, shown
 
@@ -77,6 +82,19 @@ class KVShiftConfig(PreTrainedConfig):
         )
         super().__post_init__(**kwargs)
 
+    def save_pretrained(self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
+        """Save the config as transformers does, and beside it the code that opens the model without ihlab."""
+        names = {auto.__name__: shifted_model(base).__name__ for auto, base in _bases(self.base_model_type).items()}
+        names["AutoConfig"] = "KVShiftConfig"
+        self.auto_map = {auto: f"{standalone.NAME}.{name}" for auto, name in names.items()}
+        os.makedirs(save_directory, exist_ok=True)
+        write_text(Path(save_directory, f"{standalone.NAME}.py"), standalone.source())
+        super().save_pretrained(save_directory, push_to_hub, **kwargs)
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
+        """Do nothing: `save_pretrained` always writes the code and the names of its classes."""
+
     def get_text_config(self, decoder: Any = None, encoder: Any = None) -> Any:
         """Return this config. For a cache, which asks for the decoder's, the layer types are those with raw states."""
         found = super().get_text_config(decoder=decoder, encoder=encoder)
@@ -92,11 +110,16 @@ class KVShiftConfig(PreTrainedConfig):
 def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
     """Return the config class of shifted models of a model type, and register it with transformers' auto classes."""
     made = _config_class(base_model_type)
-    AutoModelForCausalLM.register(made, KVShiftForCausalLM)
-    decoder = AutoModel._model_mapping.get(CONFIG_MAPPING[base_model_type], None)
-    if isinstance(decoder, type):
-        AutoModel.register(made, shifted_model(decoder))
+    for auto, base in _bases(base_model_type).items():
+        auto.register(made, shifted_model(base))
     return made
+
+
+def _bases(base_model_type: str) -> dict[Any, Any]:
+    """Return the classes of a model type by the auto class that opens them."""
+    config_class = CONFIG_MAPPING[base_model_type]
+    found = {auto: auto._model_mapping.get(config_class, None) for auto in (AutoModelForCausalLM, AutoModel)}
+    return {auto: base for auto, base in found.items() if isinstance(base, type)}
 
 
 @lru_cache
@@ -159,6 +182,10 @@ class KVShiftForCausalLM(PreTrainedModel):
                 require_shiftable(model[0] if isinstance(model, tuple) else model)
         return model
 
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:
+        """Do nothing: `save_pretrained` always writes the code and the names of its classes."""
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if not isinstance(module, Taps):
@@ -181,6 +208,14 @@ def shifted_model(base: Any) -> type[KVShiftForCausalLM]:
         return type(name, (KVShiftForCausalLM, base), own)
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[f"kv_shift_{kind}"] = name  # Trainer and pipelines look for the class's name
     return type(name, (KVShiftForCausalLM, base, GenerationMixin), own)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a shifted class by its name in an `auto_map`: "KVShift" and the name of transformers' class."""
+    base = name.removeprefix("KVShift")
+    if base == name:
+        raise AttributeError(name)
+    return shifted_model(getattr(transformers, base))
 
 
 def _base_class(config: Any) -> Any:
@@ -239,6 +274,7 @@ def add_shift(
     `KVShiftConfig` rejects.
     """
     name = type(model).__name__
+    require_merged(model)
     require(isinstance(model, PreTrainedModel), f"The model is a {name}, but must be a causal model of transformers.")
     require(not isinstance(model, KVShiftForCausalLM), f"The {name} is shifted already.")
     _require_decoder(model)
@@ -282,7 +318,7 @@ def unshifted(model: Any) -> Any:
     if hasattr(model, "unshifted"):
         return model.unshifted()
     base: Any = next(cls for cls in type(model).__mro__ if cls.__module__.startswith("transformers.models."))
-    fields = {name: value for name, value in model.config.to_dict().items() if name != "model_type"}
+    fields = {name: value for name, value in model.config.to_dict().items() if name not in ("model_type", "auto_map")}
     config = base.config_class.from_dict(fields)
     _keep_implementations(model.config, config)
     plain = base(config).to(next(model.parameters()).dtype).eval()

@@ -3,11 +3,17 @@
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from transformers.utils import logging
 
 from ihlab.hf.links import Links, take
 from ihlab.model.partial_offset import offset
 from ihlab.model.shift import start
 
+logger = logging.get_logger(__name__)
+FROZEN = (
+    "The taps of the KV shift are frozen while other parameters are trained. To train them with LoRA, give LoraConfig "
+    "modules_to_save=['shift_norm']."
+)
 Projected = Float[Tensor, "batch pos channel"]
 """Keys or values of all heads, as the projection returns them: kv_head * d_head channels."""
 Seen = Float[Tensor, "batch seen channel"]
@@ -74,6 +80,8 @@ class Taps(Shift):
         """Return the weighted sum of equation 5."""
         taps = self.alpha if side == "key" else self.beta
         assert taps is not None
+        if self.training and raw.requires_grad and not taps.requires_grad and not torch.compiler.is_compiling():
+            logger.warning_once(FROZEN)
         heads = (*raw.shape[:2], len(taps), -1)
         own, *others = taps.T[..., None].unbind()  # each [kv_head, 1]
         total = raw.view(heads) * own

@@ -14,6 +14,7 @@ from ihlab.interp.given_patterns import TAKEN, GivenPatterns, stacked
 from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.interp.hugging_face import BridgedModel, HuggingFaceModel
 from ihlab.measure.padding import without_padding
+from ihlab.model.hf.proof import require_merged
 from ihlab.model.settings import own_settings
 from ihlab.model.token_ids import token_rows
 from ihlab.model.transformer import Transformer
@@ -32,6 +33,7 @@ def opened(source: Any, prepend_bos: bool | None = None) -> HeadModel | GivenPat
     if isinstance(source, HeadModel | GivenPatterns):
         return source
     source = source.model() if isinstance(source, Run) else source
+    require_merged(source)
     if isinstance(source, Transformer):
         return OurModel(source, prepend_bos)
     if not isinstance(source, nn.Module):

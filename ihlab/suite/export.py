@@ -34,7 +34,8 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
     """Write a member to a new folder that transformers opens, with its tokenizer, card and truth; return the folder.
 
     Models without a shift open with `AutoModelForCausalLM.from_pretrained` anywhere: as a Llama, or a GPT-2 for learned
-    positions. Those without MLPs have MLPs that write nothing. Shifted ones open after `import ihlab.hf`.
+    positions. Those without MLPs have MLPs that write nothing. Shifted ones open so with
+    `trust_remote_code=True`, or after `import ihlab.hf`.
 
     Raises `ConfigError` as `load` does, for a folder that is not empty, and for a hand-set model, whose ALiBi positions
     neither class has.

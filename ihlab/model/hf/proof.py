@@ -42,8 +42,17 @@ def exact_rotary(model: Any, rotary: Any) -> Any:
     return type(rotary)(model.config).to(rotary.inv_freq.device) if rounded else rotary
 
 
+def require_merged(model: Any) -> None:
+    """Raise `ConfigError` for an adapter of peft around a model."""
+    require(
+        not hasattr(model, "merge_and_unload"),
+        f"The model is a {type(model).__name__}, an adapter around a model: give model.merge_and_unload().",
+    )
+
+
 def require_family(model: Any, family: Sequence[str], function: str) -> None:
     """Raise `ConfigError` for a model whose class a function cannot convert."""
+    require_merged(model)
     require(
         any(cls.__name__ in family for cls in type(model).__mro__),
         f"The model is a {type(model).__name__}, but {function} takes {', '.join(family[:-1])} or {family[-1]}. The "
