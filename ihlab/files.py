@@ -52,7 +52,7 @@ def require_writable(what: str, folder: Path) -> None:
     require(there.is_dir(), f"{said} {there} is a file.")
     require(
         there.parent != there or there == folder.absolute(),
-        f"{said} that would make a folder at the top of the file system: make it first, if it is meant.",
+        f"{said} that would be a new folder at the top of the file system: create it first, if you mean it.",
     )
     try:
         with TemporaryFile(dir=there):
@@ -81,7 +81,8 @@ def remove_partial(folder: Path, name: str) -> None:
 def require_no_link(path: Path) -> None:
     """Raise `ConfigError` for a symbolic link: a write through it would change a file elsewhere."""
     require(
-        not path.is_symlink(), f"{path} is a link, and nothing is written through one: put a real one in its place."
+        not path.is_symlink(),
+        f"{path} is a symbolic link, and nothing is written through links: replace it with a real one.",
     )
 
 

@@ -63,7 +63,8 @@ class DepoTask:
         require(self.max_hops >= 1, f"DepoTask.max_hops is {self.max_hops}, but must be at least 1.")
         require(
             self.names > self.max_hops,
-            f"DepoTask.names is {self.names}, but must be above max_hops={self.max_hops}: a walk must not come round.",
+            f"DepoTask.names is {self.names}, but must be above max_hops={self.max_hops}, so that no walk returns to "
+            "its start.",
         )
         shortest, longest = self.name_length
         require(
@@ -81,7 +82,7 @@ class DepoTask:
         require(
             self.length >= least,
             f"DepoTask.length is {self.length}, but must be at least {least}: names={self.names} take up to "
-            f"{2 * longest} positions for each pair, and a query as many and 1 more.",
+            f"{2 * longest} positions per pair, and a query takes 1 more than a pair.",
         )
 
     @property

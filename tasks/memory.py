@@ -21,7 +21,8 @@ def require_memory(what: str, needed: int) -> None:
     """
     has = machine_memory()
     require(
-        needed <= has, lambda: f"{what} takes at least {in_units(needed)} of memory, but there are {in_units(has)}."
+        needed <= has,
+        lambda: f"{what} takes at least {in_units(needed)} of memory, but only {in_units(has)} is available.",
     )
 
 

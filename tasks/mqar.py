@@ -67,7 +67,8 @@ class MQARTask(MayHaveBos):
             f"pairs={self.pairs} take as many different keys from 1 .. vocab_size // 2 - 1.",
         )
         require(
-            self.value_gap >= 1, f"MQARTask.value_gap is {self.value_gap}, but must be at least 1: next to the key."
+            self.value_gap >= 1,
+            f"MQARTask.value_gap is {self.value_gap}, but must be at least 1, which is next to the key.",
         )
         least = self._n_front + 2 * self.pairs
         require(

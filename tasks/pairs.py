@@ -48,7 +48,10 @@ class PairTask:
     letters: int = 4
 
     def __post_init__(self) -> None:
-        require(self.letters >= 2, f"PairTask.letters is {self.letters}, but a context has 2 different letters.")
+        require(
+            self.letters >= 2,
+            f"PairTask.letters is {self.letters}, but must be at least 2: a context has 2 different letters.",
+        )
         require(
             self.vocab_size >= 2 * self.letters,
             f"PairTask.vocab_size is {self.vocab_size}, but must be at least {2 * self.letters}: half of the ids are "

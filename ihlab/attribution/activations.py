@@ -87,7 +87,7 @@ def noting(x: dict[Place, Tensor], places: Iterable[Place], edits: Edits | None 
 def activations(
     p: Problem, tokens: Int[Tensor, "batch pos"], places: Sequence[Place], edits: Edits | None = None
 ) -> dict[Place, Tensor]:
-    """Return activations on the tokens, with others changed by `edits`."""
+    """Return activations on the tokens, while `edits` change other activations."""
     x: dict[Place, Tensor] = {}
     with edited(p, noting(x, places, edits)):
         p.model.differentiable_logits(tokens)

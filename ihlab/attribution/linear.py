@@ -26,8 +26,8 @@ def places_of(p: Problem, nodes: str) -> list[Place]:
     cfg = p.transformer.cfg
     require(
         cfg.kv_heads == cfg.n_heads,
-        f"The model has {cfg.kv_heads} heads of keys for {cfg.n_heads} of queries, so that several heads share the "
-        "gradient by a key: inputs and edges have exact effects only.",
+        f"The model has {cfg.kv_heads} key/value heads for {cfg.n_heads} query heads, so several heads share the "
+        "gradient of a key: inputs and edges can only be patched exactly.",
     )
     if nodes == "edge":
         require_direct_paths(p.transformer, 0, cfg.n_layers - 1)

@@ -124,7 +124,10 @@ def problem(
     model = opened_model(source, "effects are measured by running a model")
     own = {"clean": clean, "corrupted": corrupted, "metric": metric}
     given = [name for name, value in own.items() if value is not None]
-    require(len(given) in (0, 3), f"Of clean, corrupted and metric only {' and '.join(given)} is given: give all.")
+    require(
+        len(given) in (0, 3),
+        f"Only {' and '.join(given)} is given, but clean, corrupted and metric are needed together.",
+    )
     if metric is None:
         task = getattr(model.module, "trained_on", None) if task is None else task
         require(
@@ -137,7 +140,7 @@ def problem(
     require(
         clean.shape == corrupted.shape,
         f"The corrupted prompts are {list(corrupted.shape)}, but the clean ones are {list(clean.shape)}: a token must "
-        "have the same place in both.",
+        "have the same position in both.",
     )
     made = Problem(model, clean, corrupted, metric)
     require(

@@ -24,7 +24,14 @@ Cell = Mapping[str, Any]
 TUNING, RUN = "tuning", "run"
 """Values of the column `kind`: a run that chooses a learning rate, and a run that claims use."""
 
-WORDS = {"steps_to_90": "steps to 90% accuracy", "best": "highest accuracy", "accuracy": "accuracy after training"}
+WORDS = {
+    "steps_to_90": "steps to 90% accuracy",
+    "best": "highest accuracy",
+    "accuracy": "accuracy after training",
+    "found": "fraction of followers found",
+    "check": "accuracy of checks",
+    "recall": "accuracy of recall",
+}
 """A column's name in words, if it is not the column's own."""
 
 
@@ -143,8 +150,8 @@ def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
 
 
 def cell_in_words(cell: Cell) -> str:
-    """Return the values of a cell: "V only, recall"."""
-    return ", ".join(str(value) for value in cell.values())
+    """Return the values of a cell, numbers with their column: "V only, recall, heads 8"."""
+    return ", ".join(value if isinstance(value, str) else f"{name} {value}" for name, value in cell.items())
 
 
 def _sides(data: pd.DataFrame, one: Cell, other: Cell) -> tuple[str, str, str]:
@@ -152,11 +159,12 @@ def _sides(data: pd.DataFrame, one: Cell, other: Cell) -> tuple[str, str, str]:
     common = [column for column, value in one.items() if other.get(column) == value]
     common = common if len(common) < len(one) else []
     sides = (_side(data, cell, common) for cell in (one, other))
-    return *sides, "".join(f", {one[column]}" for column in common)  # type: ignore[return-value]
+    shared = cell_in_words({column: one[column] for column in common})
+    return *sides, f", {shared}" if shared else ""  # type: ignore[return-value]
 
 
 def _side(data: pd.DataFrame, cell: Cell, common: Sequence[str] = ()) -> str:
-    """Return a cell with its learning rate, and a note if the rate is at an edge of the grid.
+    """Return a cell with its learning rate, and a note if the rate is the highest or lowest tried.
 
     The columns `common` are left out.
     """
@@ -169,7 +177,7 @@ def _side(data: pd.DataFrame, cell: Cell, common: Sequence[str] = ()) -> str:
         rate = rate_in_words(lr, pick(data, cell, TUNING)) if tuned else f"{lr:g}"
     except NoRunsError:
         rate = f"{lr:g}"
-    return f"{cell_words} at {rate}"
+    return f"{cell_words} (learning rate {rate})"
 
 
 # Numbers
@@ -201,7 +209,7 @@ def learned(cell: Cell) -> Number:
 def less(
     column: str, one: Cell, other: Cell, within: stats.Range = stats.DIFFERENCE, guess: float | None = None
 ) -> Number:
-    """Return a column of one cell less that of another: the median of all pairs of runs.
+    """Return a column of one cell minus that of another: the median over all pairs of runs.
 
     With `guess`, the accuracy of guessing, nothing is tested if neither side is better than that.
     """
@@ -210,10 +218,10 @@ def less(
         a, b = (values(data, cell, column) for cell in (one, other))
         means = float(np.mean(a)), float(np.mean(b))
         if guess is not None and at_floor(*means, guess=guess):
-            return Measured("", None, len(a), "Neither has learned it.")
+            return Measured("", None, len(a), "Neither model has learned the task.")
         first, second, common = _sides(data, one, other)
-        told = f"{first} ({means[0]:.2f}) less {second} ({means[1]:.2f}){common}"
-        measure = f"{WORDS.get(column, column)}, {told}"
+        told = f"{first} minus {second}{common} (means {means[0]:.2f} and {means[1]:.2f})"
+        measure = f"{WORDS.get(column, column.replace('_', ' '))}, {told}"
         return Measured(measure, stats.shift(a, b, within), len(a))
 
     return number
@@ -231,11 +239,11 @@ def ratio(
         last = horizon or max(max(values(data, cell, "horizon")) for cell in (one, other))
         a, b = (steps_by(pd.Series(values(data, cell, column)), last).tolist() for cell in (one, other))
         first, second, common = _sides(data, one, other)
-        counts = f"{count_in_words(a)} and {count_in_words(b)} seeds get there within {last:.0f} steps"
-        words = f"{'factor between the ' if factor else ''}{WORDS.get(column, column)}"
+        counts = f"{count_in_words(a)} and {count_in_words(b)} seeds reach it within {last:.0f} steps"
+        words = f"{'factor (ratio or its inverse) between ' if factor else ''}{WORDS.get(column, column)}"
         measure = f"{words}, {first} / {second}{common} ({counts})"
         if at_floor(*(float(np.isfinite(side).mean()) for side in (a, b))):
-            return Measured(measure, None, len(a), "Neither gets there within the steps: nothing is compared.")
+            return Measured(measure, None, len(a), "Neither model reaches it within the steps, so nothing is compared.")
         found = stats.ratio_of_times(a, b, last)
         return Measured(measure, stats.factor(found) if factor else found, len(a))
 

@@ -69,8 +69,8 @@ def counted(figures: Path) -> str:
     """Return a sentence with the number of statements of each kind."""
     found = kinds(figures)
     return (
-        f"Of {len(STATEMENTS)} statements of the paper, {found[FIGURE]} are asked in a figure and {found[EXACT]} "
-        f"checked without training. Still open: {found[OPEN]}. Out of reach here: {found[OUT]}."
+        f"Of {len(STATEMENTS)} statements of the paper, {found[FIGURE]} are tested in a figure and {found[EXACT]} "
+        f"checked without training. Still open: {found[OPEN]}. Out of reach of small models: {found[OUT]}."
     )
 
 
@@ -85,10 +85,10 @@ def coverage_page(figures: Path) -> str:
         rows.append([statement.number, lines([escaped(statement.sentence), said]), lines(answers), remark])
     legend = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items())
     explanation = (
-        f"Verdicts count claims: {legend}. A statement that was tested in several settings has several. A claim that "
-        "says the contrary of the statement counts the other way round. The figure's page has the numbers. The "
-        "verdicts are about the small models that were trained here, or about the paper's printed tables where the "
-        "remark says so."
+        f"Verdicts count claims: {legend}. A statement that was tested in several settings has several claims. A claim "
+        "that says the contrary of the statement counts the other way round. The figure's page has the numbers. The "
+        "verdicts are about small models that were trained here, or about the paper's printed tables if the remark "
+        "says so."
     )
     columns = ["", "statement", "verdicts", "remark"]
     return "\n\n".join(["# The paper's statements", counted(figures), explanation, table(columns, rows)]) + "\n"

@@ -11,28 +11,29 @@ _HOLDS, _FAILS, _UNDECIDED, _NOT_TESTED = MARKS.values()
 LEGEND = f"""## How it was measured
 
 A claim *holds* ({_HOLDS}) or *fails* ({_FAILS}) if the p-value of its threshold is at most 0.05 after Holm's correction
-for the number of claims of this figure. Otherwise it is *undecided* ({_UNDECIDED}). A number that is counted and not
-sampled is compared with its threshold directly. *Not tested* ({_NOT_TESTED}): nothing at this scale could decide it.
+for the number of claims of this figure. Otherwise it is *undecided* ({_UNDECIDED}). A number that is counted, not
+sampled, is compared with its threshold directly. A claim is *not tested* ({_NOT_TESTED}) if no result at this scale
+could decide it.
 
 | number | its 95% interval and p-value |
 | --- | --- |
 | mean over seeds, difference of two means | Student's t, with Welch's degrees of freedom |
-| ratio of steps | inverts the Mann-Whitney test; a run that never gets there took longer than all its steps |
+| ratio of steps | inverts the Mann-Whitney test; a run that never reaches the accuracy counts as longest |
 | median of differences within a seed | inverts the sign test |
 | fraction of models, difference of two | Clopper and Pearson, Newcombe |
-| accuracy, fraction of heads (several in a model) | Korn and Graubard |
+| accuracy; fraction of heads (a model has several) | Korn and Graubard |
 
-The interval is that of one claim alone, so a claim can be undecided although its interval is clear of the threshold.
-A number of 1 seed has an interval over what its row names, not over seeds. A ratio is marked as a bound (*at least*,
-*at most*, or *about* if both sides have such runs) if runs that never get there could change it.
+An interval is not corrected for the number of claims. So a claim can be undecided although the threshold is outside
+its interval. With one seed, the interval is over what the row names, such as mixes of text. Runs that never reach the
+accuracy can make a ratio a bound: *at least*, *at most*, or *about* if both sides have such runs.
 
 <sub>The date under a threshold is the day on which measure and threshold were fixed, before the runs that they judge.
-Beside it is the first commit of that day with the claim's words; where this commit also brought the results, the
-repository does not show which came first. If the measure was changed after the runs, the row says when and why, and
-gives the verdict by the first measure. A claim that was added after the runs says so beside its source. The paper's
-printed tables need no runs: their thresholds were chosen after reading them. What the paper says of a large language
-model is asked here of a small one, and the verdict is about the small one. Replaced claims were published once and
-are no longer asked, or had another verdict before runs, measure or statistics changed.</sub>"""
+Beside it is the first commit of that day with this measure and threshold. If that commit also brought the results, the
+repository does not show which came first. If a measure was changed after the runs, the row says when and why, and gives
+the verdict by the first measure. The source of a claim says if the claim was added after the runs. The paper's printed
+tables need no runs: thresholds for them were chosen after reading them. Statements about large language models are
+tested on small models, and the verdicts are about the small ones. Replaced claims were published once. They are no
+longer asked, or had another verdict before runs, measure or statistics changed.</sub>"""
 
 COLUMNS = ("claim", "measured", "needed", "verdict")
 GONE = ("claim", "measured", "needed", "last verdict", "replaced")

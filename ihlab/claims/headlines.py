@@ -46,11 +46,11 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
     ),
     "One layer with KV shifting learns induction in less than half the steps of two vanilla layers.": (
         Asked("figure1a", "faster", "{} of the steps at one learning rate", also="figure1a_learned"),
-        Asked("robustness", "faster", "{} at each model's own"),
+        Asked("robustness", "faster", "{} at each model's own learning rate"),
     ),
     "Four vanilla layers learn induction no faster than two.": (
         Asked("figure1a", "four_layers_no_faster", "{} of the steps at one learning rate", also="figure1a_learned"),
-        Asked("robustness", "four_layers_no_faster", "{} at each model's own"),
+        Asked("robustness", "four_layers_no_faster", "{} at each model's own learning rate"),
     ),
     "With d_model = 8, two vanilla layers rarely learn induction, and one layer with KV shifting does.": (
         Asked("figure1b", "narrow.share", "{} more of the runs learn it", " points", also="figure1b_learned"),

@@ -33,10 +33,11 @@ The paper is [KV Shifting Attention Enhances Language Modeling](https://arxiv.or
 each head mixes the previous token's key and value into its own. *Vanilla* is attention without it. *Induction*
 predicts the token that followed the current token's earlier occurrence."""
 
-RULE = """A row counts the claims of the linked figures that test its sentence, the paper's and our own, in all
-settings. *At least* and *at most*: some runs never got there. Points are percentage points. Verdicts are about these
-small models and corrected for their number, intervals are not; *undecided*: not significantly on one side of a
-threshold. Most thresholds were fixed before the runs"""
+RULE = """Each row counts the claims that test its sentence in the linked figures, the paper's and our own, in all
+settings. A number is a bound (*at least*, *at most*) if some runs never reached the accuracy. Points are percentage
+points. Verdicts are about these small models. They are corrected for the number of claims; intervals are not. A claim
+is *undecided* if its number is not significantly on one side of the threshold. Most thresholds were fixed before the
+runs"""
 
 STATEMENTS = "../docs/coverage.md"
 """The page of all statements, from the first page."""
@@ -149,8 +150,8 @@ def corrected(claims: Sequence[dict[str, Any]]) -> str:
         return ""
     by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in f(p)) for f in (holm, false_discovery_control))
     return (
-        f"Corrected all together, {by_holm} of {len(p)} stay significant by Holm's method and {by_rate} by Benjamini "
-        "and Hochberg's."
+        f"If all claims are corrected together, {by_holm} of {len(p)} p-values stay significant by Holm's method and "
+        f"{by_rate} by Benjamini and Hochberg's."
     )
 
 

@@ -28,16 +28,16 @@ def fastest_rate(table: pd.DataFrame) -> float:
 
 
 def rate_in_words(lr: float, tuning: pd.DataFrame) -> str:
-    """Return a chosen learning rate as text, with a note if it is at an edge of the grid of `tuning`.
+    """Return a chosen learning rate as text, with a note if it is the highest or lowest of `tuning`.
 
     `tuning` has the columns of `fastest_rate`.
     """
     text = f"{lr:g}"
     if np.isinf(tuning["steps_to_90"]).all():
-        return f"{text} (no rate of the grid learns it within {tuning['horizon'].max():.0f} steps)"
+        return f"{text}; no rate tried learns it within {tuning['horizon'].max():.0f} steps"
     if lr == tuning["lr"].max():
-        return f"{text} (highest of the grid)"
-    return f"{text} (lowest of the grid)" if lr == tuning["lr"].min() else text
+        return f"{text}, the highest tried"
+    return f"{text}, the lowest tried" if lr == tuning["lr"].min() else text
 
 
 def count_in_words(steps: Sequence[float]) -> str:

@@ -43,7 +43,7 @@ def held_out(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray]:
 
 @lru_cache
 def held_out_classes(task: TextTask, n_rows: int, context: int) -> np.ndarray:
-    """Return the class of each position of `held_out`, by so many bytes of context (see `position_classes`)."""
+    """Return the class of each position of `held_out`, by `context` bytes before it (see `position_classes`)."""
     from ihlab.measure.text import position_classes
 
     batch, _ = held_out(task, n_rows)

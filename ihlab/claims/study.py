@@ -183,7 +183,7 @@ class Study:
         return {suffix: self._picture(view, data, scale) for suffix, view in self.more_views.items()}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """Return the median of every shown column by cell, with the number of seeds. Steps say how many get there."""
+        """Return the median of every shown column by cell, with the number of seeds, and of those that reach 90%."""
         if callable(self.shown):
             return self.shown(of_kind(data))
         return medians(of_kind(data), list((*self.cells, *self.later)[-1]), self.shown)

@@ -58,7 +58,7 @@ def attribute(
         csv: Write the table here, with all nodes.
         out: Draw maps of the heads here (.png or .svg).
     """
-    require(hf is None or step is None, "--step is of a run's checkpoints, and the model of --hf has none.")
+    require(hf is None or step is None, "--step names a checkpoint of a run, but the model of --hf has no checkpoints.")
     require(out is None or (nodes == "head" and not compare), "--out draws heads: leave out --nodes and --compare.")
     found = found_run(run, hf, root, task, corpus)
     check_output("--csv", csv, TABLES, found)

@@ -61,8 +61,10 @@ def heads(
         out: Draw every head's pattern here, or a map of the heads if there are more than 32 (.png or .svg).
     """
     require(seed >= 0, f"seed is {seed}, but must not be negative.")
-    require(rows is None or rows >= 2, f"rows is {rows}, but must be at least 2: the loss is given with its error.")
-    require(hf is None or step is None, "--step is of a run's checkpoints, and the model of --hf has none.")
+    require(
+        rows is None or rows >= 2, f"rows is {rows}, but must be at least 2, to give the standard error of the loss."
+    )
+    require(hf is None or step is None, "--step names a checkpoint of a run, but the model of --hf has no checkpoints.")
     found = found_run(run, hf, root, task, corpus)
     check_output("--csv", csv, TABLES, found)
     check_output("--out", out, PICTURES, found)

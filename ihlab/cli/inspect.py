@@ -160,7 +160,7 @@ def view(
     require(
         megabytes is None or 0 < megabytes < 1e4, f"--megabytes is {megabytes}, but must be above 0 and below 10000."
     )
-    require(tokens is None or row is None, "--tokens and --row are both given, but the page reads one of them.")
+    require(tokens is None or row is None, "--tokens and --row are both given, but the page shows only one of them.")
     found = found_run(run, hf, root, task, corpus)
     name = model_name(str(hf)) if found is None else found.folder.name
     page = out or Path(f"{name}.html")

@@ -122,7 +122,7 @@ def ablate_together(
     """
     opened = opened_model(model, NEEDED)
     these = _pairs(opened, heads)
-    require(bool(these), "There are no heads to ablate: none matches prefixes.")
+    require(bool(these), "There are no heads to ablate: no head is prefix-matching.")
     require(controls >= 0, f"controls is {controls}, but must be at least 0.")
     clean = CleanRun(opened, batch, attention_mask)
     rng = np.random.default_rng(seed)
@@ -203,7 +203,7 @@ def replacement(
         total, n = (x.sum(dim=mean_over, keepdim=True) for x in (z * counted, counted))
         return (total / n.clamp_min(1)).expand_as(z)
     require(
-        len(z) >= 2, "The batch has one sequence, but resampling takes the values of another one: it needs at least 2."
+        len(z) >= 2, "The batch has one sequence, but resampling needs at least 2: it takes the values of another one."
     )
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(z)))
     source = torch.empty_like(order)

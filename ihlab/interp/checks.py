@@ -22,7 +22,7 @@ def transformer_only(function: Callable[Concatenate[Any, P], T]) -> Callable[Con
         require(
             isinstance(model, Transformer),
             f"{function.__name__} needs an ihlab.Transformer, but the model is a {type(model).__name__}: convert a "
-            "Llama, Mistral, Qwen or SmolLM3 by ihlab.model.hf.from_llama, a GPT-2 by from_gpt2; of a run give "
+            "Llama, Mistral, Qwen or SmolLM3 by ihlab.model.hf.from_llama, a GPT-2 by from_gpt2; for a run, give "
             "run.model().",
         )
         return function(model, *args, **kwargs)
@@ -54,7 +54,7 @@ def require_routes(cfg: Any) -> None:
     field = getattr(cfg, "values_mixed_elsewhere", None)  # missing in TransformerLens' own configs
     require(
         field is None,
-        f"The model has {field}, which mixes keys or values with earlier ones beside alpha and beta, so that no "
+        f"The model has {field}, which mixes keys or values with earlier ones in addition to alpha and beta, so no "
         "effective pattern, route or circuit of its heads is exact: use raw patterns (`raw_patterns`) and patching.",
     )
 

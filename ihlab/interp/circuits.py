@@ -35,7 +35,7 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     require(
         model.cfg.attention != "differential",
         "The model's attention is 'differential', whose heads match by two products of queries and keys: there is no "
-        "one W_QK.",
+        "single W_QK.",
     )
     require(
         not (model.cfg.qk_norm or model.cfg.recurrent),
@@ -55,7 +55,7 @@ def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     """W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`.
 
     Differential attention normalises each head's output between W_V and W_O. As with the layer's norm before W_V, that
-    norm's weight is folded in and its scale is not. Nor is an output gate.
+    norm's weight is folded in and its scale is not. An output gate is left out, too.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
     weight = _route(_weights(attn, "beta", group), "beta", route)

@@ -85,7 +85,10 @@ def stacked(source: Any) -> Float[Tensor, "..."]:
         )
         layers = [stacked(layer) for layer in source]
         shapes = sorted({tuple(layer.shape) for layer in layers})
-        require(len(shapes) == 1, f"The layers' patterns have the shapes {', '.join(map(str, map(list, shapes)))}.")
+        require(
+            len(shapes) == 1,
+            f"The layers' patterns have the shapes {', '.join(map(str, map(list, shapes)))}, but must have one.",
+        )
         return torch.stack([layer.cpu() for layer in layers])
     require(isinstance(source, Tensor | np.ndarray), f"The source is a {kind}, but must be {TAKEN}.")
     floats = source.dtype.kind == "f" if isinstance(source, np.ndarray) else source.is_floating_point()
@@ -106,9 +109,9 @@ def with_batch_axis(
     )
     require(
         shape[-1] == shape[-2],
-        f"The patterns have {shape[-2]} queries and {shape[-1]} keys, but must have equally many: of all positions.",
+        f"The patterns have {shape[-2]} queries and {shape[-1]} keys, but must have the same number of both.",
     )
-    require(patterns.numel() > 0, f"The patterns have the shape {shape}: they hold nothing.")
+    require(patterns.numel() > 0, f"The patterns have the shape {shape}: they are empty.")
     one, wanted = [1, shape[-1]], shape[1:-3] + shape[-1:]
     fits = given == wanted or (given == one[1:] and wanted == one) or (given == one and patterns.ndim == 4)
     require(fits, f"The tokens have the shape {given}, but patterns of shape {shape} need {wanted}.")

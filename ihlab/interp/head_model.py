@@ -99,12 +99,12 @@ class HeadModel(ABC):
         length = self.tokens.length if length is None else length
         require(
             self.n_ctx is None or length <= self.n_ctx,
-            f"length is {length}, but the model's n_ctx is {self.n_ctx}: too long.",
+            f"length is {length}, but must be at most the model's n_ctx, {self.n_ctx}.",
         )
         require(
             self.reach is None or length <= self.reach,
-            f"length is {length}, but some layers of the {self.name} see the last {self.reach} tokens only, and so no "
-            f"earlier repeat: give a length of at most {self.reach}.",
+            f"length is {length}, but some layers of the {self.name} see the last {self.reach} tokens only, so they "
+            f"see no earlier repeat: give a length of at most {self.reach}.",
         )
         return self.on_device(probe_rows(self.tokens, repeats, rows, length, ids, seed))
 

@@ -100,7 +100,9 @@ def head_scores(
     source = opened(model, bos)
     if isinstance(source, GivenPatterns):
         return given_scores(source, tokens, batch, ids, attention_mask)
-    require(tokens is None, "tokens are given, but a model is probed with its own: give `ids`, or its patterns.")
+    require(
+        tokens is None, "tokens are given, but a model is probed with tokens of its own: give `ids`, or its patterns."
+    )
     require(
         batch is not None or attention_mask is None,
         "attention_mask is given without a batch, but the model's own probe has no padding: leave it out.",
@@ -285,7 +287,7 @@ def given_scores(
         batch is None and ids is None,
         "batch and ids are given, but only a model can be run on them: patterns alone cannot be ablated.",
     )
-    require(tokens is not None, "tokens are not given, but patterns can only be judged by their tokens.")
+    require(tokens is not None, "tokens are not given, but patterns can only be scored with their tokens.")
     found, rows, real = given.on(tokens, attention_mask)
     scores = {}
     for kind, patterns in found.items():

@@ -53,7 +53,7 @@ def natural_scores(model: Any, tokens: Any, attention_mask: Any = None) -> pd.Da
         places &= (real[:, :, None] & real[:, None, :]).to(places.device)
         places[:, :-1] &= real[:, 1:, None].to(places.device)  # the next position holds a token, too
     queries = int(places.any(dim=-1).sum())
-    require(queries > 0, "In these sequences no repeated token is followed as it was before: give longer ones.")
+    require(queries > 0, "In these sequences no repeated token has the same follower as before: give longer sequences.")
     return per_head({"natural_induction": mean_attention(patterns, places)}).assign(queries=queries)
 
 
@@ -79,7 +79,7 @@ def in_context_learning_score(
     require(
         bool(kept.any()),
         f"The longest sequence has {int(size.max())} tokens, but the loss at token {late} needs {late + 1}: give "
-        "longer ones, or a smaller late= (and early=).",
+        "longer sequences, or a smaller late= (and early=).",
     )
     ids = ids[kept.to(ids.device), : late + 1]
     at = torch.tensor([early - 1, late - 1], device=ids.device)

@@ -134,8 +134,8 @@ def require_own_patterns(model: Transformer) -> None:
     """Raise `ConfigError` for selective attention, where a head's queries and keys affect other heads' patterns."""
     require(
         model.cfg.attention != "selective",
-        "The model has attention='selective': its first head masks for all heads of a layer, so that no path into a "
-        "head's queries or keys ends there.",
+        "The model has attention='selective': its first head masks for all heads of a layer, so a path into its "
+        "queries or keys reaches the other heads, too.",
     )
 
 
@@ -144,14 +144,14 @@ def require_direct_paths(model: Transformer, early: int, late: int) -> None:
     require_own_patterns(model)
     require(
         model.cfg.stream_shift != "added",
-        "The model has stream_shift='added': from head to head the residual stream itself carries output to later "
-        "tokens, and no path is direct.",
+        "The model has stream_shift='added': the residual stream itself carries output to later tokens, so no path "
+        "between heads is direct.",
     )
     replaced = replacing_layers(model, early, late)
     require(
         not replaced,
-        f"Layer {replaced[0] if replaced else ''} has no residual: nothing passes it directly from layer {early} to "
-        f"layer {late}.",
+        f"Layer {replaced[0] if replaced else ''} has no residual connection: nothing passes directly from layer "
+        f"{early} to layer {late}.",
     )
 
 

@@ -132,7 +132,7 @@ def _split_keys(cache: ActivationCache, layer: int, kind: str) -> Float[Tensor, 
     require(
         getattr(cache.model.blocks[0].attn, "additive_scores", True),
         f"The model's attention is {getattr(cache.model.cfg, 'attention', None)!r}{normed}, whose scores are not one "
-        "sum over routes: there are none to split.",
+        "sum over routes: they cannot be split.",
     )
     keys = _cached(cache, layer, kind)
     shape = list(keys.shape)

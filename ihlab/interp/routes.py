@@ -195,7 +195,7 @@ def _window(model: Transformer, layer: int) -> int:
     require_routes(model.cfg)
     require(
         model.cfg.shifted,
-        f"The model's attention is {model.cfg.attention!r}, which has no routes: 'kv_shift' has.",
+        f"The model's attention is {model.cfg.attention!r}, which has no routes; 'kv_shift' has routes.",
     )
     n_layers = model.cfg.n_layers
     require(0 <= layer < n_layers, f"Layer {layer} does not exist: the model has layers 0 to {n_layers - 1}.")

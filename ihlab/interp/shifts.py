@@ -66,11 +66,11 @@ def shift_report(model: Transformer) -> pd.DataFrame:
     learned = [name for name in ("alpha", "beta") if name in model.cfg.learned_shifts]
     require(
         bool(learned),
-        f"The model's attention is {model.cfg.attention!r}, which has no alpha and beta: 'kv_shift' has.",
+        f"The model's attention is {model.cfg.attention!r}, which has no alpha and beta; 'kv_shift' has both.",
     )
     require(
         model.cfg.shift_share != "channel",
-        "The model's shift_share is 'channel', but the report is of heads: each must have one alpha and one beta.",
+        "The model's shift_share is 'channel', but the report is per head: each must have one alpha and one beta.",
     )
     tables = []
     for layer, block in enumerate(model.layers):
@@ -120,7 +120,7 @@ def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
         )
         require(window == 2, f"The model's shift_window is {window}, but Table 5 compares two columns.")
         reports.append(report)
-    require(bool(reports), "There is no model to count the heads of.")
+    require(bool(reports), "There is no model, so there are no heads to count.")
     heads = pd.concat(reports, ignore_index=True)
     for name in ("alpha", "beta"):  # the raw comparison under c = -1
         heads[f"{name}_flipped"] = np.where(-heads[f"{name}1"] > -heads[f"{name}2"], *COLUMNS)

@@ -89,13 +89,13 @@ class ModelConfig(LatentOptions, MixingOptions):
             require(std is None or std >= 0, f"ModelConfig.{name} is {std}, but must not be negative.")
         require(
             self.embed_std is None or not self.tied_embeddings,
-            f"ModelConfig.embed_std is {self.embed_std}, but tied embeddings start as the unembedding does: "
-            "it must be None.",
+            f"ModelConfig.embed_std is {self.embed_std}, but tied embeddings are initialised as the "
+            "unembedding: it must be None.",
         )
         require(
             self.unembedding == "linear" or self.d_vocab <= self.d_model,
             f"ModelConfig.d_vocab is {self.d_vocab}, but without an unembedding the {self.d_model} entries of the "
-            "stream (d_model) are the logits: at most that many.",
+            "residual stream (d_model) are the logits: it must be at most that.",
         )
         require(
             self.unembedding == "linear" or not self.tied_embeddings,

@@ -69,14 +69,13 @@ class Decoder:
         require(
             chunk.shape[1] <= room,
             f"The chunk has {chunk.shape[1]} tokens per sequence, but the decoder has room for {room} more: it "
-            "has read "
-            f"{self.length} and its capacity is {self.capacity}.",
+            f"has read {self.length} and its capacity is {self.capacity}.",
         )
         require(
             not (self.model.training and self.model.cfg.dropout),
             "The model is in training and has dropout: call model.eval() before decoding.",
         )
-        require(self._whole, "An earlier pass of this decoder did not end: begin again with a new Decoder.")
+        require(self._whole, "An earlier pass of this decoder failed: begin again with a new Decoder.")
         self._whole = False
         residual = self.model.final_residual(chunk, self.caches)
         self._whole = True

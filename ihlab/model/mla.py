@@ -7,7 +7,7 @@ MLA (DeepSeek-V2, arXiv 2405.04434) makes the keys and values of all heads from 
 where all heads share the rotated part of the keys. Scores are q . k / sqrt(d_head), over both parts. A cache stores
 only c and W_KR x of each token.
 
-The appendix has d_model 768, 12 heads, r = 256, a rotated part of 32 channels beside 32 others, and no low-rank
+The appendix has d_model 768, 12 heads, r = 256, 32 rotated and 32 unrotated channels, and no low-rank
 queries. It does not say how wide values are, whether c is normalised, which heads are shifted, or whether the shifted
 head's rotated part is shifted too. Here values are d_head wide, c is not normalised, the first head's key and the last
 head's value are shifted, and the rotated part, which all heads share, is not.

@@ -28,12 +28,14 @@ def own_settings() -> Iterator[None]:
     Raises `ConfigError` inside a transform or mode of torch in which new tensors have no values of their own.
     """
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    require(not transformed, "A transform of torch.func is running (vmap or grad, say): leave it first.")
+    require(not transformed, "A transform of torch.func is running (such as vmap or grad): leave it first.")
     with ExitStack() as settings:
         for _ in _get_current_function_mode_stack():  # a default device is one of them
             settings.enter_context(_pop_mode_temporarily())
         plain = type(torch.empty(0)) is torch.Tensor
-        require(plain, "A mode of torch in which tensors have no values is on (FakeTensorMode, say): leave it first.")
+        require(
+            plain, "A mode of torch in which tensors have no values is on (such as FakeTensorMode): leave it first."
+        )
         settings.callback(torch.set_default_dtype, torch.get_default_dtype())
         torch.set_default_dtype(torch.float32)
         _full_precision(settings)

@@ -100,7 +100,7 @@ class TokenShift(TokenMix):
 
     @staticmethod
     def mixed(weight: Float[Tensor, "row ..."]) -> Float[Tensor, "row window *d_head"]:
-        """Return the rows of weights of a parameter."""
+        """Return the mixing weights that a parameter gives, one row per head (or layer, or model)."""
         return weight
 
     def forward(

@@ -1,12 +1,12 @@
 """Do attribution methods see the heads of an induction circuit? They are compared with exact patching while it forms.
 
-Everybody estimates from gradients which heads matter. In these models every head can be patched exactly, so the
+Most methods estimate from gradients which heads matter. In these models every head can be patched exactly, so the
 estimates can be checked. Known: a saturated softmax hides what its keys read (AtP*, arXiv 2403.00745).
 
 At each checkpoint two earlier tokens change places, which changes the answer (`prompt_pair(corrupt="key")`). The effect
 of a head is what patching its output from the clean into the corrupted prompt restores of the logit difference.
 
-- A *true* head has an exact effect of at least a tenth of the swing (clean less corrupted), at the last checkpoint.
+- A *true* head has an exact effect of at least a tenth of the swing (clean minus corrupted), at the last checkpoint.
 - The *previous-token head* of two layers is the true head of the first layer with the largest exact effect there.
 - The circuit *has formed* at the first checkpoint at which that head's exact effect is a tenth of the last swing.
 - *Saturation* is the largest attention weight of a query at the answer, mean over prompts and over the true heads of
@@ -160,7 +160,7 @@ def seen(model: str, method: str, first: bool) -> Number:
         rows = formed(data, model, method).groupby("seed")
         return stats.mean((rows.head(1) if first else rows.tail(1))["seen"].tolist())
 
-    when = "at the first checkpoint with it" if first else "at the last checkpoint"
+    when = "at the first checkpoint with a formed circuit" if first else "at the last checkpoint"
     words = f"estimated / exact effect of the previous-token head by {method}, {when}, mean over seeds"
     return named(words, ratio, {"model": model})
 
@@ -172,7 +172,10 @@ def below_all(model: str, method: str) -> Number:
         below = at_end(data, model, method)["prev_below"]
         return stats.share(int(below.sum()), len(below))
 
-    words = f"fraction of seeds in which {method} ranks it below every true head of the last layer, last checkpoint"
+    words = (
+        f"fraction of seeds in which {method} ranks the previous-token head below every true head of the last layer, "
+        "at the last checkpoint"
+    )
     return named(words, share, {"model": model})
 
 
@@ -215,7 +218,7 @@ def easier(id: str, method: str, column: str, what: str) -> Ask:
     return Ask(
         f"easier_to_locate.{id}",
         f"With KV shifting, {method} finds more of the {what}.",
-        named(f"recall of the {what} by {method}, {KV1} less {V2}", difference, {"model": KV1}),
+        named(f"recall of the {what} by {method}, {KV1} minus {V2}", difference, {"model": KV1}),
         above=0.0,
         setting={"method": method, "heads": what},
         source="section 5",
@@ -244,7 +247,8 @@ ASKS = [
     *(
         Ask(
             claim_id("blind_at_the_end", model),
-            f"First-order attribution sees less than a quarter of its effect after training ({model}).",
+            "First-order attribution sees less than a quarter of the previous-token head's effect after training "
+            f"({model}).",
             seen(model, FIRST_ORDER, first=False), below=0.25, setting={"model": model},
         )
         for model in TWO_LAYERS
@@ -252,7 +256,8 @@ ASKS = [
     *(
         Ask(
             claim_id("blindness_grows_with_saturation", model),
-            f"It sees less, the more the second layer's attention is saturated ({model}).",
+            f"The more saturated layer 2's attention is, the less first-order attribution sees of the previous-token "
+            f"head ({model}).",
             by_saturation(model, lambda found: stats.mean(found, (-1.0, 1.0))), below=-0.5, setting={"model": model},
             first=by_saturation(model, stats.mean_correlation),
             changed="2026-11-27: the interval by Fisher's z left out seeds at -.5, since most are at -1",

@@ -133,18 +133,19 @@ class BasinMap:
         return [
             ours(
                 id=f"leads_to_induction.in_{steps}_steps",
-                source="beside section 3.2",
+                source="related to section 3.2",
                 sentence="Gradient descent leads to induction heads.",
-                measure=f"share of the starts in the square whose accuracy at the first answer is {FOUND} or more "
-                f"after {steps} steps",
+                measure=f"fraction of the starts in the square of Figure 2 with an accuracy of at least {FOUND} at the "
+                f"first answer after {steps} steps",
                 estimate=_share(square["accuracy"] >= FOUND, square["seed"]),
                 threshold=MOST,
             ),
             ours(
                 id=f"leads_to_induction.in_{longest}_steps",
-                source="beside section 3.2",
+                source="related to section 3.2",
                 sentence="Gradient descent leads to induction heads.",
-                measure=f"share of the starts in the square that reach that within {longest} steps",
+                measure=f"fraction of the starts in the square of Figure 2 that reach an accuracy of {FOUND} within "
+                f"{longest} steps",
                 estimate=_share(np.isfinite(square_last["steps"]), square_last["seed"]),
                 threshold=MOST,
             ),
@@ -153,8 +154,8 @@ class BasinMap:
                 statement=13,
                 source="section 3.2",
                 sentence="Induction heads means (0, 1).",
-                measure="share of the runs with induction, of all starts, that end nearer its corner than any other: "
-                "key and value angle within pi/4 of it, modulo pi",
+                measure="fraction of the runs that learn induction, from all starts, that end nearer to (0, 1) than to "
+                "any other corner: key and value angle within pi/4 of it, modulo pi",
                 estimate=_share(corner, found["seed"]),
                 threshold=MOST,
             ),
@@ -163,7 +164,8 @@ class BasinMap:
                 statement=14,
                 source="section 3.2",
                 sentence="Heads that start closer to (0, 1) learn induction heads more easily.",
-                measure="rank correlation of the distance to (0, 1) and the steps, starts in the square",
+                measure="rank correlation between the distance to (0, 1) and the steps, starts in the square of Figure "
+                "2",
                 estimate=_mean_correlation(square, "distance"),
             ),
             claim(
@@ -171,7 +173,8 @@ class BasinMap:
                 statement=14,
                 source="section 3.2",
                 sentence="Heads that start closer to (0, 1) learn induction heads more easily.",
-                measure="rank correlation of the angular distance, free of signs, and the steps, all starts",
+                measure="rank correlation between the angular distance to (0, 1), up to signs, and the steps, all "
+                "starts",
                 estimate=_mean_correlation(runs, "angular_distance"),
             ),
             claim(
@@ -179,8 +182,8 @@ class BasinMap:
                 statement=17,
                 source="section 3.2",
                 sentence="Even with good initialization, the model has induction capability.",
-                measure="in the model of Theorem 3.4 at (0, 1), before training: logit of the answer less the largest "
-                "other one's, times S (the exact form: e - 2, the answer's being e and the repeated token's 2)",
+                measure="in the model of Theorem 3.4 at (0, 1), before training: the answer's logit minus the largest "
+                "other logit, times S (exact form: e for the answer minus 2 for the repeated token)",
                 estimate=stats.exact(math.e - 2),
                 seeds=0,
                 declared="2026-11-23",
@@ -188,18 +191,18 @@ class BasinMap:
             ours(
                 id="good_start_suffices.model",
                 statement=17,
-                source="section 3.2 says it of the model of Theorem 3.4; here of a whole one",
+                source="section 3.2, about the model of Theorem 3.4; here about a whole model",
                 sentence="Even with good initialization, the model has induction capability.",
                 measure=f"accuracy at the first answer before training, starts within {NEAR} of (0, 1), all other "
-                "weights as drawn",
+                "weights random",
                 estimate=_accuracy_before(runs, one_head_run(scale).eval_rows),
                 threshold=0.5,
             ),
             ours(
                 id="late_starts_learn",
-                source="of the basin map",
-                sentence=f"Most starts that do not find induction in {steps} steps find it in {longest}.",
-                measure=f"share of them that find it within {longest} steps",
+                source="a question of our own",
+                sentence=f"Most starts that do not find induction in {steps} steps find it in {longest} steps.",
+                measure=f"fraction of these starts that find induction within {longest} steps",
                 estimate=_share(np.isfinite(later["steps"]), later["seed"]),
                 threshold=0.5,
             ),

@@ -83,8 +83,8 @@ def moved(model: "Transformer") -> float:
     return float((logits[:, -1].argmax(dim=1) == answers)[at != there].float().mean())
 
 
-_WAY = "fraction of answers that follow the position when the last token's stream comes from another sequence"
-_OURS = "which way is learned, beside Appendix D"
+_WAY = "fraction of answers that follow the position if the last token's residual stream comes from another sequence"
+_OURS = "related to Appendix D"
 
 BY_POSITION = Study(
     name="by_position",
@@ -101,7 +101,8 @@ BY_POSITION = Study(
         Ask(
             id="learned_by_position",
             statement=33,
-            sentence="If the usual way is cut, two layers learn induction by position in more than half of the seeds.",
+            sentence="Without a previous-token head, two layers learn induction by position in more than half of the "
+            "seeds.",
             number=learned({"variant": ONLY}),
             above=0.5,
             source="Appendix D",
@@ -109,29 +110,31 @@ BY_POSITION = Study(
         ),
         Ask(
             id="without_mlp",
-            sentence="If the usual way is cut, two layers without an MLP learn induction by position in more than half "
-            "of the seeds: the next layer's queries and keys can add 1.",
+            sentence="Without a previous-token head and without an MLP, two layers learn induction by position in more "
+            "than half of the seeds, because queries and keys can add 1 to a position.",
             number=learned({"variant": NO_MLP}),
             above=0.5,
             source=_OURS,
         ),
         Ask(
             id="is_by_position",
-            sentence="If the usual way is cut, most answers of two layers follow the position.",
+            sentence="Without a previous-token head, most answers of two layers follow the position.",
             number=mean("moved", {"variant": ONLY}, stats.SHARE, _WAY),
             above=0.8,
             source=_OURS,
         ),
         Ask(
             id="not_if_both_ways",
-            sentence="If both ways are possible, less than half of the answers of two layers follow the position.",
+            sentence="If a previous-token head is possible, less than half of the answers of two layers follow the "
+            "position.",
             number=mean("moved", {"variant": FREE}, stats.SHARE, _WAY),
             below=0.5,
             source=_OURS,
         ),
         Ask(
             id="slower_than_usual",
-            sentence="Induction by position takes more than 1.25 times the steps of the usual way.",
+            sentence="Induction by position takes more than 1.25 times the steps of induction with a previous-token "
+            "head.",
             number=ratio({"variant": ONLY}, {"variant": FREE}),
             above=1.25,
             source=_OURS,

@@ -203,23 +203,25 @@ class Figure1b(Figure1):
 
 
 def _learned_less(curve: str, other: str) -> Number:
-    """Return the share of runs of one curve that learned induction, less that of another."""
+    """Return the fraction of runs of one curve that learned induction, minus that of another."""
 
     def number(data: pd.DataFrame) -> Measured:
-        told = f"{curve} less {other} ({_counts(data, curve)} less {_counts(data, other)})"
+        told = f"{curve} minus {other} ({_counts(data, curve)} minus {_counts(data, other)})"
         found = stats.share_difference(*_learned(data, curve), *_learned(data, other))
-        return Measured(f"share of runs that end at {LEARNED} or more, {told}", found, len(final(data, curve)))
+        return Measured(
+            f"fraction of runs with a final accuracy of at least {LEARNED}, {told}", found, len(final(data, curve))
+        )
 
     return number
 
 
 def _share_below(column: str, limit: float, curve: str, what: str) -> Number:
-    """Return the share of a curve's runs that end below a limit."""
+    """Return the fraction of a curve's runs that end below a limit."""
 
     def number(data: pd.DataFrame) -> Measured:
         ends = final(data, curve, column)
         found = stats.share(sum(x < limit for x in ends), len(ends))
-        return Measured(f"share of runs of {curve} {what} (median {np.median(ends):.2f})", found, len(ends))
+        return Measured(f"fraction of runs of {curve} {what} (median {np.median(ends):.2f})", found, len(ends))
 
     return number
 
@@ -239,14 +241,16 @@ def _narrow_asks(name: str, guess: float, scale: Scale) -> list[Ask]:
         """Compare nothing where no run learns."""
         if _learned(data, kv(name))[0] or _learned(data, vanilla(name))[0]:
             return less(data)
-        why = f"No run of either model ends at {LEARNED} or more ({_heads(name)})."
+        why = f"No run of either model has a final accuracy of at least {LEARNED} ({_heads(name)})."
         return less(data)._replace(measure="", estimate=None, why=why)
 
     def shift(data: pd.DataFrame) -> stats.Estimate:
         return stats.shift(final(data, kv(name)), final(data, vanilla(name)), stats.DIFFERENCE)
 
-    accuracy = f"final accuracy, {kv(name)} less {vanilla(name)}, median over pairs of runs"
-    chance = f"that end less than {NEAR_CHANCE} above guessing another token of the sequence ({guess:.3f})"
+    accuracy = f"final accuracy, {kv(name)} minus {vanilla(name)}, median over pairs of runs"
+    chance = (
+        f"that end less than {NEAR_CHANCE} above the accuracy of guessing another token of the sequence, {guess:.3f}"
+    )
     asks = [
         ask(
             f"narrow.share.{id}", both, learned, above=WIDE_MARGIN, first=less if scale == "laptop" else None,
@@ -269,17 +273,19 @@ def _parameters(data: pd.DataFrame) -> stats.Estimate:
 _width = partial(Ask, source="section 3.2, Figure 1b", of_paper=True)
 WIDTHS = (
     _width(
-        "not_even_covered", "It even failed to cover up one of the answers mentioned in the previous text.",
-        _share_below("in_row", COVERS, vanilla("8"), f"less than {COVERS:.0%} of whose answers are tokens of the row"),
+        "not_even_covered",
+        "At hidden size 8 standard attention even fails to answer with a token of the previous text.",
+        _share_below("in_row", COVERS, vanilla("8"), f"in which less than {COVERS:.0%} of the answers are tokens of "
+        "the sequence"),
         above=0.5, statement=10,
     ),
     _width(
-        "narrow_faster", "KV shifting learns it faster at hidden size 8.",
+        "narrow_faster", "KV shifting learns induction faster at hidden size 8.",
         of(steps_per_run, ratio({"curve": kv("8")}, {"curve": vanilla("8")})), below=MUCH_FASTER,
-        source="beside Figure 1b", of_paper=False, statement=10,
+        source="related to Figure 1b", of_paper=False, statement=10,
     ),
     _width(
-        "parameters_double", "The vanilla model has two times the parameters of the KV shifting one.",
+        "parameters_double", "The vanilla model has twice the parameters of the KV shifting model.",
         named(f"parameters without embeddings, {vanilla('8')} / {kv('8')}", _parameters, {"curve": kv("8")}),
         above=1.9,
     ),

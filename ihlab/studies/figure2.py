@@ -97,9 +97,9 @@ class Figure2:
         }
         named = {small: "small_t_turns_back", large: "large_t_consistent"}
         readings = {
-            "distance": ("share of starts that first move away from (0, 1), by distance", _away),
+            "distance": ("fraction of starts that first move away from (0, 1), by distance", _away),
             "larger_tap": (
-                "share of starts whose alpha1 or whose beta1, the larger, first moves away",
+                "fraction of starts whose alpha1 first moves away, or whose beta1 does, the larger of the two",
                 _coordinate_away,
             ),
         }
@@ -107,13 +107,13 @@ class Figure2:
             claim(
                 "leads_to_0_1",
                 "Induction heads means (0, 1): gradient descent leads there.",
-                "share of the square that descends to (0, 1), least over O(T)",
+                "fraction of the square that descends to (0, 1), the lowest over O(T)",
                 _leads_there, 0.99, above=True, of_paper=False,
             ),
             claim(
                 "converges_slower_with_t",
                 "As O(T) increases, the contour lines become sparse: convergence slows down.",
-                "mean slope, larger of the ratios from one O(T) to the next",
+                "ratio of the mean slopes from one O(T) to the next, the largest ratio",
                 _slows_down, 1.0, above=False,
             ),
             *(
@@ -320,7 +320,7 @@ def _claim(
     return Claim(
         id=name,
         statement=13,
-        source="section 3.2, Figure 2" if of_paper else "beside Figure 2",
+        source="section 3.2, Figure 2" if of_paper else "related to Figure 2",
         of_paper=of_paper,
         sentence=sentence,
         measure=f"{what}, exact form (printed form {values['printed']:.3g}, the paper's script "

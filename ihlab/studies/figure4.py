@@ -129,7 +129,7 @@ def on_average(data: pd.DataFrame) -> Measured:
     lost = int(runs["diverged"].sum())
     told = f"; {lost} of these runs diverged and count with their last loss" if lost else ""
     words = (
-        "held-out loss at the end (nats a token), KV shifting less vanilla, by seed: mean over the "
+        "final held-out loss (nats per token), KV shifting minus vanilla, by seed: mean over the "
         f"{len(STABLE_RATES)} learning rates at which no run of either diverged with seeds 0 to {SEEDS - 1} "
         f"({min(STABLE_RATES):g} to {max(STABLE_RATES):g}){told}"
     )
@@ -137,7 +137,7 @@ def on_average(data: pd.DataFrame) -> Measured:
 
 
 def fewer_lost(arm: str, words: str, lost: Callable[[pd.DataFrame], "pd.Series[bool]"]) -> Number:
-    """Return vanilla's share of lost runs less an arm's, at the lowest rate where most runs of either diverge."""
+    """Return vanilla's fraction of lost runs minus an arm's, at the lowest rate where most runs of either diverge."""
 
     def number(data: pd.DataFrame) -> Measured:
         critical = critical_rate(data, VANILLA, arm)
@@ -146,11 +146,11 @@ def fewer_lost(arm: str, words: str, lost: Callable[[pd.DataFrame], "pd.Series[b
         runs = data[data["lr"] == critical]
         vanilla, other = (lost(runs[runs["arm"] == kind]).tolist() for kind in (VANILLA, arm))
         measure = (
-            f"share of runs that end {words} at {critical:g}, the lowest rate at which most of one diverge: vanilla "
-            f"less {arm} ({sum(vanilla)} and {sum(other)} of {len(other)})"
+            f"fraction of runs that end {words} at learning rate {critical:g}, the lowest at which most runs of either "
+            f"model diverge: vanilla minus {arm} ({sum(vanilla)} and {sum(other)} of {len(other)})"
         )
         found = stats.share_difference(sum(vanilla), len(vanilla), sum(other), len(other))
-        why = f"All runs of both diverge at {critical:g}: which do so less often cannot be told."
+        why = f"All runs of both models diverge at {critical:g}, so neither diverges less often."
         none_left = at_floor(*(1 - float(np.mean(side)) for side in (vanilla, other)))
         return Measured(measure, found, len(other), why if none_left else "")
 
@@ -160,12 +160,12 @@ def fewer_lost(arm: str, words: str, lost: Callable[[pd.DataFrame], "pd.Series[b
 def stable(id: str, sentence: str, arm: str, **fields: Any) -> Ask:
     """Ask whether an arm diverges less often than vanilla."""
     return Ask(
-        id, sentence, fewer_lost(arm, "no better than frequencies of tokens", lambda runs: runs["diverged"]), above=0.0,
+        id, sentence, fewer_lost(arm, "no better than token frequencies", lambda runs: runs["diverged"]), above=0.0,
         first=fewer_lost(
-            arm, f"{RISE} nats above their own least loss", lambda runs: runs["last"] >= runs["least"] + RISE
+            arm, f"{RISE} nats above their own lowest loss", lambda runs: runs["last"] >= runs["least"] + RISE
         ),
-        changed="2026-11-23: a run that learns more before it is lost has farther to rise",
-        **{"source": "beside Figure 4c", **fields},
+        changed="2026-11-23: a run that learns more before it diverges has farther to rise",
+        **{"source": "related to Figure 4c", **fields},
     )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(data: pd.DataFrame) -> Figure:
-    """Draw the loss less vanilla's of every run at the stable rates, and each seed's mean over them."""
+    """Draw the loss minus vanilla's of every run at the stable rates, and each seed's mean over them."""
     parts = []
     for arm in (KV, FROZEN, UNIT):
         table = less_vanilla(data[data["lr"].isin(STABLE_RATES)], arm)
@@ -226,22 +226,24 @@ FIGURE4 = Study(
             on_average, below=0.0, source="Section 4.3, Figure 4b", of_paper=True, statement=22, declared="2026-11-26",
         ),
         stable(
-            "stable_where_vanilla_diverges", "At a rate at which vanilla diverges KV shifting does not.", KV,
+            "stable_where_vanilla_diverges", "At a learning rate at which vanilla diverges, KV shifting does not.", KV,
             source="Section 4.3, Figure 4c", of_paper=True, statement=22,
         ),
-        stable("frozen_stable", "Neither does it with weights frozen at their start.", FROZEN),
-        stable("frozen_norm_1_stable", "Nor with frozen weights of norm 1, whose keys start no smaller.", UNIT),
+        stable("frozen_stable", "At a learning rate at which vanilla diverges, KV shifting with weights frozen at "
+        "their start does not.", FROZEN),
+        stable("frozen_norm_1_stable", "At a learning rate at which vanilla diverges, KV shifting with frozen weights "
+        "of norm 1 does not.", UNIT),
         Ask(
             "frozen_helps",
             "Smoother keys and values at the start are enough for a gain: frozen weights help.",
             of(
                 first_seeds,
                 named(
-                    "held-out loss at the end, frozen less vanilla, each at the rate at which its mean is least",
+                    "final held-out loss, frozen minus vanilla, each at the learning rate with its lowest mean",
                     frozen_helps,
                 ),
             ),
-            below=0.0, source="beside section 4.3",
+            below=0.0, source="related to section 4.3",
         ),
     ),
     shown=shown,

@@ -49,7 +49,8 @@ MARGIN = 0.05
 SOONER = 0.8
 """Ratio of steps below which a model learns sooner: 1 / 1.25, as in the comparisons of variants."""
 CHANGED = (
-    "2026-11-24: evaluations lie ten steps apart, a sixth of what is compared, and a ratio above .8 may still be sooner"
+    "2026-11-24: evaluations are ten steps apart, a sixth of the compared times, and a ratio above .8 may still mean "
+    "sooner"
 )
 CARRIES = 0.3
 """A route carries the answer if ablating it lowers the accuracy by at least this."""
@@ -170,7 +171,7 @@ def _no_effect(size: str, kind: str, number: Number) -> Ask:
 def _ahead(size: str, kind: str) -> list[Ask]:
     """Ask whether two attentions differ by one measure, and whether KV shifting is ahead."""
     what, measured = MEASURES[kind]
-    measure, curves = f"difference in {what}, KV shifting less vanilla", (f"{KV}, {size}", f"{VANILLA}, {size}")
+    measure, curves = f"difference in {what}, KV shifting minus vanilla", (f"{KV}, {size}", f"{VANILLA}, {size}")
 
     def ahead(data: pd.DataFrame) -> stats.Estimate:
         kv, vanilla = (measured(data, curve) for curve in curves)
@@ -181,8 +182,8 @@ def _ahead(size: str, kind: str) -> list[Ask]:
         _no_effect(size, kind, named(f"size of the {measure}", lambda data: stats.size(ahead(data)), cell)),
         Ask(
             f"kv_ahead.{kind}.{slug(size)}",
-            f"KV shifting has the higher {what.partition(' (')[0]} on 3-grams, by however little ({size}).",
-            named(measure, ahead, cell), above=0.0, source="beside Appendix E.3", setting={"size": size},
+            f"KV shifting has a higher {what.partition(' (')[0]} on 3-grams, if only slightly ({size}).",
+            named(measure, ahead, cell), above=0.0, source="related to Appendix E.3", setting={"size": size},
         ),
     ]  # fmt: skip
 
@@ -191,7 +192,7 @@ def _sooner(size: str, scale: Scale) -> Ask:
     """Ask whether KV shifting needs fewer steps to 90%. Even if all models learn the table, one may learn sooner."""
     kv, vanilla = ({"curve": f"{arm}, {size}"} for arm in (KV, VANILLA))
     ask = partial(
-        Ask, f"sooner.{slug(size)}", below=SOONER, source="beside Appendix E.3, asked after the runs", statement=28,
+        Ask, f"sooner.{slug(size)}", below=SOONER, source="related to Appendix E.3, added after the runs", statement=28,
         against=True, setting={"size": size}, declared="2026-11-23",
     )  # fmt: skip
     at = ask(f"KV shifting learns 3-grams sooner ({size}).", of(_steps, ratio(kv, vanilla)))
@@ -240,17 +241,20 @@ def _fall(id: str, sentence: str, column: str, **threshold: Any) -> Ask:
         found = pick(data, cell)[column].dropna().tolist()
         return stats.paired(found, [0.0] * len(found))
 
-    number = named(f"fall of accuracy {column.replace('_', ' ')}, median over seeds", fall, cell)
+    number = named(
+        f"fall of accuracy {column.replace('_', ' the ', 1).replace('_', ' ')}, median over seeds", fall, cell
+    )
     return Ask(id, sentence, number, source=f"an explanation ({SMALLEST})", **threshold)
 
 
 EXPLANATION = (
     _fall(
-        "reads_x1_by_value", "In 3-grams, KV shifting reads x1 at x2's place, by the value of the token before.",
+        "reads_x1_by_value",
+        "On 3-grams, KV shifting reads x1 at the position of x2, through the previous token's value.",
         "without_previous_value", above=CARRIES,
     ),
     _fall(
-        "key_not_needed", "KV shifting does not need the key of the token before to learn 3-grams.",
+        "key_not_needed", "KV shifting does not need the previous token's key to learn 3-grams.",
         "without_previous_key", below=CARRIES,
     ),
 )  # fmt: skip

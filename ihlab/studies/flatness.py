@@ -123,7 +123,7 @@ def flatter(id: str, where: str, equal_loss: bool) -> Ask:
         below=1.0,
         setting={"where": where},
         statement=23,
-        source="section 4.3 says so of a 1.5B language model",
+        source="section 4.3, about a 1.5B language model",
     )
 
 

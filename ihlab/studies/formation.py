@@ -62,7 +62,7 @@ NAMES = {
 }
 SHORT = {ALPHA: "shifted key", ATTENTION: "attention", ACCURACY: "accuracy", BETA: "own value"}
 
-CHANGED = "2026-11-22: a fifth of the rise of the accuracy was guessing in the row"
+CHANGED = "2026-11-22: a fifth of the accuracy's rise came from guessing a token of the sequence"
 IS_INDUCTION = 0.5
 """A head is an induction head if its attention to the answer is at least this."""
 LEARNERS, CONTROL = (KV1, V2), V1
@@ -276,23 +276,23 @@ def _order(data: pd.DataFrame, scale: Scale, part: str) -> list[Claim]:
         return claim(
             id=f"attention_first.{'kv1' if curve == KV1 else 'vanilla2'}.{part}",
             setting={"model": curve, "point": part},
-            source="Olsson et al. 2022 (arXiv 2209.11895) find both at once in language models",
-            sentence="The heads' attention to the answer rises before the accuracy or with it.",
+            source="Olsson et al. 2022 (arXiv 2209.11895) see both at the same time in language models",
+            sentence="The heads' attention to the answer rises no later than the accuracy.",
             threshold=TOGETHER,
-            measure=f"{curve}: {where} of the attention's rise less that of the rise of the {accuracy}, in steps",
+            measure=f"{curve}: step at the {where} of the attention's rise, minus that of the {accuracy}",
             estimate=stats.paired(risen[curve][ATTENTION].tolist(), risen[curve][accuracy].tolist()),
         )
 
     def share(weight: str, accuracy: str) -> Claim:
-        at, name = risen[KV1], "alpha" if weight == ALPHA else "beta"
+        at, name = risen[KV1], "the shifted key's fraction" if weight == ALPHA else "the own value's fraction"
         return claim(
-            id=f"{name}_first.{part}",
+            id=f"{'alpha' if weight == ALPHA else 'beta'}_first.{part}",
             setting={"point": part},
-            source="of formation",
-            sentence=f"The share of {name} rises before both the attention to the answer and the accuracy.",
+            source="a question of our own",
+            sentence=f"{name.capitalize()} rises before both the attention to the answer and the accuracy.",
             threshold=-TOGETHER,
-            measure=f"{KV1}: {where} of the rise of {name}'s share less that of the earlier of attention and "
-            f"{accuracy}, in steps",
+            measure=f"{KV1}: step at the {where} of the rise of {name}, minus the earlier of those of the attention "
+            f"and the {accuracy}",
             estimate=stats.paired(at[weight].tolist(), np.minimum(at[ATTENTION], at[accuracy]).tolist()),
         )
 

@@ -84,7 +84,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 def ask(name: str, one: str, other: str, setting: str, sentence: str, **fields: Any) -> Ask:
     """Return a question about the steps of two models in a setting."""
     number = ratio({"given": one, "setting": setting}, {"given": other, "setting": setting})
-    fields = {"source": "beside section 3.3", **fields}
+    fields = {"source": "related to section 3.3", **fields}
     return Ask(claim_id(name, setting), sentence, number, setting={"positions": setting}, **fields)
 
 
@@ -101,7 +101,7 @@ def parts(setting: str) -> tuple[Ask, Ask]:
         ask(
             "decoupling_difficult", APART, FUSED, setting,
             "Decoupling is difficult: induction is learned much faster if keys are those of the previous token than if "
-            "layer 1 reads neighbours fused.",
+            "layer 1 reads fused neighbours.",
             below=MUCH_FASTER, **fields,
         ),
     )  # fmt: skip
@@ -112,14 +112,14 @@ def fused_keys(setting: str) -> tuple[Ask, Ask]:
     return (
         ask(
             "concatenated_slower", CONCATENATED, APART, setting,
-            "Induction is learned much slower if keys hold the previous and the current token in channels of their own "
-            "than if they hold the previous one alone.",
+            "Induction is learned much slower if keys hold the previous and the current token in separate channels "
+            "than if they hold the previous token alone.",
             above=1 / MUCH_FASTER,
         ),
         ask(
             "added_slower", ADDED, CONCATENATED, setting,
             "Induction is learned much slower if keys add the previous and the current token than if they hold them in "
-            "channels of their own.",
+            "separate channels.",
             above=1 / MUCH_FASTER,
         ),
     )  # fmt: skip

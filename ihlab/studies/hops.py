@@ -181,7 +181,7 @@ def _bias(layers: int, most: int) -> Ask:
     return Ask(
         f"multi_hop_bias.{layers}_layers",
         f"KV shifting has a very good bias for learning multi-hop ({layers} layers).",
-        named(f"mean error over k = {many} .. {most}, {shifted} less {plain}", less),
+        named(f"mean error over k = {many} to {most} hops, {shifted} minus {plain}", less),
         below=0.0,
         source="Appendix E.1, Figure 8",
         of_paper=True,
@@ -199,7 +199,7 @@ def _growth(layers: int, hops: int) -> Number:
         by_model = np.subtract(_errors(data, cell, far, far), _errors(data, cell, hops, hops))
         return stats.mean(by_model.tolist(), stats.DIFFERENCE)
 
-    return named(f"error of {cell}, k = {far} less k = {hops}, by model", growth)
+    return named(f"error of {cell}, k = {far} minus k = {hops} hops, by model", growth)
 
 
 def _error(layers: int, hops: int) -> Number:
@@ -230,7 +230,7 @@ def figure8_asks(scale: Scale) -> list[Ask]:
     most, layers = SIZES[scale].task.max_hops, SIZES[scale].layers
     deepest, paper = max(layers), partial(Ask, source="Appendix E.1, Figure 8", of_paper=True)
     why = _untested(
-        f"The models have {deepest} layers and rows at most {most} hops; the sentence is about five layers."
+        f"The models have {deepest} layers and sequences at most {most} hops, but the sentence is about five layers."
     )
     large = deepest >= 5 and most >= 16
     asks = [
@@ -352,7 +352,7 @@ FIGURE8_LEARNED = Study(
 
 MARKS = {VANILLA: Mark(ORANGE, "s"), KV: Mark(BLUE, "o"), K_ONLY: Mark(SKY, "P"), V_ONLY: Mark(PINK, "X")}
 
-ask = partial(Ask, source="beside Appendix E.1")
+ask = partial(Ask, source="related to Appendix E.1")
 MARGIN = 0.3
 """Largest distance from one whole layer, in doublings of k*, that still counts as one layer."""
 
@@ -374,15 +374,18 @@ def law(data: pd.DataFrame) -> Figure:
     return horizon_law(hop_horizons(data), MARKS, _constructed, published)
 
 
+HORIZON = f"log2 k* (k*: the number of hops at which the error exceeds {SMALL_ERROR})"
+
+
 def _log2(data: pd.DataFrame, cell: Cell) -> list[float]:
     """Return log2 k* of a cell's models, by seed."""
     return values(hop_horizons(data), cell._asdict(), "log2_hops")
 
 
 def _less(one: Cell, other: Cell, ranks: bool = False) -> Number:
-    """Return log2 k* of one cell less that of another: the difference of means, or with `ranks` the shift."""
+    """Return log2 k* of one cell minus that of another: the difference of means, or with `ranks` the median one."""
     compare = stats.shift if ranks else stats.difference
-    measure = f"{'shift' if ranks else 'difference'} in log2 k*, {one} less {other}"
+    measure = f"{'median difference' if ranks else 'difference'} in {HORIZON}, {one} minus {other}"
     return named(measure, lambda data: compare(_log2(data, one), _log2(data, other)), one._asdict())
 
 
@@ -394,17 +397,17 @@ def _more_go_beyond(keys: Cell, values: Cell) -> Ask:
         beyond = [pick(hop_horizons(data), cell._asdict())["hops"] > plain for cell in (keys, values)]
         counts = hits, of, others, of_others = [n for mine in beyond for n in (int(mine.sum()), len(mine))]
         measure = (
-            f"share of models that follow more than {plain} hops, {keys} less {values} ({hits} of {of} and {others} of "
-            f"{of_others}; by Fisher's exact test p {stats.fisher(*counts):.2g})"
+            f"fraction of models that follow more than {plain} hops, {keys} minus {values} ({hits} of {of} and "
+            f"{others} of {of_others}; p = {stats.fisher(*counts):.2g} by Fisher's exact test)"
         )
         return Measured(measure, stats.share_difference(*counts), of)
 
-    sentence = "More models with shifted keys alone go beyond vanilla by hand than with shifted values alone"
+    sentence = "Shifted keys alone exceed the hops of hand-built vanilla in more models than shifted values alone."
     return ask("keys_beyond_vanilla_by_hand", sentence, number, above=0.0)
 
 
 def _follow_exactly(*cells: Cell) -> Number:
-    """Return the share of models that follow exactly as many hops as their construction with pointers alone."""
+    """Return the fraction of models that follow exactly as many hops as their construction with pointers alone."""
 
     def share(data: pd.DataFrame) -> stats.Estimate:
         table = hop_horizons(data)
@@ -412,8 +415,8 @@ def _follow_exactly(*cells: Cell) -> Number:
         return stats.share(sum(hits), len(hits))
 
     told = " and ".join(f"{cell.by_pointers()} ({cell})" for cell in cells)
-    what = f"follow exactly {told} hops: errors at most {SMALL_ERROR} up to there, and not beyond"
-    return named(f"share of models that {what}", share)
+    what = f"follow exactly {told} hops: their error is at most {SMALL_ERROR} up to that number, and not beyond"
+    return named(f"fraction of models that {what}", share)
 
 
 COLUMNS = {
@@ -446,7 +449,7 @@ FIGURE8_LAW = _study(
     asks=[
         ask(
             "law_of_pointers",
-            "L layers of KV shifting follow 2^(L-1) hops, as with pointers alone (L = 2, 3)",
+            "L layers of KV shifting follow 2^(L-1) hops, as hand-built models with pointers alone do (L = 2, 3).",
             _follow_exactly(Cell(KV, 2), Cell(KV, 3)),
             above=0.5,
         )
@@ -468,19 +471,22 @@ SHIFTED, FEWER, MORE = _saved(L["laptop"])
 NEW, SHALLOWER, DEEP_VANILLA, DEEP_KEYS, DEEP_VALUES = _more(L["laptop"])
 
 
-CHANGED = "2026-11-23: a referee of the table saw that rows of so few hops leave hardly any room for more than a layer"
+CHANGED = "2026-11-23: a review showed that sequences of so few hops leave hardly any room for more than one doubling"
 
 
 def _no_more(id: str, sentence: str, one: Cell, statement: int | None = None) -> Ask:
     """Ask whether something is worth no more than a layer. This was declared, but cannot be tested."""
-    why = f"From {FEWER.by_hand()} hops, those by hand, rows of {2 ** L['laptop']} leave room for hardly more."
+    why = (
+        f"Hand-built vanilla follows {FEWER.by_hand()} hops. Sequences of {2 ** L['laptop']} hops leave hardly any "
+        "room for more than one doubling."
+    )
     return ask(
         id, sentence, _untested(why, FEWER), below=1 + MARGIN, first=_less(one, FEWER), changed=CHANGED,
         statement=statement,
     )  # fmt: skip
 
 
-_mean = named(f"mean log2 k*, {SHIFTED}", lambda data: stats.mean(_log2(data, SHIFTED)), SHIFTED._asdict())
+_mean = named(f"mean {HORIZON}, {SHIFTED}", lambda data: stats.mean(_log2(data, SHIFTED)), SHIFTED._asdict())
 
 SAVED_LAYER = _study(
     name="saved_layer",
@@ -490,38 +496,43 @@ SAVED_LAYER = _study(
     seeds=FEW,
     asks=[
         ask(
-            "more_hops_at_equal_depth", "At equal depth the shift follows more hops than vanilla attention",
+            "more_hops_at_equal_depth", "At equal depth KV shifting follows more hops than vanilla attention.",
             _less(SHIFTED, FEWER), above=0.0,
         ),
         ask(
-            "worth_no_less_than_a_doubling", "The shift is worth no less than a layer by hand, one doubling",
+            "worth_no_less_than_a_doubling",
+            "The shift at least doubles the hops, as one more layer does in hand-built models.",
             _less(SHIFTED, FEWER), above=1 - MARGIN, statement=8,
         ),
         _no_more(
-            "worth_no_more_than_a_doubling", "The shift is worth no more than a layer by hand, one doubling", SHIFTED,
-            statement=8,
+            "worth_no_more_than_a_doubling",
+            "The shift at most doubles the hops, as one more layer does in hand-built models.",
+            SHIFTED, statement=8,
         ),
         ask(
-            "no_fewer_than_one_more_layer", "The shift follows no fewer hops than one vanilla layer more",
+            "no_fewer_than_one_more_layer",
+            "KV shifting follows at least as many hops as vanilla attention with one more layer.",
             _less(SHIFTED, MORE), above=-MARGIN,
         ),
         ask(
-            "no_more_than_one_more_layer", "The shift follows no more hops than one vanilla layer more",
+            "no_more_than_one_more_layer",
+            "KV shifting follows at most as many hops as vanilla attention with one more layer.",
             _less(SHIFTED, MORE), below=MARGIN,
         ),
         ask(
-            "layer_no_less_than_a_doubling", "One more vanilla layer is no less than a doubling", _less(MORE, FEWER),
+            "layer_no_less_than_a_doubling", "One more vanilla layer at least doubles the hops.", _less(MORE, FEWER),
             above=1 - MARGIN,
         ),
-        _no_more("layer_no_more_than_a_doubling", "One more vanilla layer is no more than a doubling", MORE),
+        _no_more("layer_no_more_than_a_doubling", "One more vanilla layer at most doubles the hops.", MORE),
         ask(
             "beyond_pointers",
-            f"Layers with the shift go beyond the {SHIFTED.by_pointers()} hops of pointers alone",
+            f"{SHIFTED.n_layers} layers of KV shifting follow more than the {SHIFTED.by_pointers()} hops of pointers "
+            "alone.",
             _mean, above=math.log2(SHIFTED.by_pointers() + 1),
         ),
         ask(
             f"follows_{SHIFTED.by_hand()}_by_hand",
-            f"Layers with the shift follow the {SHIFTED.by_hand()} hops that they can by hand",
+            f"{SHIFTED.n_layers} layers of KV shifting follow the {SHIFTED.by_hand()} hops of the hand-built model.",
             _mean, above=math.log2(SHIFTED.by_hand()),
         ),
     ],
@@ -545,15 +556,18 @@ ONE_MORE_LAYER = _study(
     seeds=lambda cell: MANY if Cell(**cell) == NEW else FEW,
     asks=[
         ask(
-            "more_hops_at_equal_depth", "At equal depth the shift follows more hops here, too",
+            "more_hops_at_equal_depth",
+            f"At {NEW.n_layers} layers KV shifting follows more hops than vanilla attention.",
             _less(NEW, DEEP_VANILLA, ranks=True), above=0.0,
         ),
         ask(
-            "one_more_layer_more_hops", "One more layer with the shift follows more hops",
+            "one_more_layer_more_hops",
+            f"{NEW.n_layers} layers of KV shifting follow more hops than {SHALLOWER.n_layers}.",
             _less(NEW, SHALLOWER, ranks=True), above=0.0,
         ),
         ask(
-            "keys_beyond_values", "Shifted keys alone follow more hops than shifted values alone, here, too",
+            "keys_beyond_values",
+            f"At {NEW.n_layers} layers shifted keys alone follow more hops than shifted values alone.",
             _less(DEEP_KEYS, DEEP_VALUES, ranks=True), above=0.0,
         ),
         _more_go_beyond(DEEP_KEYS, DEEP_VALUES),

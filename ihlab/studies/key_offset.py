@@ -2,8 +2,8 @@
 
 The stored runs of `shifts` answer a part: on six tasks no difference shows between partial key offset and K only, and
 leaving half of the channels unrotated does nothing without a shift. But there the slower half of the channels hardly
-rotates anyway. Here rotation is fast in one setting, so that no channel compares tokens alike at all distances unless
-it is left unrotated. K only with half of each head unrotated is the offset's rotation without its split of channels,
+rotates anyway. Here rotation is fast in one setting, so that only unrotated channels compare tokens in the same way
+at all distances. K only with half of each head unrotated is the offset's rotation without its split of channels,
 and K only with taps per channel could learn the split.
 
 How the trained models of one layer match is asked by mean-ablating a part of all keys: the part from the own or from
@@ -139,64 +139,66 @@ KEY_OFFSET = Study(
     asks=[
         in_steps(
             "slow_rotation_as_k", OFFSET, K_ONLY, INDUCTION1,
-            "Where rotation is slow, the offset needs as many steps as K only to learn induction.",
+            "With slow rotation, partial key offset needs as many steps as K only to learn induction.",
         ),
         in_steps(
             "fast_rotation_faster", OFFSET, K_ONLY, FAST,
-            "Where rotation is fast, the offset needs fewer steps than K only to learn induction.", fewer=True,
+            "With fast rotation, partial key offset needs fewer steps than K only to learn induction.", fewer=True,
         ),
         in_steps(
             "unrotated_half_as_fast", OFFSET, K_HALF, FAST,
-            "Where rotation is fast, K only with half of each head unrotated learns induction as fast as the offset.",
+            "With fast rotation, K only with half of each head unrotated is as fast as partial key offset.",
         ),
         in_steps(
-            "two_hops_as_k", OFFSET, K_ONLY, HOPS, "The offset needs as many steps as K only to follow two hops.",
+            "two_hops_as_k", OFFSET, K_ONLY, HOPS, "Partial key offset needs as many steps as K only to follow two "
+            "hops.",
         ),
         in_match(
             "unshifted_half_unused", OFFSET, "whole - without_own",
-            "The offset does not use the half of a key that it does not shift.",
+            "Partial key offset does not use the half of a key that it does not shift.",
             "accuracy on first answers that is lost without this half",
             below=LITTLE,
         ),
         in_match(
             "shifted_half_matches", OFFSET, "whole - without_previous",
-            "The offset matches by the half of a key that it shifts.",
+            "Partial key offset matches by the half of a key that it shifts.",
             "accuracy on first answers that is lost without this half",
             above=MOST,
         ),
         in_match(
             "k_own_part_unused", K_ONLY, "whole - without_own",
-            "K only does not use the own token's part of a key.",
+            "K only does not use a token's own part of its key.",
             "accuracy on first answers that is lost without this part",
             below=LITTLE,
         ),
         in_match(
             "k_matches_by_shifted_channels", K_ONLY, "(whole - without_slow) - (whole - without_fast)",
-            "K only loses more without the slow channels, which the offset shifts, than without the fast ones.",
-            "accuracy on first answers lost without the slow channels, less that lost without the fast ones",
+            "K only loses more without the slow channels, which partial key offset shifts, than without the fast ones.",
+            "accuracy on first answers lost without the slow channels, minus that lost without the fast ones",
             above=MARGIN,
         ),
         in_match(
             "taps_find_split", CHANNELS, "taps_slow - taps_fast",
-            "Taps by channel find the offset's split: more of the previous token in slow channels than in fast ones.",
-            "previous token's fraction of the taps, slow channels less fast ones",
+            "K only with taps by channel puts more of the previous token in slow channels than in fast ones.",
+            "previous token's fraction of the taps, slow channels minus fast ones",
             above=SPLIT,
         ),
         in_steps(
             "fast_rotation_faster_than_kv", OFFSET, KV, FAST,
-            "Where rotation is fast, the offset needs fewer steps than KV shifting to learn induction.",
+            "With fast rotation, partial key offset needs fewer steps than KV shifting to learn induction.",
             fewer=True, **LATER,
         ),
         in_match(
             "kv_own_part_unused", KV, "whole - without_own",
-            "KV shifting does not use the own token's part of a key.",
+            "KV shifting does not use a token's own part of its key.",
             "accuracy on first answers that is lost without this part",
             below=LITTLE, **LATER,
         ),
         in_match(
             "kv_matches_by_shifted_channels", KV, "(whole - without_slow) - (whole - without_fast)",
-            "KV shifting loses more without the slow channels, which the offset shifts, than without the fast ones.",
-            "accuracy on first answers lost without the slow channels, less that lost without the fast ones",
+            "KV shifting loses more without the slow channels, which partial key offset shifts, than without the fast "
+            "ones.",
+            "accuracy on first answers lost without the slow channels, minus that lost without the fast ones",
             above=MARGIN, **LATER,
         ),
     ],

@@ -95,9 +95,9 @@ def lengths(data: pd.DataFrame) -> list[int]:
 
 
 def change(cell: Cell, data: pd.DataFrame) -> Measured:
-    """Return the accuracy at the longest length less that at the trained length."""
+    """Return the accuracy at the longest length minus that at the trained length."""
     short, *_, long = lengths(data)
-    words = f"accuracy at length {long} less that at {short}"
+    words = f"accuracy at length {long} minus that at {short}"
     return mean(f"accuracy_at_{long} - accuracy_at_{short}", cell, stats.DIFFERENCE, words)(data)
 
 
@@ -106,9 +106,7 @@ def not_learned(cell: Cell, data: pd.DataFrame) -> str:
     short = float(np.mean(values(data, cell, f"accuracy_at_{lengths(data)[0]}")))
     learned = short >= ACCURACY
     return (
-        ""
-        if learned
-        else f"{cell['variant']} does not learn the task: the accuracy at the trained length is {short:.3f}."
+        "" if learned else f"{cell['variant']}: the task is not learned (accuracy {short:.3f} at the trained length)."
     )
 
 
@@ -118,11 +116,11 @@ def ask(model: str, positions: str, threshold: float) -> Ask:
     return Ask(
         id=claim_id(does, "kv1" if model == KV1 else "vanilla2", positions),
         setting={"model": model, "positions": positions},
-        sentence=f"{model} with {positions} {does} its accuracy on sequences eight times as long as in training.",
+        sentence=f"{model}, {does} its accuracy on sequences eight times as long as in training ({positions}).",
         number=unless(partial(not_learned, cell), partial(change, cell), counted=False),
         above=threshold if threshold == KEEPS else None,
         below=threshold if threshold == LOSES else None,
-        source="beside Figure 1",
+        source="related to Figure 1",
     )
 
 
@@ -141,7 +139,7 @@ def helps(positions: str) -> Ask:
         f"layers ({positions}).",
         number=unless(partial(not_learned, vanilla), ahead, counted=False),
         above=0.0,
-        source="section 5, asked after the runs",
+        source="section 5, added after the runs",
         of_paper=True,
     )
 

@@ -77,10 +77,10 @@ paper = partial(Ask, source="section 3.2", statement=14, of_paper=True)
 
 def nearer(name: str, starts: str) -> Ask:
     """Ask whether models whose nearest head starts closer to (0, 1) learn in fewer steps."""
-    words = "rank correlation of the nearest head's distance to (0, 1) and the steps, mean over 2 and 4 and 8 heads"
+    words = "rank correlation between the nearest head's distance to (0, 1) and the steps, mean over 2, 4 and 8 heads"
     return paper(
         f"nearer_is_easier.{name}",
-        f"With many heads, the closer the nearest starts to (0, 1), the easier induction is to learn ({starts}).",
+        f"With many heads, the closer the nearest head starts to (0, 1), the easier induction is to learn ({starts}).",
         named(f"{words}; jackknife over seeds", lambda data: correlation(data, starts)),
         above=0.0,
         setting={"starts": starts},
@@ -109,7 +109,7 @@ MANY_HEADS = Study(
             ratio(OWN8, ONE1), below=EASIER,
         ),
         paper(
-            "gain_needs_own_starts", "The gain from many heads vanishes if they all start alike.",
+            "gain_needs_own_starts", "The gain from many heads vanishes if all heads have the same start.",
             ratio(ONE8, ONE1, factor=True), below=NO_GAIN, statement=None, of_paper=False,
         ),
         paper(

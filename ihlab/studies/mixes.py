@@ -145,7 +145,10 @@ def by_mix(id: str, variant: str, sentence: str, what: str, **threshold: Any) ->
         slope, intercept = line(data, variant)
         return {"slope": slope, "intercept": intercept, "size of the intercept": stats.size(intercept)}[what]
 
-    number = named(f"{what} over mixes: {SAVED} against their fraction at copyable positions", estimate)
+    number = named(
+        f"{what} of a line through the mixes: {SAVED}, against the fraction of these bits at copyable positions",
+        estimate,
+    )
     return ask(claim_id(id, variant), sentence.format(variant), number, setting={"variant": variant}, **threshold)
 
 
@@ -156,17 +159,19 @@ def beside_kv(id: str, sentence: str, words: str, both: np.ufunc) -> Ask:
         halves = both(gains(data, K_ONLY), gains(data, V_ONLY))
         return stats.mean((gains(data, KV) - halves).tolist())
 
-    number = named(f"{SAVED} by {KV}, less the {words}, mean over mixes", lead)
+    number = named(f"{SAVED} by {KV}, minus the {words}, mean over mixes", lead)
     return ask(id, f"{sentence}.", number, above=-SAME, declared="2026-11-27")
 
 
 KEYS = (
     (
-        "gain_grows", "The gain of {} on text grows with the fraction of bits that could be copied.", "slope",
+        "gain_grows",
+        "The gain of {} on text grows with the fraction of bits that can be copied from the context.", "slope",
         {"above": 0.0},
     ),
     (
-        "no_gain_without_copies", "Where no text could be copied, {} gains about nothing.", "size of the intercept",
+        "no_gain_without_copies",
+        "On text that cannot be copied from the context, {} gains about nothing.", "size of the intercept",
         {"below": NEAR},
     ),
 )  # fmt: skip
@@ -225,24 +230,24 @@ MIXES = Study(
             for id, sentence, what, threshold in KEYS
         ),
         by_mix(
-            "gain_without_copies", V_ONLY, "{} gains even where no text could be copied.", "intercept",
+            "gain_without_copies", V_ONLY, "{} gains even on text that cannot be copied from the context.", "intercept",
             above=NEAR, statement=28, against=True,
         ),
         ask(
-            "k_and_offset_alike", f"{K_ONLY} and {OFFSET} gain alike on text.",
+            "k_and_offset_alike", f"{K_ONLY} and {OFFSET} gain the same on text.",
             named(
-                f"size of the difference of the {SAVED}, mean over mixes",
+                f"size of the difference in the {SAVED}, mean over mixes",
                 lambda data: stats.size(stats.mean((gains(data, K_ONLY) - gains(data, OFFSET)).tolist())),
             ),
             below=SAME,
         ),
         beside_kv(
             "kv_as_the_better_half", f"{KV} saves at least as much on text as {K_ONLY} and as {V_ONLY}",
-            "larger of both", np.maximum,
+            "larger of the two halves", np.maximum,
         ),
         beside_kv(
             "kv_as_both_halves", f"{KV} saves at least as much on text as {K_ONLY} and {V_ONLY} together",
-            "sum of both", np.add,
+            "sum of the two halves", np.add,
         ),
     ),
     shown=shown,

@@ -46,7 +46,7 @@ def sooner(id: str, other: str, words: str) -> Ask:
         of(steps_per_run, ratio(cell(KV1), cell(other))),
         below=1.0,
         setting={"baseline": words},
-        source="beside section 3.2, which says how the tasks differ",
+        source="related to section 3.2, which says how the tasks differ",
     )
 
 

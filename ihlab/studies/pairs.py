@@ -55,13 +55,13 @@ def learns(variant: str) -> Ask:
     learner, of_paper = variant in (Q2K3, Q2K3_CHANNEL), variant == Q2K3
     return Ask(
         claim_id("learned" if learner else "not_learned", variant),
-        f"{variant}: one layer {'learns' if learner else 'does not learn'} induction by two tokens.",
+        f"With {variant}, one layer {'learns' if learner else 'does not learn'} induction by two tokens.",
         mean("best", {"variant": variant}, stats.SHARE),
         above=0.9 if learner else None,
         below=None if learner else 0.7,
         setting={"variant": variant},
         statement=29 if learner else None,
-        source="section 5" if of_paper else "of the paper's kernel sizes (section 5)",
+        source="section 5" if of_paper else "about the paper's kernel sizes (section 5)",
         of_paper=of_paper,
     )
 

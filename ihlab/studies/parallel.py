@@ -10,8 +10,8 @@ sequence's other tokens finds 1/14 or 4/11 of them. One layer of KV shifting wit
 followers at widths 8 and 32, at the learning rate with the lowest loss. Vanilla attention does not learn induction
 reliably at width 8 (Figure 1b), so it cannot show what happens with several.
 
-Prediction: at width 8 one follower is found, and .2 less of four. At width 32 four are found nearly as
-well as one. Measures and thresholds were fixed before the runs.
+Prediction: at width 8 a single follower is found, and the fraction found of four followers is lower by .2.
+At width 32 four followers are found nearly as well as one. Measures and thresholds were fixed before the runs.
 """
 
 from typing import TYPE_CHECKING

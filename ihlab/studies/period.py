@@ -135,7 +135,7 @@ def unlearned(curve: str) -> Callable[[pd.DataFrame], str]:
 
 def answers(column: str, curve: str, period: int) -> Number:
     """Return the fraction of a kind of answers in a tested period."""
-    what = "accuracy" if column == "right" else "fraction of answers that are the token before"
+    what = "accuracy" if column == "right" else "fraction of answers that are the previous token"
 
     def number(data: pd.DataFrame) -> Measured:
         found = pick(data, {"curve": curve, "period": period})[column].tolist()
@@ -145,10 +145,13 @@ def answers(column: str, curve: str, period: int) -> Number:
 
 
 def of_value(data: pd.DataFrame) -> Measured:
-    """Return the accuracy in period 3 of seeds that need a token's own value, less that of the others."""
+    """Return the accuracy in period 3 of seeds that need a token's own value, minus that of the others."""
     third = pick(data, {"curve": KV_2, "period": 3})
     own = third["fall_own"] > third["fall_before"]
-    measure = f"accuracy in period 3 of {own.sum()} seeds that need it more than the value before, less {(~own).sum()}"
+    measure = (
+        f"accuracy in period 3 of the {own.sum()} seeds that need the own value more than the previous token's, minus "
+        f"that of the other {(~own).sum()}"
+    )
     ahead = stats.shift(third.loc[own, "right"].tolist(), third.loc[~own, "right"].tolist(), (-1, 1))
     return Measured(measure, ahead, len(third))
 
@@ -158,7 +161,9 @@ def any_token(data: pd.DataFrame) -> Measured:
     third = pick(data, {"curve": V_2, "period": 3})
     gap = stats.size(stats.mean((third["right"] - third["before"]).tolist(), stats.DIFFERENCE))
     return Measured(
-        "absolute difference of the right answers and those of the token before, in period 3", gap, len(third)
+        "absolute difference between the fractions of right answers and of previous tokens as answers, in period 3",
+        gap,
+        len(third),
     )
 
 
@@ -182,7 +187,7 @@ def view(data: pd.DataFrame) -> Figure:
 
 
 paper = partial(Ask, source="section 3.2", of_paper=True, statement=15)
-ours = partial(Ask, source="beside section 3.2")
+ours = partial(Ask, source="related to section 3.2")
 
 PERIOD = Study(
     name="period",
@@ -196,11 +201,13 @@ PERIOD = Study(
     follow_up=train_on,
     measure=measure,
     asks=(
-        paper("period_2_learned", "[A][B][A][B] is learned.", answers("right", KV_2, 2), above=0.99),
+        paper(
+            "period_2_learned", "One layer of KV shifting learns [A][B][A][B].", answers("right", KV_2, 2), above=0.99
+        ),
         paper(
             "fails_on_period_3",
-            "What is learned from [A][B][A][B] fails on [A][B][C][A][B]: it is nearer to any token but the current one "
-            "than to induction.",
+            "A model trained on [A][B][A][B] fails on [A][B][C][A][B]: its accuracy is nearer to that of naming any "
+            "token but the current one than to that of induction.",
             unless(unlearned(KV_2), answers("right", KV_2, 3)),
             below=FAILS,
             first=paper(
@@ -209,7 +216,8 @@ PERIOD = Study(
                 unless(unlearned(KV_2), answers("right", KV_2, 3)),
                 below=0.2,
             ),
-            changed="2026-11-27: any token but the current one is right in half of the cases, so .2 lies below chance",
+            changed="2026-11-27: naming any token but the current one is right in half of the cases, so .2 is below "
+            "chance",
         ),
         paper(
             "predicts_previous_token",
@@ -231,7 +239,7 @@ PERIOD = Study(
         ),
         ours(
             "vanilla_any_other_token",
-            "Two vanilla layers learn from period 2 to answer any token but the current one.",
+            "Trained on period 2, two vanilla layers learn to name any token but the current one.",
             unless(unlearned(V_2), any_token),
             below=0.1,
         ),

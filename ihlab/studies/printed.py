@@ -92,37 +92,38 @@ class Table2:
             "KV shifting attention achieved better performance than baseline at various scales and training token "
             "numbers.",
             "section 4.2, Table 2",
-            "share of the {n} checkpoints, three of 2.9B and three of 19B, whose average of eight benchmarks is higher "
-            "than vanilla's",
+            "fraction of the {n} checkpoints, three of 2.9B and three of 19B, whose average of eight benchmarks is "
+            "higher than vanilla's",
             cells="table == 2 and quantity == 'average'", hit="shifted > vanilla", threshold=EVERY, declared=DECLARED,
         ),
         Question(
             "better_on_most_benchmarks", None,
             "KV shifting is better than the baseline on most single benchmarks at the last checkpoints.",
-            "of Table 2",
-            "share of {n} cells, eight benchmarks of either model, in which KV shifting is ahead ({k})",
+            "about Table 2",
+            "fraction of {n} cells, eight benchmarks of either model, in which KV shifting is ahead ({k})",
             cells="table == 2 and quantity != 'average' and last", hit="shifted > vanilla",
             of_paper=False, declared=DECLARED,
         ),
         Question(
             "lead_does_not_shrink", None,
             "KV shifting's lead on the benchmarks does not shrink as training goes on.",
-            "of Table 2, beside sections 4.2 and 4.4",
-            "lead of the average at the last checkpoint less at the first, the larger of both models ({leads} points)",
+            "about Table 2, related to sections 4.2 and 4.4",
+            "lead in the average at the last checkpoint minus the lead at the first, the larger of two models ({leads} "
+            "points)",
             number="change of lead", threshold=0.0, of_paper=False, declared=DECLARED,
         ),
         Question(
             "better_under_metrics", 44,
             "Under different evaluation metrics KV shifting attention achieved better results.",
             "Appendix I, Table 14",
-            "share of cloze, zero-shot and few-shot MMLU at which it is ahead",
+            "fraction of three formats of MMLU (cloze, zero-shot, few-shot) in which KV shifting is ahead",
             cells="table == 14", hit="shifted > vanilla", threshold=EVERY, declared=DECLARED,
         ),
         Question(
             "mla_better_with_length", 45,
             "As the sequence length increases, the overall performance of shift KV is also better than MLA.",
             "Appendix J, Table 15",
-            "share of the {n} context lengths at which the loss with shifts is lower (less by {latent})",
+            "fraction of the {n} context lengths at which the loss with shifts is lower (lower by {latent})",
             cells="table == 15", hit="shifted < vanilla", threshold=EVERY, declared=DECLARED,
         ),
     )  # fmt: skip
@@ -209,15 +210,15 @@ class Tables6To13:
             "In almost every learning rate and context length we experimented with, KV shifting attention achieved the "
             "best results.",
             "Appendix H, Tables 6-10",
-            "share of the {n} cells in which KV shifting has the lowest loss of five methods ({wins})",
+            "fraction of the {n} cells in which KV shifting has the lowest loss of five methods ({wins})",
             hit="best == 'KV shifting'", threshold=EVERY,
         ),
         *(
             Question(
                 claim_id("better_at_best_rate", f"than {other.removesuffix(' shifting')}"), None,
-                f"KV shifting is better than {other} where each method has its best learning rate.",
-                "of Tables 6, 7 and 10",
-                "share of context lengths at which KV shifting at its best learning rate is below "
+                f"KV shifting is better than {other}, each at its best learning rate.",
+                "about Tables 6, 7 and 10",
+                "fraction of context lengths at which KV shifting at its best learning rate is below "
                 f"{other} at its own ({{k}} of {{n}})",
                 frame="best rates", hit=f"`KV shifting` < `{other}`", threshold=EVERY, of_paper=False,
             )
@@ -225,10 +226,9 @@ class Tables6To13:
         ),
         Question(
             "k_better_than_v", None,
-            "K shifting is a meta-learner, V shifting its checker: induction in one layer needs the shifted key, so K "
-            "shifting alone should be better than V shifting alone.",
-            "from section 3.3, of Tables 9 and 10",
-            "share of the {n} cells in which K shifting is below V shifting ({k})",
+            "K shifting alone is better than V shifting alone, because induction in one layer needs the shifted key.",
+            "from section 3.3, about Tables 9 and 10",
+            "fraction of the {n} cells in which K shifting is below V shifting ({k})",
             hit="`K shifting` < `V shifting`", of_paper=False,
         ),
         *(
@@ -236,9 +236,9 @@ class Tables6To13:
                 claim_id("better_than", method.replace(" with", "")), None,
                 f"{method} attention is worse even than vanilla.",
                 source,
-                f"share of the {{n}} cells in which {method} is above vanilla ({{k}}; median "
-                f"{{median[{method}]:+.4g}} to vanilla). A published improvement on vanilla that loses so much "
-                "everywhere is a warning that the comparator is untuned",
+                f"fraction of the {{n}} cells in which {method} is above vanilla ({{k}}; median "
+                f"{{median[{method}]:+.4g}} to vanilla). A published method that loses to vanilla almost "
+                "everywhere may be untuned",
                 cells=f"`{method}`.notna()", hit=f"`{method}` > vanilla", threshold=EVERY, of_paper=False,
             )
             for method, source in COMPARATORS.items()
@@ -247,8 +247,8 @@ class Tables6To13:
             Question(
                 claim_id("kv_better_than", method.replace(" with", "")), 42,
                 f"KV shifting is better than {method} attention.",
-                f"Appendix H, {source}, asked after the other questions",
-                f"share of the {{n}} cells in which KV shifting is below {method} ({{k}})",
+                f"Appendix H, {source}, added after the other questions",
+                f"fraction of the {{n}} cells in which KV shifting is below {method} ({{k}})",
                 cells=f"`{method}`.notna()", hit=f"`KV shifting` < `{method}`", threshold=EVERY, declared="2026-11-27",
             )
             for method, source in COMPARATORS.items()
@@ -257,14 +257,14 @@ class Tables6To13:
         Question(
             "better_in_single_runs", None,
             "Although each experiment was conducted only once, KV shifting is better than vanilla.",
-            "of Tables 6 and 7",
-            "share of the {n} cells in which KV shifting is below vanilla ({k}; sign test p = {p:.1g})",
+            "about Tables 6 and 7",
+            "fraction of the {n} cells in which KV shifting is below vanilla ({k}; sign test p = {p:.1g})",
             hit="`KV shifting` < vanilla", sampled=True, of_paper=False,
         ),
         Question(
             "beyond_noise", None,
             "KV shifting improves on vanilla by more than the noise of one run.",
-            "of Tables 6 and 7",
+            "about Tables 6 and 7",
             "median gain of KV shifting over vanilla ({gain:.4g}) in residual standard deviations of one cell "
             "({sd:.4f}, additive fit without the highest learning rate)",
             number="gain in sds", threshold=1.0, of_paper=False,
@@ -273,9 +273,9 @@ class Tables6To13:
             Question(
                 f"both_halves.{other}", 25,
                 f"The shifting of key and value both play an important role: shifting the {other} as well helps.",
-                f"section 4.5, said there of Figure 7a; here {tables}",
-                f"share of the {{n}} cells in which KV shifting is below {alone} alone ({{k}}; sign test "
-                f"p = {{p:.1g}}): what shifting the {other} adds",
+                f"section 4.5, about Figure 7a; here about {tables}",
+                f"fraction of the {{n}} cells in which KV shifting is below {alone} alone ({{k}}; sign test "
+                f"p = {{p:.1g}}), which is what shifting the {other} adds",
                 hit=f"`KV shifting` < `{alone}`", sampled=True,
             )
             for alone, other, tables in ((V, "key", "Tables 7 and 10"), (K, "value", "Tables 7 and 9"))
@@ -284,9 +284,10 @@ class Tables6To13:
         *(
             Question(
                 f"diagonal_{already.replace(' ', '_')}dominates", 38,
-                f"The numbers on the diagonal of Table 5 {already}dominate: key and value of the same token.",
+                f"Heads with key and value of the same token, the diagonal of Table 5, {already}dominate at {tokens} "
+                "tokens.",
                 "Appendix F, Table 5",
-                f"share of the {{n}} heads on the diagonal at {tokens} tokens ({{k}})",
+                f"fraction of the {{n}} heads on the diagonal at {tokens} tokens ({{k}})",
                 frame="heads", hit=hit, sampled=True, declared=DECLARED,
             )
             for already, tokens, hit in (("", "500B", "key == value"), ("already ", "20B", "diagonal_at_20B"))
@@ -295,15 +296,15 @@ class Tables6To13:
             "not_symmetrical", None,
             "Table 5 is not symmetrical: the lower left corner is relatively small.",
             "Appendix F, Table 5",
-            "share of the upper right corner (key of the token before, own value) among the heads off the diagonal "
-            "({k} of {n}; binomial p = {p:.2g})",
+            "fraction of the heads off the diagonal that are in the upper right corner (previous token's key, own "
+            "value) ({k} of {n}; binomial p = {p:.2g})",
             frame="heads", cells="key != value", hit="value == 'own'", sampled=True,
         ),
         Question(
             "become_coupled", 38,
             "As training progressed, alpha and beta became coupled with each other.",
             "Appendix F, Table 5",
-            "odds ratio of the table, conditional on its margins (phi = {phi:.2f}; Fisher exact p = {fisher:.1g})",
+            "odds ratio of Table 5, conditional on its margins (phi = {phi:.2f}; Fisher exact p = {fisher:.1g})",
             number="odds ratio", threshold=1.0,
         ),
         Question(

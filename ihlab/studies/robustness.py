@@ -85,13 +85,13 @@ def causes(setting: str) -> tuple[Ask, Ask, Ask]:
         ask(
             "head_given_helps", GIVEN, "much faster", V2, setting,
             f"Two vanilla layers learn induction much faster if a previous-token head is given ({setting}).",
-            source="beside sections 3.3 and 5, which say the contrary: fusion is easy", statement=19, against=True,
+            source="sections 3.3 and 5, which say the contrary: fusion is easy", statement=19, against=True,
         ),
         ask(
             "faster_than_head_given", KV1, "much faster", GIVEN, setting,
             "KV shifting attention converges much faster than two-layer transformers that are given a previous-token "
             f"head ({setting}).",
-            source="beside sections 3.3 and 5: decoupling is difficult", statement=19,
+            source="related to sections 3.3 and 5: decoupling is difficult", statement=19,
         ),
         ask(
             "four_layers_no_faster", V4, "not faster", V2, setting,

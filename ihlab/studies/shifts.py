@@ -106,15 +106,15 @@ def foretells(variant: str, setting: str) -> Ask:
     def agrees(data: pd.DataFrame) -> Measured:
         steps, vanilla = values(data, cell, "steps_to_90"), _highest(data, {**cell, "variant": VANILLA})
         measure = (
-            f"1 if so ({found(data, cell)}: {count_in_words(steps)} seeds get to 90%; highest accuracy "
-            f"{_highest(data, cell):.2f}, vanilla {vanilla:.2f})"
+            f"1 if the prediction is right, else 0 (found: {found(data, cell)}; {count_in_words(steps)} seeds reach "
+            f"90%; mean highest accuracy {_highest(data, cell):.2f}, vanilla's {vanilla:.2f})"
         )
         return Measured(measure, stats.exact(float(found(data, cell) == predicted)), len(steps))
 
     return Ask(
         id=claim_id("learned", setting, variant),
         setting={"task": setting, "variant": variant},
-        sentence=f"{variant}, {setting}: {predicted} within {STEPS[setting]} steps.",
+        sentence=f"Prediction for {variant} ({setting}): {predicted} within {STEPS[setting]} steps.",
         number=agrees,
         above=0.5,
         source="a prediction of our own",

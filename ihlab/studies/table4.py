@@ -41,13 +41,13 @@ TEST_SEED, OTHER_SEED = 20250601, 20250602
 PART_OPS = 4
 """Minimum number of operations of a problem in which a step can have two clauses, the first of them with a letter."""
 MEASURES = {
-    "lenient": "some step gives the right value (the paper's)",
+    "lenient": "some step gives the right value (the paper's criterion)",
     "final": "the final answer is right",
     "strict": "every clause is right",
     "minimal": "every clause is right and needed",
 }
 GUESS = "guess"
-"""Name of the measure for a constant answer, the commonest one."""
+"""Name of the measure for a constant answer, the most common one."""
 
 PARTS = {
     "planned": "in the true solution the likeliest start of every step is a parameter that can come next",
@@ -72,7 +72,7 @@ class Setting:
     """Trained with up to `train` operations, compared at `test`, and tested with up to `most`.
 
     - `problems`: the number of test problems with each number of operations. All runs solve the same ones;
-    - `others`: the number of problems that determine the commonest answer. None of them is a test problem.
+    - `others`: the number of problems that determine the most common answer. None of them is a test problem.
     """
 
     train: int
@@ -175,7 +175,7 @@ def problems_like_training(
     while sum(len(problems.size) for problems in kept) < n:
         problems = task.prompts(n, rng, ops)
         alike = (problems.size <= trained_on.length + 1) & ~np.isin(problems.tokens, letters).any(axis=1)
-        require(bool(alike.any()), f"Of {n} problems with {ops} operations none is like those of training.")
+        require(bool(alike.any()), f"Of {n} problems with {ops} operations none is drawn like those of training.")
         kept.append(problems.only(alike))
     columns = [np.concatenate([getattr(problems, field.name) for problems in kept]) for field in fields(Problems)]
     return Problems(*columns).only(slice(n))
@@ -219,12 +219,16 @@ def hits(
 
 
 def gain(setting: Setting, measure: str, operations: Sequence[int]) -> Number:
-    """Return KV shifting's share of solved problems less vanilla's."""
-    words = f"share of problems (like training's) with {_and(operations)} operations, {KV} less {VANILLA}"
+    """Return KV shifting's fraction of solved problems minus vanilla's."""
+    words = f"fraction of problems with {_and(operations)} operations (drawn like training's), {KV} minus {VANILLA}"
 
     def number(data: pd.DataFrame) -> Measured:
         kv, vanilla = (hits(data, setting, model, measure, operations) for model in (KV, VANILLA))
-        return Measured(f"{words}: {(MEASURES | PARTS)[measure]}", stats.two_way_difference(kv, vanilla), len(kv))
+        return Measured(
+            f"{words}; a problem counts if {(MEASURES | PARTS)[measure]}",
+            stats.two_way_difference(kv, vanilla),
+            len(kv),
+        )
 
     return number
 
@@ -240,7 +244,9 @@ def none_solved(setting: Setting, measure: str, operations: Sequence[int]) -> Ca
         if not at_floor(kv, vanilla, guess=guess if measure in ("lenient", "final") else 0.0):
             return ""
         problems = f"problems with {_and(operations)} operations"
-        return f"Neither solves {problems} in this sense ({kv:.2g} and {vanilla:.2g}): nothing can be compared."
+        return (
+            f"Neither model solves {problems} by this criterion ({kv:.2g} and {vanilla:.2g}), so nothing is compared."
+        )
 
     return reason
 
@@ -253,22 +259,22 @@ def not_learned(setting: Setting) -> Callable[[pd.DataFrame], str]:
         if max(kv, vanilla) > LEARNED:
             return ""
         return (
-            "No curve has every clause right in more than half of the training split's problems with "
-            f"{setting.train} operations, the most there ({KV}: {kv:.3f}, {VANILLA}: {vanilla:.3f}): what was not "
-            "learned says nothing of generalisation to more."
+            "Neither model has every clause right in more than half of the training split's problems with "
+            f"{setting.train} operations, its maximum ({KV}: {kv:.3f}, {VANILLA}: {vanilla:.3f}). A model that has not "
+            "learned these says nothing about generalisation to more."
         )
 
     return reason
 
 
 def more_than_guess(setting: Setting, model: str, operations: Sequence[int]) -> Number:
-    """Return a model's share of solved problems, in the paper's sense, less that of the commonest answer."""
+    """Return a model's fraction of solved problems, by the paper's criterion, minus that of the most common answer."""
 
     def number(data: pd.DataFrame) -> Measured:
         solved, guessed = (hits(data, setting, model, name, operations) for name in ("lenient", GUESS))
         words = (
-            f"share of problems, {model} less a constant answer: {MEASURES['lenient']}, and the constant is right (the "
-            f"commonest answer of {setting.others} other problems, right in {guessed.mean():.3f})"
+            f"fraction of problems, {model} minus a constant answer; a problem counts if {MEASURES['lenient']}; the "
+            f"constant is the most common answer of {setting.others} other problems (right in {guessed.mean():.3f})"
         )
         return Measured(words, stats.two_way_difference(solved, guessed), len(solved))
 
@@ -280,14 +286,14 @@ def asks(setting: Setting) -> list[Ask]:
     name, beyond, seen = setting.name, [setting.test], setting.seen
     planned = seen[1:]  # a problem with one operation needs no plan: its only step answers the query
     place = claim_id(name)
-    ask = partial(Ask, above=0.0, source="beside Table 4", setting={"data": name})
+    ask = partial(Ask, above=0.0, source="related to Table 4", setting={"data": name})
 
     def compared(id: str, sentence: str, measure: str, operations: Sequence[int], **of_paper: Any) -> Ask:
         first = gain(setting, measure, operations)
         now = unless(none_solved(setting, measure, operations), first)
         if operations == beyond:
             now, first = (unless(not_learned(setting), number, counted=False) for number in (now, first))
-        changed = "2026-11-26: where neither model has learned anything nothing can be compared"
+        changed = "2026-11-26: if neither model has learned anything, nothing is compared"
         return ask(f"{id}.{place}", sentence, now, first=first, changed=changed, **of_paper)
 
     return [
@@ -300,16 +306,16 @@ def asks(setting: Setting) -> list[Ask]:
         ),
         compared(
             "solves_more_in_training_range",
-            f"KV shifting solves more of those with no more operations than in training, too ({name}).",
+            f"KV shifting also solves more problems with at most as many operations as in training ({name}).",
             "strict", seen,
         ),
         compared(
-            "plans_more", f"KV shifting plans more problems with {_and(planned)} operations rightly.",
+            "plans_more", f"KV shifting plans more problems with {_and(planned)} operations correctly.",
             "planned", planned,
         ),
         compared(
             "looks_up_more",
-            f"KV shifting looks up all that is stated in more problems with {_and(seen)} operations rightly.",
+            f"KV shifting correctly looks up all stated facts in more problems with {_and(seen)} operations.",
             "looked up", seen,
         ),
         *(
@@ -333,7 +339,7 @@ def _and(words: Sequence[object]) -> str:
 
 
 def shown(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean share of problems solved by number of operations."""
+    """Return the mean fraction of solved problems by number of operations."""
     senses = {"strict": "every clause right", "lenient": "some step right", GUESS: "constant answer right"}
     senses[IN_TRAINING] = "every clause right, training split"
     rows = data[data["measure"].isin(senses)]
@@ -354,7 +360,7 @@ def solved(data: pd.DataFrame) -> Figure:
     guessed, parts = data[data["measure"] == GUESS].drop_duplicates("ops").assign(model=COMMONEST), []
     for measure in ("strict", "final", "lenient"):
         rows = [data[data["measure"] == measure], *([] if measure == "strict" else [guessed])]
-        parts.append(pd.concat(rows).assign(sense=MEASURES[measure].removesuffix(" (the paper's)")))
+        parts.append(pd.concat(rows).assign(sense=MEASURES[measure].removesuffix(" (the paper's criterion)")))
     figure = _solved(pd.concat(parts))
     for axes in figure.axes:
         axes.axhline(_setting(data).train - 0.5, color="0.45", lw=1, ls="--")

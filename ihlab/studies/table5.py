@@ -24,7 +24,7 @@ STYLES = {KV1: Mark(BLUE, "o"), **{kv(p): mark for p, mark in zip(panels("rope")
 
 START, END = "initialisation", "end"
 RAW, FREE = "raw", "gauge_free"
-COUNTS = {RAW: "raw, as the paper counts", FREE: "gauge-free, by size"}
+COUNTS = {RAW: "raw, as the paper counts", FREE: "by absolute size"}
 """Raw: alpha1 > alpha2; c = -1 in (c alpha, W_K / c) reverses it. Gauge-free: |alpha1| > |alpha2|; no c reverses it."""
 
 OWN, PREVIOUS = "own", "previous"
@@ -93,20 +93,22 @@ def coupled(data: pd.DataFrame) -> Measured:
     """Return the coupling of trained heads."""
     start, end = (by_seed(data, when, FREE) for when in (START, END))
     measure = (
-        "share of a seed's heads on the diagonal (mean over seeds), less that of keys of one seed paired with values "
-        f"of another (mean over pairs of seeds), {COUNTS[FREE]}; jackknife over seeds (at initialisation "
+        "fraction of heads on the diagonal of Table 5, minus the same if keys of one seed are paired "
+        f"with values of another seed, {COUNTS[FREE]}; means, jackknife over seeds (at initialisation "
         f"{coupling(start).value:.2f})"
     )
     return Measured(measure, coupling(end), len(end))
 
 
 def induction_heads(count: str) -> Number:
-    """Return the share of heads that end at Theorem 3.3's alpha and beta, by a count."""
+    """Return the fraction of heads that end at Theorem 3.3's alpha and beta, by a count."""
 
     def number(data: pd.DataFrame) -> Measured:
         tables = by_seed(data, END, count)
         hits, sizes = [int(table[0, 1]) for table in tables], [int(table.sum()) for table in tables]
-        measure = f"share of heads in the upper right corner, {COUNTS[count]} ({sum(hits)} of {sum(sizes)})"
+        measure = (
+            f"fraction of heads in the upper right corner of Table 5, {COUNTS[count]} ({sum(hits)} of {sum(sizes)})"
+        )
         return Measured(measure, stats.clustered_share(hits, sizes), len(tables))
 
     return number
@@ -123,7 +125,7 @@ def of_heads(id: str, sentence: str, words: str, hit: str) -> Ask:
         return Measured(measure, stats.clustered_share(hits, sizes), len(tables))
 
     return Ask(
-        id, sentence, number, above=0.5, source="Appendix F.1 says so of a 2.9B language model; asked after the runs",
+        id, sentence, number, above=0.5, source="Appendix F.1, about a 2.9B language model; added after the runs",
         statement=32, declared="2026-11-27",
     )  # fmt: skip
 
@@ -141,13 +143,13 @@ ASKS = (
     *(
         Ask(
             f"induction_key_before_own_value.{count}",
-            "Heads trained for induction use the key of the token before and their own value.",
+            "Heads trained for induction use the previous token's key and their own token's value.",
             induction_heads(count), above=0.5, source="Theorem 3.3 in trained heads, in the layout of Table 5",
         )
         for count in COUNTS
     ),
     Ask(
-        "induction_coupled", "alpha and beta of models trained for induction are coupled.",
+        "induction_coupled", "In models trained for induction, alpha and beta are coupled.",
         coupled, above=0.0, source="in the measure of Appendix F",
     ),
 )  # fmt: skip

@@ -174,7 +174,7 @@ def gained(data: pd.DataFrame, arm: str, plain: str = V2) -> pd.DataFrame:
 
 
 def there_less(arm: str, column: str) -> Callable[[pd.DataFrame], "pd.Series[float]"]:
-    """Return a function from a table to an arm's gain at positions that can be copied, less a column of `gained`."""
+    """Return a function from a table to an arm's gain at positions that can be copied, minus a column of `gained`."""
     return lambda data: gained(data, arm)["there"] - gained(data, arm)[column]
 
 
@@ -202,13 +202,13 @@ def declared_seeds(data: pd.DataFrame) -> pd.DataFrame:
 def earlier(data: pd.DataFrame) -> Measured:
     """Compare the onsets of the bump of two layers, with and without the shift."""
     kv, vanilla = onsets(data, KV2), onsets(data, V2)
-    measure = f"training tokens until a second copy of a text saves {BUMP} nats a token, KV shifting / vanilla"
+    measure = f"training tokens until a second copy of a text saves {BUMP} nats per token, KV shifting / vanilla"
     return Measured(measure, stats.ratio_of_times(kv, vanilla, data.loc[data["arm"] == V2, "tokens"].max()), len(kv))
 
 
 def bump(arm: str) -> Number:
     """Return the nats by which an arm's bump is higher than `BUMP`."""
-    measure = f"nats a token that a second copy of a text saves at the end, less {BUMP}, {arm}"
+    measure = f"nats per token that a second copy of a text saves after training, minus {BUMP}, {arm}"
     return mean_over_seeds(measure, lambda data: at_end(data, arm, "repeat_gain") - BUMP)
 
 
@@ -216,7 +216,10 @@ def bump_of_one_layer(data: pd.DataFrame) -> Measured:
     """Return the bump of one vanilla layer, unless two layers have none here either."""
     if any((at_end(data, arm, "repeat_gain") > BUMP).any() for arm in (V1, V2, LONG_V2)):
         return bump(V1)(data)
-    why = "Nor are two at this scale, four times as long or not: nothing shows that depth is what one layer lacks."
+    why = (
+        "At this scale two vanilla layers have no bump either, even if trained four times as long. So nothing shows "
+        "that one layer lacks depth."
+    )
     return Measured("", None, 0, why)
 
 
@@ -235,12 +238,12 @@ def share_there(data: pd.DataFrame) -> "pd.Series[float]":
     return (kv["there"] / kv["whole"] - longer["there"] / longer["whole"]).dropna()
 
 
-WHERE = f"positions whose last {CONTEXT} bytes stand earlier in the row before what comes next"
+WHERE = f"positions that can be copied (the last {CONTEXT} bytes and what follows them occurred before in the sequence)"
 """Positions that can be copied."""
-ABSTRACT = "beside the abstract"
-AFTER: Mapping[str, Any] = {"above": 0.0, "source": f"{ABSTRACT}, asked after the runs", "declared": "2026-11-26"}
+ABSTRACT = "related to the abstract"
+AFTER: Mapping[str, Any] = {"above": 0.0, "source": f"{ABSTRACT}, added after the runs", "declared": "2026-11-26"}
 OF_WEIGHTS: Mapping[str, Any] = {
-    "source": "Appendix F.1, asked after the runs", "of_paper": True, "statement": 32, "declared": "2026-11-27",
+    "source": "Appendix F.1, added after the runs", "of_paper": True, "statement": 32, "declared": "2026-11-27",
 }  # fmt: skip
 MORE: Mapping[str, Any] = {"changed": "2026-11-26: five seeds left it undecided, so four more were added"}
 
@@ -249,7 +252,7 @@ def models_better(shifted: str, plain: str) -> Ask:
     """Ask whether text costs KV shifting less than vanilla attention."""
     model = shifted.removeprefix(f"{KV}, ")
     model = model if model.endswith("bytes") else f"{model}, byte pairs"
-    words = "held-out bits per byte at the end, KV shifting less vanilla, by seed"
+    words = "held-out bits per byte after training, KV shifting minus vanilla, by seed"
     number = mean_over_seeds(words, lambda data: less(data, shifted, plain))
     return Ask(
         claim_id("better_on_text", model), f"KV shifting models text better than vanilla attention ({model}).", number,
@@ -261,7 +264,7 @@ def models_better(shifted: str, plain: str) -> Ask:
 def every_seed(data: pd.DataFrame) -> Measured:
     """Return the fraction of seeds with which text costs KV shifting less, over all pairs."""
     better = pd.concat([less(data, *pair) for pair in BETTER.items()]) < 0
-    measure = f"fraction of seeds with fewer held-out bits per byte at the end ({better.sum()} of {len(better)})"
+    measure = f"fraction of seeds with fewer held-out bits per byte after training ({better.sum()} of {len(better)})"
     return Measured(measure, stats.exact(float(better.mean())), len(better))
 
 
@@ -269,7 +272,7 @@ ASKS = (
     *(models_better(*pair) for pair in BETTER.items()),
     Ask(
         "with_every_seed", "KV shifting models text better with every seed, at each depth and on both kinds of token.",
-        every_seed, above=0.99, source="Section 4.3, Figure 4a, asked after the runs", of_paper=True, statement=21,
+        every_seed, above=0.99, source="Section 4.3, Figure 4a, added after the runs", of_paper=True, statement=21,
         declared="2026-11-27",
     ),
     Ask(
@@ -291,27 +294,28 @@ ASKS = (
     ),
     Ask(
         "half_of_gain_copied",
-        "At least half of the gain of KV shifting lies where induction could make it (two layers, byte pairs).",
+        "At least half of KV shifting's gain lies at positions that induction could predict (two layers, byte pairs).",
         mean_over_seeds(
-            f"gain in bits per byte at {WHERE}, less half of the whole gain",
+            f"gain in bits per byte at {WHERE}, minus half of the whole gain",
             there_less(KV2, "half"),
         ),
         above=0.0, source=f"{ABSTRACT}: KV shifting enhances induction", statement=28,
     ),
     Ask(
         "more_than_alike",
-        "More of KV shifting's gain lies at positions that can be copied than if every bit had become cheaper alike.",
+        "KV shifting gains more at positions that can be copied than if it saved the same fraction of every bit.",
         mean_over_seeds(
-            f"gain in bits per byte at {WHERE}, less their share of vanilla's bits times the whole gain",
+            f"gain in bits per byte at {WHERE}, minus the whole gain times their fraction of vanilla's bits",
             there_less(KV2, "alike"),
         ),
         above=0.0, source=ABSTRACT, statement=28,
     ),
     Ask(
         "more_than_longer_training",
-        "More of KV shifting's gain lies at positions that can be copied than of the gain of longer training.",
+        "A larger fraction of KV shifting's gain lies at positions that can be copied than of the gain of longer "
+        "training.",
         mean_over_seeds(
-            f"fraction of the gain in bits per byte that lies at {WHERE}, by seed: KV shifting less vanilla trained "
+            f"fraction of the gain in bits per byte that lies at {WHERE}, by seed: KV shifting minus vanilla trained "
             f"{LONGER} times as long, two layers",
             share_there,
         ),
@@ -319,31 +323,31 @@ ASKS = (
     ),
     Ask(
         "longer_training_more_than_alike",
-        "More of the gain of longer training lies at positions that can be copied than if every bit had become cheaper "
-        "alike.",
+        "Longer training gains more at positions that can be copied than if it saved the same fraction of every bit.",
         mean_over_seeds(
-            f"gain of vanilla trained {LONGER} times as long in bits per byte at {WHERE}, less their share of "
-            "vanilla's bits times the whole gain, by seed",
+            f"gain of vanilla trained {LONGER} times as long in bits per byte at {WHERE}, minus the "
+            "whole gain times their fraction of vanilla's bits, by seed",
             there_less(LONG_V2, "alike"),
         ),
         **AFTER,
     ),
     Ask(
         "forms_heads_earlier", "KV shifting forms induction heads earlier, on text (two layers).", earlier,
-        below=1.0, source="section 3.2 says it of a toy task",
+        below=1.0, source="section 3.2, about a toy task",
     ),
     Ask(
         "kv1_enough", "One layer of KV shifting is enough for induction on text.", bump(KV1),
-        above=0.0, source="section 3.1 says it of a construction", first=of(declared_seeds, bump(KV1)), **MORE,
+        above=0.0, source="section 3.1, about a construction", first=of(declared_seeds, bump(KV1)), **MORE,
     ),
     Ask(
         "vanilla1_not_enough", "One layer of vanilla attention is not enough for induction on text.", bump_of_one_layer,
-        below=0.0, source="section 3.1 says it of a construction", first=of(declared_seeds, bump(V1)),
+        below=0.0, source="section 3.1, about a construction", first=of(declared_seeds, bump(V1)),
         changed="2026-11-23: no model without the shift has the bump, so there is no control",
     ),
     Ask(
         "vanilla2_bump_later",
-        "Two vanilla layers have the induction bump in four times the tokens, at the rate chosen for one.",
+        "Two vanilla layers have the induction bump after four times the tokens, at the rate chosen for the usual "
+        "tokens.",
         bump(LONG_V2), above=0.0, source="beside section 3.2",
     ),
     Ask(
@@ -352,16 +356,17 @@ ASKS = (
     ),
     Ask(
         "diagonal_dominates",
-        "In most heads of a language model key and value are of the same token: the diagonal dominates.",
+        "Most heads of a language model take key and value from the same token: the diagonal of Table 5 dominates.",
         mean_over_seeds(
-            "share of key/value heads with |alpha1| > |alpha2| and |beta1| > |beta2|, or with neither (two layers)",
+            "fraction of key/value heads with |alpha1| > |alpha2| and |beta1| > |beta2|, or with neither (two layers)",
             diagonal, within=stats.SHARE,
         ),
         above=0.5, source="Appendix F, Table 5", of_paper=True, statement=38,
     ),
     Ask(
-        "key_matters_more", "The key shift matters more than the value shift: with it alone text costs less.",
-        mean_over_seeds("bits per byte, K only less V only, two layers", lambda data: less(data, K2, V_ONLY2)),
+        "key_matters_more",
+        "The key shift matters more than the value shift: K only needs fewer bits per byte than V only.",
+        mean_over_seeds("bits per byte, K only minus V only, two layers", lambda data: less(data, K2, V_ONLY2)),
         below=0.0, source="Section 4.5, Tables 9 and 10",
     ),
 )  # fmt: skip

@@ -146,7 +146,7 @@ FIGURE7 = study(
                 statement=25,
                 sentence="The shifting of key and value both play an important role: "
                 f"without the {half} shift, {learned} is learned later.",
-                source="section 4.5, Figure 7a, says so of a 1.5B language model's loss",
+                source="section 4.5, Figure 7a, about the loss of a 1.5B language model",
             )
             for task, learned in ((INDUCTION1, "induction with one layer"), (NGRAM, "a table of 3-grams"))
             for half, one in (("key", V_ONLY), ("value", K_ONLY))
@@ -157,10 +157,10 @@ FIGURE7 = study(
                 id=claim_id("longer_window_no_better", one, task),
                 setting={"variant": one, "task": task},
                 statement=26,
-                sentence=f"A longer shift window ({one}) does not improve: {task}.",
+                sentence=f"A longer shift window ({one}) does not improve performance: {task}.",
                 source="section 4.5: a window of 2 is sufficient for induction heads"
                 if task in (INDUCTION1, INDUCTION2)
-                else "section 4.5, Figure 7b, says so of a 1.5B language model's loss",
+                else "section 4.5, Figure 7b, about the loss of a 1.5B language model",
                 of_paper=task in (INDUCTION1, INDUCTION2),
             )
             for task in (INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1)
@@ -182,7 +182,8 @@ FIGURE7 = study(
         asked(
             WINDOW3, "much faster", KV, RECALL_GAP2,
             id="window_3_learns_gap_2",
-            sentence="A window of 3 learns what one of 2 does not where the value is two places after its key.",
+            sentence="If the value is two places after its key, a shift window of 3 learns recall and a window of 2 "
+            "does not.",
             statement=26,
             against=True,
             source=_OURS,
@@ -207,9 +208,9 @@ FIGURE10 = study(
                 setting={"variant": one, "task": task},
                 statement=31,
                 sentence=f"Using more controls ({one}) does not make the model learn better: {task}.",
-                source="beside Appendix F.1"
+                source="related to Appendix F.1"
                 if one == SUM1
-                else "Appendix F.1, Figure 10, says so of a 1.5B language model's loss",
+                else "Appendix F.1, Figure 10, about the loss of a 1.5B language model",
             )
             for task in (INDUCTION1, INDUCTION2, NGRAM)
             for one in (GATE, SUM1, CLIP, PROJECT)
@@ -226,7 +227,7 @@ FIGURE10 = study(
 # Queries shifted as well (Appendix G), and Primer's convolutions (MDHA). The paper says "not as good as KV shifting,
 # and not even as vanilla" about the benchmarks of a 19B model, whose losses are "similar". For the steps of toy tasks,
 # both are our own questions.
-_OF_BENCHMARKS = "Appendix G says it of benchmarks of a 19B model"
+_OF_BENCHMARKS = "Appendix G, about benchmarks of a 19B model"
 FIGURE11 = study(
     "figure11", "Queries shifted as well",
     (VANILLA, KV, QKV, MDHA),
@@ -239,7 +240,7 @@ FIGURE11 = study(
                 id=claim_id("shifted_q_no_help", task),
                 setting={"task": task},
                 statement=39,
-                sentence=f"The shifting of Q is difficult to contribute to the formation of induction heads: {task}.",
+                sentence=f"Shifting Q hardly contributes to the formation of induction heads: {task}.",
                 source="Appendix G",
                 of_paper=True,
             )
@@ -278,8 +279,8 @@ FIGURE11 = study(
 # less accurate. One layer of vanilla attention learns induction at neither width: the claims say what a narrow layer
 # can learn with a shift elsewhere, not that width was what it lacked.
 _OUTSIDE_APPENDIX_G = {
-    RWKV: "Appendix G is not about it: it shifts the inputs of keys and values",
-    "Canon B": "Appendix G is not about it: it shifts queries, keys and values",
+    RWKV: "related to Appendix G; this variant shifts the inputs of keys and values",
+    "Canon B": "related to Appendix G; this variant shifts queries, keys and values",
 }
 
 
@@ -287,7 +288,7 @@ def learned_nowhere(variant: str, data: pd.DataFrame) -> str:
     """Return why width is not tested for a variant that learns induction at neither width."""
     widths = ({"variant": variant, "setting": setting} for setting in (NARROW, INDUCTION1))
     if at_floor(*(float(np.isfinite(values(data, cell, "steps_to_90")).mean()) for cell in widths)):
-        return f"In no seed does {variant} learn induction at either width: it lacks something else than width."
+        return f"{variant} learns induction at neither width in any seed, so width is not what it lacks."
     return ""
 
 
@@ -297,7 +298,7 @@ def no_alleviation(one: str) -> Ask:
     It was declared as the paper puts it, with the same number and threshold and the other side.
     """
     of_paper = one not in _OUTSIDE_APPENDIX_G
-    by_number = "Appendix G; this one shifts keys, values and queries by one number a layer"
+    by_number = "Appendix G; this variant shifts keys, values and queries by one number per layer"
     as_declared = asked(
         one, "as accurate", KV, NARROW,
         id=claim_id("no_alleviation", one),
@@ -314,7 +315,7 @@ def no_alleviation(one: str) -> Ask:
         as_declared,
         number=unless(partial(learned_nowhere, one), as_declared.number, counted=False),
         first=as_declared.number,
-        changed="2026-11-24: what learns at no width says nothing about what it takes",
+        changed="2026-11-24: a variant that learns at neither width says nothing about the width that it needs",
     )
 
 
@@ -330,8 +331,8 @@ ELSEWHERE = study(
                 id=claim_id("slower_than_kv", one),
                 setting={"variant": one},
                 statement=40,
-                sentence=f"In the place of K and V a shift is the most suitable for induction heads: {one} is slower.",
-                source="Appendix G, asked after the runs in the measure of the other comparisons",
+                sentence=f"The place of K and V is the most suitable for a shift: {one} is slower to learn induction.",
+                source="Appendix G, added after the runs with the measure of the other comparisons",
                 of_paper=True,
                 declared="2026-11-23",
             )
@@ -340,7 +341,7 @@ ELSEWHERE = study(
         asked(
             VANILLA, "less accurate", KV, NARROW,
             id="kv_learns_vanilla_does_not",
-            sentence="One narrow layer of KV shifting learns induction, and of vanilla attention not.",
+            sentence="One narrow layer of KV shifting learns induction; one of vanilla attention does not.",
             source="a control",
         ),
     ],
@@ -359,8 +360,10 @@ def gains(data: pd.DataFrame, rank: int) -> list[float]:
     return [math.log(a / b) for a, b in zip(plain, shifted, strict=True)]
 
 
-_RANKS = f"at rank {RANKS[0]} less at rank {RANKS[-1]}"
-_GAIN = f"log of the steps to 90% accuracy, MLA / MLA with shifts of the same seed (never: the horizon), {_RANKS}"
+_RANKS = f"at rank {RANKS[0]} minus at rank {RANKS[-1]}"
+_GAIN = (
+    f"log of the ratio of steps to 90% accuracy, MLA / MLA with shifts, of the same seed (never: all steps), {_RANKS}"
+)
 _LATENT = {"variant": f"{MLA}, rank {RANKS[0]}", "setting": NGRAM}
 TABLE15 = study(
     "table15", "Latent attention with and without shifts",
@@ -375,14 +378,15 @@ TABLE15 = study(
                 setting={"setting": f"latent vector of {rank}; {task}"},
                 statement=45,
                 sentence=f"KV shifting enhances MLA (latent vector of {rank}; {task}).",
-                source="Appendix J says so of losses on text (Table 15), not of toy tasks",
+                source="Appendix J, Table 15, about losses on text, not toy tasks",
             )
             for task in (INDUCTION2, NGRAM)
             for rank in RANKS
         ),
         Ask(
             id="narrow_gains_more",
-            sentence=f"Shifting gains more with a latent vector of {RANKS[0]} than with one of {RANKS[-1]} ({NGRAM}).",
+            sentence=f"Shifting helps more with a latent vector of width {RANKS[0]} than with one of {RANKS[-1]} "
+            f"({NGRAM}).",
             number=named(
                 f"{_GAIN} by seed, {NGRAM}: median",
                 lambda data: stats.paired(gains(data, RANKS[0]), gains(data, RANKS[-1])),
@@ -462,7 +466,7 @@ ZOO = study(
                 setting={"variant": one, "task": task},
                 statement=42,
                 sentence=f"{one.capitalize()} attention is slower than KV shifting: {task}.",
-                source="Appendix H says so of losses on text; asked after the runs",
+                source="Appendix H, about losses on text; added after the runs",
                 declared="2026-11-27",
             )
             for one in (DIFFERENTIAL, SELECTIVE)

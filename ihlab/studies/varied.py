@@ -95,10 +95,10 @@ class Changes:
         """
         for name in self.sizes:
             values = {_value(plan.config, name) for plan in planned}
-            require(len(values) == 1, f"{name} cannot be set: it is what the curves of {experiment.name} differ in.")
+            require(len(values) == 1, f"{name} cannot be set: the curves of {experiment.name} differ in it.")
         continued = self.seeds is not None and any(isinstance(plan.config, ForkConfig) for plan in planned)
         require(
-            not continued, f"seeds cannot be set: runs of {experiment.name} continue others, which have their seeds."
+            not continued, f"seeds cannot be set: runs of {experiment.name} continue other runs, which fix the seeds."
         )
         if self.seeds is not None and (stage == 2 or not has_second_stage(experiment)):
             planned = _seeded(planned, self.seeds)

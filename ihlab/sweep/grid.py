@@ -81,7 +81,7 @@ def _points(path: Path) -> list[Point]:
     axes = _axes(content)
     _check_names(base, axes)
     swept = [name for axis in axes for name in axis[0]]
-    require(bool(swept), "The sweep sweeps nothing: add a [grid] table of lists, or seeds.")
+    require(bool(swept), "The sweep varies nothing: add a [grid] table of lists, or seeds.")
     require("name" not in swept, "name cannot be swept: runs are named after the swept values.")
     twice = {name for name in swept if swept.count(name) > 1}
     require(not twice, f"{', '.join(sorted(twice))} is swept twice.")
@@ -170,7 +170,7 @@ def _point(base: Values, swept: Values) -> Point:
     try:
         config = from_plain(RunConfig, _nested(base | swept), null="none")
     except (ConfigError, TypeError) as error:  # TypeError: configs do not check the types of a list's items
-        raise ConfigError(f"The sweep's run ({shown(swept)}) cannot be: {error}") from None
+        raise ConfigError(f"The sweep's run ({shown(swept)}) is not possible: {error}") from None
     words = [base["name"], *(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in swept.values())]
     return Point(
         swept, config.replace(name="-".join(words)[:LONGEST_NAME].encode()[:MOST_NAME_BYTES].decode(errors="ignore"))

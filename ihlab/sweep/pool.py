@@ -102,7 +102,7 @@ def require_importable(configs: Iterable[RunConfig]) -> None:
         again = frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>"
         require(
             not again,
-            "A worker process, which imports the script again, came to the call that had started it: make that call "
+            "A worker process, which imports the script again, reached the call that had started it: make that call "
             'under `if __name__ == "__main__":`.',
         )
         frame = frame.f_back

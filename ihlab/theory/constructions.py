@@ -132,7 +132,9 @@ def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
     Raises `ConfigError` for a sigma or a slope that is not positive.
     """
     require(sigma > 0, f"sigma is {sigma}, but must be positive.")
-    require(first_slope > 0, f"first_slope is {first_slope}, but must be positive: the bound is of a sum that falls.")
+    require(
+        first_slope > 0, f"first_slope is {first_slope}, but must be positive: the bound is for a decreasing series."
+    )
     decay = torch.tensor(-first_slope, dtype=torch.float64).exp().item()
     return 4 * d / sigma * decay / (1 - decay)
 

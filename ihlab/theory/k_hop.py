@@ -50,7 +50,7 @@ def k_hop(n_layers: int, attention: str, task: MultiHopTask | None = None) -> Tr
     - A vanilla layer 1 attends to the latest s before i with x_s = x_i and writes the next position: p_1 = s + 1 =
       find_1. Position 0 is written as 0. Layer m > 1 attends to p_{m-1} and reads p_{m-1} and c_{m-1} there.
     - With r_m for the value of c_{m-1} that layer m reads, its MLP computes c_m = b_m r_m + (1 - b_m) c_{m-1}. So
-      c_m(i) is the symbol at a distance from i of the hops that are switched on up to layer m.
+      c_m(i) is the symbol as many hops from i as are switched on in layers 1 to m.
 
     Two heads, no norm, SwiGLU MLPs, learned positions, no biases, float64. Raises `ConfigError` for an attention
     outside `ATTENTIONS` and for n_layers < 1.

@@ -68,7 +68,7 @@ def load(
     )
     for name, wanted in (about or {}).items():
         found = metadata.get(name, wanted)
-        require(found == wanted, f"The checkpoint {path} is another one: its {name} is {found}, not {wanted}.")
+        require(found == wanted, f"The checkpoint {path} does not belong here: its {name} is {found}, not {wanted}.")
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 

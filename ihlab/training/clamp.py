@@ -52,7 +52,7 @@ class Clamp:
             return
         require(
             self.what in model.learned_shifts,
-            f"Clamp.what is '{self.what}', but a {model.attention} model has none; 'kv_shift' has.",
+            f"Clamp.what is '{self.what}', but a {model.attention} model has no such weights; 'kv_shift' has.",
         )
         _within("head", self.head, "n_key_value_heads", model.kv_heads)
         require(

@@ -115,7 +115,7 @@ class RunConfig:
         require(
             self.init_shift is None or self.model.learns_both,
             f"RunConfig.init_shift is {self.init_shift}, but a {self.model.attention} model does not learn both "
-            "alpha and beta: its attention must, as 'kv_shift' does.",
+            "alpha and beta: use an attention that does, such as 'kv_shift'.",
         )
         for clamp in self.clamped:
             clamp.check(self.model)

@@ -61,7 +61,9 @@ def check_members(configs: Sequence[RunConfig]) -> None:
         require(not isinstance(config, ForkConfig), f"'{config.name}' is a fork, but forks are trained one at a time.")
         require(not config.clamped, f"RunConfig.clamped of '{config.name}' is set, but stacked runs have no clamps.")
         dropout = config.model.dropout
-        require(not dropout, f"ModelConfig.dropout is {dropout}, but members of an ensemble are trained without.")
+        require(
+            not dropout, f"ModelConfig.dropout is {dropout}, but members of an ensemble are trained without dropout."
+        )
         differs = _difference(config, first)
         require(
             differs is None,

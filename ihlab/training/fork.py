@@ -99,8 +99,8 @@ def fork_config(
     state = run.optimizer_path(step)
     require(
         new_moments or state.exists(),
-        f"{run.folder} has a model at step {step} but no optimiser state to train it on with: no {state.name}. "
-        "new_moments=True needs none.",
+        f"{run.folder} has a model at step {step} but no optimiser state to continue with: no {state.name}. "
+        "With new_moments=True none is needed.",
     )
     parent = run.config
     run.require_task()

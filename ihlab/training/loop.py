@@ -1,6 +1,6 @@
 """Training: the optimiser and its learning rate, the batches, the model, the step, and the loop around it.
 
-`Training.train_step` is the step. It is the same for one model (`SingleModel`) and for several stacked models
+`Training.train_step` is one training step. It is the same for one model (`SingleModel`) and for several stacked models
 (`ihlab.training.ensemble.Stack`), which return one loss per member; a single model is one member.
 """
 

@@ -72,7 +72,8 @@ def _require_within(limit: int, parts: dict[str, int]) -> None:
     needed, most = sum(parts.values()), max(parts, key=parts.__getitem__)
     require(
         needed <= limit,
-        f"The run takes at least {in_units(needed)} of memory, most of it for {most}, but there are {in_units(limit)}.",
+        f"The run takes at least {in_units(needed)} of memory, most of it for {most}, but only {in_units(limit)} is "
+        "available.",
     )
 
 

@@ -194,7 +194,7 @@ class Run:
         require(
             found is not None and int(found[1]) <= self.config.steps,
             f"{self.folder / 'checkpoints' / name} is not the name of a checkpoint of the run's {self.config.steps} "
-            "steps (such as step-0.safetensors): take it away.",
+            "steps (such as step-0.safetensors): remove it.",
         )
         return int(found[1]) if found and not found[2] else None
 

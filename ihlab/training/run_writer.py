@@ -25,7 +25,7 @@ Callback = Callable[[dict[str, Any]], None]
 
 
 def require_callback(callback: Callback | None) -> None:
-    """Raise `ConfigError` for what is no callback: a context manager made of a generator is callable, too."""
+    """Raise `ConfigError` if this is no callback. A context manager made of a generator is callable, too."""
     require(
         callback is None or (callable(callback) and not isinstance(callback, ContextDecorator)),
         f"callback is {shown(callback)}, but must be a function of a dict; a context manager such as tracked(run) "

@@ -102,7 +102,8 @@ def reader(source: Any, rows: list[Int[np.ndarray, " _"]]) -> Callable[[int, Int
     lengths = sorted({len(ids) for ids in rows})
     source = source[None] if getattr(source, "ndim", None) == 3 else source  # one layer of one sequence
     require(
-        len(lengths) == 1, f"The sequences have {lengths[0]} to {lengths[-1]} tokens, but patterns are of one length."
+        len(lengths) == 1,
+        f"The sequences have {lengths[0]} to {lengths[-1]} tokens, but patterns must be of one length.",
     )
     patterns = attention_patterns(source, torch.from_numpy(np.stack(rows)))
     return lambda row, ids: _of_patterns(patterns[:, row])

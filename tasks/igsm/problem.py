@@ -59,7 +59,7 @@ class Problem:
         definitions = prompt.stated | _abstract(layers, prompt.stated)
         for parameter in spoken:
             if parameter not in definitions:
-                raise ConfigError(f"The prompt speaks of {_name(parameter)}, but no sentence defines it.")
+                raise ConfigError(f"The prompt mentions {_name(parameter)}, but no sentence defines it.")
         values: dict[Parameter, int] = {}
         for parameter in _in_order(definitions):
             values[parameter] = definitions[parameter].value(values, modulus)
@@ -112,7 +112,7 @@ def _layers(spoken: Sequence[Parameter]) -> dict[str, tuple[str, ...]]:
     domain = next(categories for categories in CATEGORIES.values() if top in categories)
     for item in items:
         if CATEGORY_OF[item] not in domain:
-            raise ConfigError(f"The prompt speaks of {item}, but a problem stays in one domain: {', '.join(domain)}.")
+            raise ConfigError(f"The prompt mentions {item}, but a problem stays in one domain: {', '.join(domain)}.")
     layers = {category: tuple(item for item in items if CATEGORY_OF[item] == category) for category in domain}
     return {category: members for category, members in layers.items() if members}
 

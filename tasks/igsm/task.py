@@ -122,12 +122,13 @@ class IGSMTask:
         require(self.length >= 4, f"IGSMTask.length is {self.length}, but must be at least 4.")
         require(
             self.draw == "smaller" or not self.flat,
-            f"IGSMTask.draw is '{self.draw}', but kind='{self.kind}' has as many operations as come: leave it out.",
+            f"IGSMTask.draw is '{self.draw}', but with kind='{self.kind}' the number of operations is not drawn: leave "
+            "draw out.",
         )
         require(
             self.letters != "parts" or self.format == "pairs",
-            f"IGSMTask.letters is 'parts', but with format='{self.format}' a pair is not one token, which could name a "
-            "value: take format='pairs'.",
+            f"IGSMTask.letters is 'parts', but with format='{self.format}' a pair is not one token, so it cannot name "
+            "a value: use format='pairs'.",
         )
         few = self.dimensions.domains == 1
         require(
@@ -239,7 +240,7 @@ class IGSMTask:
         fitting, enough = fit(self)
         require(
             fitting >= FITTING,
-            f"IGSMTask.length is {self.length}, in which {fitting:.0%} of the problems fit; {enough} would hold 99%.",
+            f"IGSMTask.length is {self.length}, which fits only {fitting:.0%} of the problems; {enough} would fit 99%.",
         )
         return _draw(self, rng.integers(0, 2**64, size, dtype=np.uint64), self.length + 1)
 

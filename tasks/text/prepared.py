@@ -131,7 +131,7 @@ def _text(document: Document) -> str:
     try:
         return document.content.decode()
     except UnicodeDecodeError:
-        require(False, f"{document.path} of the corpus is not UTF-8: only bytes can take it (vocab_size=256).")
+        require(False, f"{document.path} of the corpus is not UTF-8: it can only be read as bytes (vocab_size=256).")
         raise
 
 

@@ -64,8 +64,8 @@ class TextTask:
         """
         require(
             parsed(self.corpus)[0] in (STDLIB, SAMPLE) or named(self.corpus),
-            f"The corpus {shown(self.corpus)} is named by a file alone, so it is not read: name it yourself, with "
-            "--corpus, or in Python by tasks.config.name_path.",
+            f"The corpus {shown(self.corpus)} is named only in a stored file, so it is not read: name it yourself, "
+            "with --corpus, or in Python by tasks.config.name_path.",
         )
         return prepare(self.corpus, self.vocab_size)
 

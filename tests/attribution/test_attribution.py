@@ -88,7 +88,7 @@ def test_heads_that_share_keys_are_patched_one_by_one():
     apart = problem(apart.model, TASK, size=5)
     for nodes in ("head", "input", "edge"):
         same(exact(shared, nodes)["effect"], exact(apart, nodes)["effect"])
-    with pytest.raises(ConfigError, match="The model has 2 heads of keys for 4 of queries"):
+    with pytest.raises(ConfigError, match="The model has 2 key/value heads for 4 query heads"):
         attribute(shared, nodes="input")
     assert np.isnan(compare(shared, ["random"], "input").loc[0, "cpr"])
 
@@ -360,7 +360,7 @@ WRONG = [
     ({**OWN, "corrupted": torch.ones(2, 5).long()}, r"corrupted prompts are \[2, 5\], but the clean ones are \[2, 4\]"),
     ({**OWN, "corrupted": OWN["clean"]}, "on clean and on corrupted prompts: there is no effect to attribute"),
     ({**OWN, "clean": [[1, 2], [3]]}, "tokens"),
-    ({"clean": OWN["clean"]}, "Of clean, corrupted and metric only clean is given"),
+    ({"clean": OWN["clean"]}, "Only clean is given, but clean, corrupted and metric are needed"),
     ({}, "The task of the Transformer is unknown"),
     ({"task": TASK, "corrupt": "values"}, "There is no corruption 'values'"),
 ]

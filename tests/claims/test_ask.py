@@ -42,7 +42,7 @@ def test_a_cell_picks_the_runs_for_claims_by_seed():
     assert pick(STEPS, A)["seed"].tolist() == [0, 1, 2]
     assert pick(STEPS, A, "tuning")["lr"].tolist() == [0.001, 0.01, 0.1]
     assert len(pick(STEPS.drop(columns="kind"), {**A, "lr": 0.001})) == 1
-    with pytest.raises(NoRunsError, match="The table has no run of C, 7"):
+    with pytest.raises(NoRunsError, match="The table has no run of C, heads 7"):
         pick(STEPS, {"variant": "C", "heads": 7})
 
 
@@ -60,25 +60,28 @@ def test_numbers_are_those_of_stats_on_the_picked_rows():
 def test_steps_count_up_to_the_horizon():
     late = ratio(A, B, horizon=210)(STEPS)
     assert late.estimate == stats.ratio_of_times([100.0, 120.0, math.inf], [200.0, math.inf, math.inf], 210)
-    assert "2 of 3 and 1 of 3 seeds get there within 210 steps" in late.measure
+    assert "2 of 3 and 1 of 3 seeds reach it within 210 steps" in late.measure
     halved = of(lambda data: data.assign(horizon=210), ratio(A, B))(STEPS)
     assert halved.estimate == late.estimate
 
 
 def test_the_measure_names_cells_rates_and_seeds():
     told = ratio(A, B)(STEPS).measure
-    assert told == "steps to 90% accuracy, A at 0.01 / B at 0.01 (2 of 3 and 3 of 3 seeds get there within 600 steps)"
+    assert told == (
+        "steps to 90% accuracy, A (learning rate 0.01) / B (learning rate 0.01) (2 of 3 and 3 of 3 seeds reach it "
+        "within 600 steps)"
+    )
     edge = STEPS.assign(lr=np.where(STEPS["kind"] == "run", 0.1, STEPS["lr"]))
-    assert "A at 0.1 (highest of the grid)" in ratio(A, B)(edge).measure
+    assert "A (learning rate 0.1, the highest tried)" in ratio(A, B)(edge).measure
 
 
 def test_nothing_is_compared_where_neither_side_has_learned():
     never = table([math.inf] * 3, [math.inf] * 3)
     assert ratio(A, B)(never) == (
-        ratio(A, B)(never).measure, None, 3, "Neither gets there within the steps: nothing is compared."
+        ratio(A, B)(never).measure, None, 3, "Neither model reaches it within the steps, so nothing is compared."
     )  # fmt: skip
     low = table([0.52, 0.5], [0.5, 0.5], "check")
-    assert less("check", A, B, guess=0.5)(low) == Measured("", None, 2, "Neither has learned it.")
+    assert less("check", A, B, guess=0.5)(low) == Measured("", None, 2, "Neither model has learned the task.")
     assert less("check", A, B)(low).estimate is not None
 
 

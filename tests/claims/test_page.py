@@ -198,8 +198,8 @@ def test_how_many_verdicts_survive_a_correction_over_the_whole_page(made_up):
     store(made_up, "table15", "laptop", claim(p=p_values[3]), claim(p=None))
     folders = [folder for folder in result_folders(made_up) if folder.experiment.startswith("table")]
     said = corrected([claim for folder in folders for claim in folder.claims()])
-    assert "1 of 4 stay significant by Holm's method and 4 by Benjamini and Hochberg's" in said
-    assert "of 8 stay" in results_page(made_up), "with four tested claims of other figures"
+    assert "1 of 4 p-values stay significant by Holm's method and 4 by Benjamini and Hochberg's" in said
+    assert "of 8 p-values stay" in results_page(made_up), "with four tested claims of other figures"
     assert corrected([]) == ""
 
 
@@ -387,7 +387,7 @@ def test_verdicts_stand_between_the_markers(made_up, between):
         "Before\n<!-- verdicts -->\n\n- One layer with KV shifting learns induction in less than half"
     )
     link = f"[0.988]({made_up.name}/robustness/README.md) [0.912, 1]"
-    assert f"two vanilla layers. ✔&nbsp;holds: {link} at each model's own.\n\nOf 47 statements of the paper" in new
+    assert f"two vanilla layers. ✔&nbsp;holds: {link} at each model's own learning rate.\n\nOf 47 statements of the paper" in new
     assert with_verdicts(new, made_up) == new
     assert with_verdicts("holds 0", made_up) == "holds 0"
 

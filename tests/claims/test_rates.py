@@ -40,9 +40,9 @@ def test_the_rule_looks_at_nothing_but_the_runs_of_the_table():
     ("lr", "steps", "text"),
     [
         (8e-3, 300, "0.008"),
-        (4e-3, 300, "0.004 (lowest of the grid)"),
-        (1.6e-2, 300, "0.016 (highest of the grid)"),
-        (8e-3, np.inf, "0.008 (no rate of the grid learns it within 800 steps)"),
+        (4e-3, 300, "0.004, the lowest tried"),
+        (1.6e-2, 300, "0.016, the highest tried"),
+        (8e-3, np.inf, "0.008; no rate tried learns it within 800 steps"),
     ],
 )
 def test_an_edge_of_the_grid_is_said(lr, steps, text):

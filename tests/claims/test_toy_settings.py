@@ -70,8 +70,8 @@ def test_a_sentence_can_come_out_each_way(kind, holds, fails, undecided):
         for one in cases:
             assert judge(kind, one, AROUND).verdict == verdict, one
     measure = judge(kind, holds[0], AROUND).measure
-    assert measure.endswith(f"vanilla at 0.01 / {KV} at 0.01, {INDUCTION1} (8 of 8 and 8 of 8 seeds get there "
-                            "within 1000 steps)")  # fmt: skip
+    rate, counts = "(learning rate 0.01)", "8 of 8 and 8 of 8 seeds reach it within 1000 steps"
+    assert measure.endswith(f"vanilla {rate} / {KV} {rate}, {INDUCTION1} ({counts})")
     assert judge(kind, NEVER, NEVER).verdict == NOT_TESTED
 
 

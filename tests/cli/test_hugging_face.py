@@ -53,8 +53,8 @@ def t5(folder):
     [
         ([], "Give a run, or a model of transformers with --hf."),
         (["kv-shift-1-layer", "--hf", GPT2], "A run and --hf are given: choose one."),
-        (["--hf", GPT2, "--step", "3"], "--step is of a run's checkpoints"),
-        (["--hf", GPT2, "--length", "65"], "length is 65, but the model's n_ctx is 64: too long."),
+        (["--hf", GPT2, "--step", "3"], "--step names a checkpoint of a run"),
+        (["--hf", GPT2, "--length", "65"], "length is 65, but must be at most the model's n_ctx, 64."),
         (["--hf", GPT2, "--length", "8"], "2 distinct tokens would be repeated 4 times"),
         (["--hf", GPT2, "--rows", "1"], "rows is 1, but must be at least 2"),
         (["--hf", "EMPTY"], "transformers cannot open it as a causal language model"),

@@ -77,12 +77,12 @@ def test_pictures_are_written_again_and_the_same(tmp_path):
         (
             "igsm",
             ["--length", "4"],  # the shortest problem and its solution are longer
-            r"IGSMTask.length is 4, in which 0% of the problems fit; \d+ would hold 99%.",
+            r"IGSMTask.length is 4, which fits only 0% of the problems; \d+ would fit 99%.",
         ),
         (
             "igsm",
             ["--length", "130"],
-            r"IGSMTask.length is 130, in which [5-9]\d% of the problems fit; 1[3-9]\d would hold 99%.",
+            r"IGSMTask.length is 130, which fits only [5-9]\d% of the problems; 1[3-9]\d would fit 99%.",
         ),
     ],
 )

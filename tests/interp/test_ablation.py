@@ -189,7 +189,7 @@ def test_the_head_that_knows_the_answers_is_found_by_its_absence(theorem_3_2, ba
     assert table["n"][0] == 1
     assert table["loss_rise"][0] > 10 * table["loss_rise_error"][0]
     assert np.isclose(table["loss_rise"][0], located["loss_rise"][0])
-    with pytest.raises(ConfigError, match="none matches prefixes"):
+    with pytest.raises(ConfigError, match="no head is prefix-matching"):
         ablate_together(theorem_3_2, batch, located[located["head"] > 0])
 
 

@@ -338,7 +338,7 @@ def test_a_planted_head_is_found_in_gpt2():
 
 def test_rows_at_n_ctx_fit_and_longer_ones_are_refused(theorem_3_3):
     assert len(head_scores(theorem_3_3, length=24)) == 2
-    with pytest.raises(ConfigError, match="length is 25, but the model's n_ctx is 24"):
+    with pytest.raises(ConfigError, match="length is 25, but must be at most the model's n_ctx, 24"):
         head_scores(theorem_3_3, length=25)
 
 

@@ -44,7 +44,7 @@ def test_scores_are_the_attention_summed_by_hand(make_model, side):
     table = natural_scores(model, given, mask)
     assert table["queries"].tolist() == [n] * 8
     assert table["natural_induction"].to_numpy().reshape(2, 4) == pytest.approx((total / n).numpy(), abs=1e-6)
-    with pytest.raises(ConfigError, match="no repeated token is followed as it was before"):
+    with pytest.raises(ConfigError, match="no repeated token has the same follower as before"):
         natural_scores(model, [[1, 2, 3, 4]])
 
 

@@ -269,8 +269,8 @@ def test_a_panel_for_each_shape_is_drawn():
 def test_the_claims_of_1b_count_learners_in_words():
     data = figure1b_table({kv("8"): 15, kv("8, 2 heads"): 12}, lambda seed: 0.3, [(NEVER, 0.1)] * 16, 100, 2)
     one, _, _, two, *_ = Figure1b().claims(data, "laptop")
-    assert f"{kv('8')} less {vanilla('8')} (15 of 16 less 0 of 16)" in one.measure
-    assert "8, 2 heads (12 of 16 less 16 of 16)" in two.measure
+    assert f"{kv('8')} minus {vanilla('8')} (15 of 16 minus 0 of 16)" in one.measure
+    assert "8, 2 heads (12 of 16 minus 16 of 16)" in two.measure
     assert one.estimate.value == pytest.approx(15 / 16)
     assert one.first is None
 

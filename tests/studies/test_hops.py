@@ -131,7 +131,7 @@ def test_sentences_about_five_layers_are_tested_where_there_are_five_and_the_seq
     assert [claim.verdict for claim in named] == (["holds"] * 2 if large else [NOT_TESTED] * 2)
     assert large == (scale in ("gpu", "paper"))
     for claim in named:
-        assert claim.why.startswith(f"The models have {layers} layers and rows at most {hops} hops") != large
+        assert claim.why.startswith(f"The models have {layers} layers and sequences at most {hops} hops") != large
 
 
 def test_the_summary_has_the_mean_errors():
@@ -257,7 +257,7 @@ def test_one_model_that_stands_still_does_not_hide_the_difference():
     data.loc[stuck, "error"] = data.loc[(data["attention"] == V_ONLY) & (data["seed"] == 0), "error"].to_numpy()
     [halves] = judged(SHIFT_HALVES.claims(data, "laptop"))
     assert halves.verdict == H
-    assert "7 of 8 and 0 of 8; by Fisher's exact test p 0.0014" in halves.measure
+    assert "7 of 8 and 0 of 8; p = 0.0014 by Fisher's exact test" in halves.measure
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_five_models_of_either_half_can_decide():
     claims = judged(ONE_MORE_LAYER.claims(five, "laptop"))
     assert [claim.verdict for claim in claims][2:] == [H, H]
     assert [claim.seeds for claim in claims] == [8, 8, 5, 5]
-    assert "(5 of 5 and 0 of 5; by Fisher's exact test p 0.0079)" in claims[3].measure
+    assert "(5 of 5 and 0 of 5; p = 0.0079 by Fisher's exact test)" in claims[3].measure
 
 
 # Runs and pictures

@@ -51,7 +51,7 @@ def test_claims_rest_on_the_first_query_and_not_on_tuning_runs():
     """The accuracy over all queries is .3 throughout, and tuning seeds take 300 steps."""
     one, two = MQAR.claims(table(200, math.inf, 800), "laptop")
     assert two.estimate.value == pytest.approx(220 / 820, rel=0.02)
-    assert "5 of 5 and 0 of 5 seeds get there within 2500 steps" in one.measure
+    assert "5 of 5 and 0 of 5 seeds reach it within 2500 steps" in one.measure
 
 
 def test_a_run_that_ended_is_drawn_on():

@@ -19,7 +19,7 @@ def test_verdicts_can_come_out_either_way():
 
 def test_the_paper_says_it_of_one_variant():
     assert [ask.sentence for ask in PAIRS.asks if ask.of_paper] == [
-        f"{Q2K3}: one layer learns induction by two tokens."
+        f"With {Q2K3}, one layer learns induction by two tokens."
     ]
 
 

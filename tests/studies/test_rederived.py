@@ -497,9 +497,11 @@ def test_text():
 
 def cells_of(measure, data):
     """The two variants and the setting that a measure names."""
-    (setting,) = [s for s in data["setting"].unique() if re.search(rf", {re.escape(s)}( \(\d|$)", measure)]
-    named = [v for v in data["variant"].unique() if re.search(rf"(^|, | / | less |the )\b{re.escape(v)} at 0", measure)]
-    return sorted(named, key=lambda v: measure.index(f"{v} at 0")), setting
+    (setting,) = [s for s in data["setting"].unique() if re.search(rf", {re.escape(s)}( \((\d|means)|$)", measure)]
+    of_rate = " (learning rate 0"
+    start = r"(^|, | / | minus |the )\b"
+    named = [v for v in data["variant"].unique() if re.search(start + re.escape(v + of_rate), measure)]
+    return sorted(named, key=lambda v: measure.index(v + of_rate)), setting
 
 
 @pytest.mark.parametrize("name", COMPARISONS)

@@ -107,7 +107,7 @@ def test_what_nobody_solves_compares_nothing_but_counts_among_the_claims(solved)
     data = table(0.5, 0.4, strict={KV: (solved, 0.9), VANILLA: (0.0, 0.8)}, spread=0.0)
     claim = judged(TABLE4.claims(data, "laptop"))[2]
     assert verdicts(data)[2:4] == [NOT_TESTED, NOT_TESTED]
-    assert claim.why.startswith("Neither solves problems with 4 operations in this sense (")
+    assert claim.why.startswith("Neither model solves problems with 4 operations by this criterion (")
     assert claim.p_holm is not None
     assert claim.first.why == ""
     assert (claim.first.measure, claim.first.p_holm) == (claim.measure, claim.p_holm)
@@ -137,7 +137,7 @@ def test_what_a_solution_needs_of_the_prompt_is_judged_in_parts():
     )
     planned, looked_up = TABLE4.claims(data, "laptop")[5:7]
     assert "plans more problems with 2 and 3 operations" in planned.sentence
-    assert "looks up all that is stated in more problems with 1, 2 and 3 operations" in looked_up.sentence
+    assert "looks up all stated facts in more problems with 1, 2 and 3 operations" in looked_up.sentence
     assert planned.estimate.value == pytest.approx(0.2, abs=0.03)
     assert [claim.verdict for claim in judged([planned, looked_up])] == ["holds", "undecided"]
 

@@ -148,7 +148,7 @@ def test_counts_of_the_end_are_drawn_by_size_and_as_the_paper_counts_and_summari
     by_corner = {(0.25, 0.75): 3, (0.75, 0.75): 3, (0.25, 0.25): 2, (0.75, 0.25): 2}
     assert drawn == [by_corner, {(0, 0): 3, (1, 0): 3, (0, 1): 2, (1, 1): 2}]
     ends = TABLE5.summary(data, "laptop").set_index(["counted", "heads"]).xs("at the end", level="heads")
-    assert ends.loc["gauge-free, by size"].tolist() == [3, 3, 2, 2]
+    assert ends.loc["by absolute size"].tolist() == [3, 3, 2, 2]
     assert ends.loc["raw, as the paper counts"].tolist() == [3, 3, 2, 2]
 
 

@@ -49,7 +49,7 @@ def test_the_tuning_of_a_second_stage_keeps_its_seeds():
     ("changes", "message"),
     [
         ({"d_modle": 64}, "There is no field 'd_modle'; did you mean 'd_model'"),
-        ({"n_layers": 3}, "n_layers cannot be set: it is what the curves of figure1a differ in"),
+        ({"n_layers": 3}, "n_layers cannot be set: the curves of figure1a differ in it"),
         ({"n_heads": 5}, "n_heads"),
     ],
 )

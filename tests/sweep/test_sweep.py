@@ -174,7 +174,7 @@ def test_a_script_whose_workers_would_begin_it_again_is_told(tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text(UNGUARDED, encoding="utf-8")
     ended = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
-    assert "came to the call that had started it: make that call under `if __name__" in ended.stderr
+    assert "reached the call that had started it: make that call under `if __name__" in ended.stderr
 
 
 def test_a_task_of_a_notebook_is_refused_before_any_worker_starts(tmp_path):

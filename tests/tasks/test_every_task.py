@@ -301,7 +301,11 @@ def test_rows_are_drawn_from_a_generator(task, size, rng, said):
         (CheckerTask, {"length": 18}, ["CheckerTask.length is 18,", "a multiple of 4"]),
         (CheckerTask, {"vocab_size": 18}, ["CheckerTask.vocab_size is 18,", "at least 19: length=32 takes 16"]),
         (CheckerTask, {"asked": "third"}, ["CheckerTask.asked is 'third',", "one of 'second', 'first'."]),
-        (PairTask, {"letters": 1}, ["PairTask.letters is 1, but a context has 2 different letters."]),
+        (
+            PairTask,
+            {"letters": 1},
+            ["PairTask.letters is 1, but must be at least 2: a context has 2 different letters."],
+        ),
         (PairTask, {"vocab_size": 7}, ["PairTask.vocab_size is 7,", "at least 8: half of the ids"]),
         (PairTask, {"length": 37}, ["PairTask.length is 37,", "at least 38: the first query"]),
         (RepeatTask, {"length": 2}, ["RepeatTask.length is 2, but a repeat needs at least 3 positions."]),

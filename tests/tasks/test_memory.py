@@ -16,7 +16,7 @@ def test_the_highest_ids_are_drawn():
 
 def test_the_limit_is_the_machines():
     require_memory("All of it", machine_memory())
-    with pytest.raises(ConfigError, match=r"^More takes at least .*, but there are "):
+    with pytest.raises(ConfigError, match=r"^More takes at least .*, but only "):
         require_memory("More", machine_memory() + 1)
 
 

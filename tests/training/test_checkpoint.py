@@ -96,11 +96,11 @@ def test_the_file_of_another_step_or_run_is_refused(small, tmp_path, finished):
     last = run.checkpoint_path(small.steps)
     last.write_bytes(run.checkpoint_path(small.checkpoint_steps()[-2]).read_bytes())
     with pytest.raises(
-        ConfigError, match=rf"{last} is another one: its step is {small.checkpoint_steps()[-2]}, not 24"
+        ConfigError, match=rf"{last} does not belong here: its step is {small.checkpoint_steps()[-2]}, not 24"
     ):
         run.model()
     last.write_bytes(other.checkpoint_path(small.steps).read_bytes())
-    with pytest.raises(ConfigError, match=rf"{last} is another one: its run is {other.config.digest}"):
+    with pytest.raises(ConfigError, match=rf"{last} does not belong here: its run is {other.config.digest}"):
         run.model()
 
 

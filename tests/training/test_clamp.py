@@ -60,7 +60,7 @@ def test_the_last_layer_head_and_column_are_there():
 def test_a_vanilla_model_has_patterns_to_clamp_but_no_alpha():
     vanilla = SHIFTED.replace(attention="vanilla")
     Clamp(what="pattern", layer=0, value="zero").check(vanilla)
-    with pytest.raises(ConfigError, match=r"'alpha', but a vanilla model has none; 'kv_shift' has"):
+    with pytest.raises(ConfigError, match=r"'alpha', but a vanilla model has no such weights; 'kv_shift' has"):
         Clamp(what="alpha", layer=0).check(vanilla)
 
 

@@ -165,7 +165,7 @@ def test_nothing_is_written_or_removed_through_a_link(small, tmp_path, name):
         (elsewhere / ".step-3.safetensors.1.partial").touch()
     linked.symlink_to(elsewhere)
     before = [str(path) for path in elsewhere.rglob("*")]
-    with pytest.raises(ConfigError, match="is a link, and nothing is written through one"):
+    with pytest.raises(ConfigError, match="is a symbolic link, and nothing is written through links"):
         train(small, tmp_path / "runs", "cpu")
     assert [str(path) for path in elsewhere.rglob("*")] == before
 

@@ -283,7 +283,7 @@ def test_a_model_of_a_run_shows_held_out_rows(run):
     ("source", "tokens", "sentence"),
     [
         ("patterns", WORDS[:5], "patterns.* 6"),
-        ("patterns", [WORDS, WORDS[:3]], "The sequences have 3 to 6 tokens, but patterns are of one length"),
+        ("patterns", [WORDS, WORDS[:3]], "The sequences have 3 to 6 tokens, but patterns must be of one length"),
         ("patterns", None, "tokens are not given, but only a run and its model have sequences of their own"),
         ("patterns", [], "The sequence has 0 positions"),
         ("patterns", 3, "tokens is 3, but must be ids or words"),

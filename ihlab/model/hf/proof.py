@@ -56,7 +56,7 @@ def require_family(model: Any, family: Sequence[str], function: str) -> None:
     require(
         any(cls.__name__ in family for cls in type(model).__mro__),
         f"The model is a {type(model).__name__}, but {function} takes {', '.join(family[:-1])} or {family[-1]}. The "
-        "heads of any causal language model can be scored as it is.",
+        "heads of any causal language model can be scored without conversion.",
     )
 
 
@@ -65,8 +65,8 @@ def require_all_used(original: Any, names: Iterable[str], used: Iterable[str]) -
     left = sorted(set(names) - set(used))
     require(
         not left,
-        f"The {type(original).__name__} has {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}, for which a "
-        "Transformer has no place.",
+        f"The {type(original).__name__} has {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}, which a "
+        "Transformer cannot hold.",
     )
 
 
@@ -84,7 +84,8 @@ def proven(converted: Transformer, original: Any) -> Transformer:
     require(
         off <= ERROR_MOST * size,  # False for NaN too
         f"The {type(original).__name__} cannot be converted: on random tokens the result's logits differ by {off:.2g} "
-        "from its own, so it computes something that its config does not say. Its heads can be scored as it is.",
+        "from its own, so it computes something that its config does not say. Its heads can be scored without "
+        "conversion.",
     )
     return converted
 

@@ -28,13 +28,13 @@ class LatentOptions(PositionOptions):
         )
         require(
             self.kv_heads == self.n_heads,
-            f"ModelConfig.n_key_value_heads is {self.kv_heads}, but under {self.attention!r} each of the "
-            f"n_heads={self.n_heads} heads has keys and values of its own.",
+            f"ModelConfig.n_key_value_heads is {self.kv_heads}, but with attention={self.attention!r} each "
+            f"of the n_heads={self.n_heads} heads has its own keys and values.",
         )
         require(
             self.attention == "mla" or self.n_heads >= 2,
-            f"ModelConfig.n_heads is {self.n_heads}, but 'mla_kv' takes one head's key and another's value from the "
-            "token before: at least 2 heads.",
+            f"ModelConfig.n_heads is {self.n_heads}, but must be at least 2: 'mla_kv' shifts the key of one head and "
+            "the value of another.",
         )
 
     @property

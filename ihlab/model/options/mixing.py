@@ -13,7 +13,7 @@ PLACES = "ABCDKVOM"
 
 @dataclass(frozen=True, kw_only=True)
 class MixingOptions(ShiftOptions):
-    """Parts beside attention's shift that mix tokens.
+    """Parts other than attention's shift that mix tokens.
 
     Attributes:
         stream_shift: Where each layer mixes in the residual stream of the previous token, with a learned weight per
@@ -49,7 +49,7 @@ class MixingOptions(ShiftOptions):
         of_heads = "".join(place for place in self.canon if place in "BKV")
         require(
             not (of_heads and VARIANTS[self.attention].mixes_heads),
-            f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} mixes keys or values too, where "
+            f"ModelConfig.canon is {self.canon!r}, but attention={self.attention!r} also mixes keys or values, as "
             f"{of_heads!r} does: leave {of_heads!r} out, or choose another attention.",
         )
         require(

@@ -57,8 +57,8 @@ class PositionOptions(Sizes):
         )
         require(
             slopes is None or len(slopes) in (self.n_heads, self.n_layers * self.n_heads),
-            f"ModelConfig.alibi_slopes is {shown(slopes)}, but must be {self.n_heads} finite numbers, one a head, "
-            f"or {self.n_layers * self.n_heads}, one a head for each layer.",
+            f"ModelConfig.alibi_slopes is {shown(slopes)}, but must be {self.n_heads} finite numbers, one per head, "
+            f"or {self.n_layers * self.n_heads}, one per head and layer.",
         )
 
     def rotates_in(self, layer: int) -> bool:

@@ -72,7 +72,8 @@ def descend(
     at = np.stack(np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2))))
     sums = at[0] + at[1], at[2] + at[3]
     require(
-        not square or np.allclose(sums, 1), "square holds alpha1 + alpha2 = beta1 + beta2 = 1, but a start does not."
+        not square or np.allclose(sums, 1),
+        "square holds alpha1 + alpha2 = beta1 + beta2 = 1, but a start does not satisfy it.",
     )
     products = None if d_model is None else inner_products(n_tokens or 0, d_model, samples, seed)
     times = np.arange(0, steps + 1, every)
@@ -116,7 +117,7 @@ def flow(
     increasing.
     """
     rise = len(times) > 0 and times[0] >= 0 and bool((np.diff(times) > 0).all())
-    require(rise and 0 < times[-1] < math.inf, "times must rise, from 0 or later to a finite one above 0.")
+    require(rise and 0 < times[-1] < math.inf, "times must increase, from at least 0 to a finite time above 0.")
     loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)
 
     def slope(log_time: float, at: np.ndarray) -> np.ndarray:

@@ -75,7 +75,7 @@ def simulated_loss(
     require(
         1 < repeat < n_tokens - 1,
         f"repeat is {repeat}, but must lie between 2 and n_tokens - 2 = {n_tokens - 2}: at an edge x_i lacks a "
-        "neighbour of its own, and the loss has another formula.",
+        "neighbour, and the loss has another formula.",
     )
     alpha1, alpha2, beta1, beta2 = parameters[:, :, None, None]
     row = [*range(n_tokens), repeat - 1]  # x_1 .. x_T, x_i

@@ -36,7 +36,7 @@ class Draft(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """Sizes of a draft: sentences (of the first parameters), steps and clauses. All are 0 if the draw failed."""
+    """Number of sentences, steps and clauses of a draft. All are 0 if the draw failed."""
 
     n_sentences: int
     n_steps: int

@@ -161,7 +161,7 @@ def test_show_puts_sentences_and_steps_on_lines_and_answers_in_brackets():
 
 def test_a_length_in_which_few_problems_fit_is_refused_with_one_that_would_do():
     with pytest.raises(
-        ConfigError, match=r"IGSMTask.length is 80, in which 9\d% of the problems fit; 9\d would hold 99%"
+        ConfigError, match=r"IGSMTask.length is 80, which fits only 9\d% of the problems; 9\d would fit 99%"
     ):
         IGSMTask(**TOY | {"length": 80}).batch(1, np.random.default_rng(0))
     with pytest.raises(ConfigError, match=r"length is 4, in which 0%"):

@@ -102,7 +102,7 @@ def test_a_file_that_is_not_utf8_is_named_and_bytes_take_it(tmp_path):
     (texts / "good").write_bytes(b"some text " * 9)
     (texts / "latin").write_bytes(b"caf\xe9 " * 9)
     assert prepare(str(texts), 256).vocabulary[0xE9] == b"\xe9"
-    with pytest.raises(ConfigError, match="latin of the corpus is not UTF-8: only bytes can take it"):
+    with pytest.raises(ConfigError, match="latin of the corpus is not UTF-8: it can only be read as bytes"):
         prepare(str(texts), 300)
 
 

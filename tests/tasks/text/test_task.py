@@ -97,9 +97,9 @@ def test_a_folder_that_only_a_file_names_is_not_read(tmp_path, monkeypatch):
     assert stored == task
     assert to_plain(stored) == to_plain(task)
     for read_by in (stored, stored.held_out, replace(stored, length=12), pickle.loads(pickle.dumps(stored))):
-        with pytest.raises(ConfigError, match="is named by a file alone"):
+        with pytest.raises(ConfigError, match="is named only in a stored file"):
             read_by.batch(1, np.random.default_rng(0))
-        with pytest.raises(ConfigError, match="is named by a file alone"):
+        with pytest.raises(ConfigError, match="is named only in a stored file"):
             read_by.words(np.array([1]))
     assert task.batch(1, np.random.default_rng(0)).inputs.shape == (1, 24)
     name_path(str(tmp_path))
