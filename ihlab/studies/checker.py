@@ -59,12 +59,13 @@ def better(
 ) -> Ask:
     """Ask whether one variant has a higher accuracy than another."""
     guess = 0.5 if what == "check" else 0.0
+    high, low = ({"asked": SIDES[asked], "variant": name} for name in (one, other))
     return Ask(
         id,
         sentence,
         of(
             lambda data: data.replace({"asked": SIDES}),
-            less(what, *({"asked": SIDES[asked], "variant": name} for name in (one, other)), stats.DIFFERENCE, guess),
+            less(what, high, low, stats.DIFFERENCE, guess),
         ),
         above=threshold,
         source=f"section 3.3, equation {equation}" if equation else "related to section 3.3",

@@ -387,7 +387,10 @@ def test_verdicts_stand_between_the_markers(made_up, between):
         "Before\n<!-- verdicts -->\n\n- One layer with KV shifting learns induction in less than half"
     )
     link = f"[0.988]({made_up.name}/robustness/README.md) [0.912, 1]"
-    assert f"two vanilla layers. ✔&nbsp;holds: {link} at each model's own learning rate.\n\nOf 47 statements of the paper" in new
+    assert (
+        f"two vanilla layers. ✔&nbsp;holds: {link} at each model's own learning rate.\n\nOf 47 statements of the paper"
+        in new
+    )
     assert with_verdicts(new, made_up) == new
     assert with_verdicts("holds 0", made_up) == "holds 0"
 
