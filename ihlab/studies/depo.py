@@ -132,7 +132,7 @@ def contrast(layers: int, words: str, weights: dict[str, float]) -> Number:
     def number(data: pd.DataFrame) -> Measured:
         mean = {name: np.array(values(data, {"layers": layers, "variant": name}, "mean")) for name in weights}
         told = ", ".join(f"{name} {accuracy.mean():.2f}" for name, accuracy in mean.items())
-        found = sum(weight * mean[name] for name, weight in weights.items())
+        found = np.sum([weight * mean[name] for name, weight in weights.items()], axis=0).tolist()
         return Measured(f"{words} ({told})", stats.mean(found, stats.DIFFERENCE), len(found))
 
     return number
