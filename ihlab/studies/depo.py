@@ -177,6 +177,15 @@ def view(data: pd.DataFrame) -> Figure:
     return drawn(long)
 
 
+def shown(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracies of each cell, averaged over seeds, and the steps that each seed follows."""
+    table = data.assign(steps=followed(data)).groupby(["variant", "layers"], sort=False)
+    means = table[[*HOPS, "earlier", "later"]].mean().round(2)
+    names = {"k1": "k = 1", "k2": "k = 2", "k3": "k = 3", "earlier": "third pair earlier", "later": "third pair later"}
+    steps = table["steps"].agg(lambda found: ", ".join(map(str, found)))
+    return means.rename(columns=names).assign(**{"steps followed": steps}).reset_index()
+
+
 DEPO = Study(
     name="depo",
     title="How many steps do one to three layers follow in Depo?",
@@ -197,5 +206,5 @@ DEPO = Study(
         ),
     ],
     view=view,
-    shown=lambda data: data.assign(followed=followed(data)).drop(columns=["kind", "lr", "horizon"]),
+    shown=shown,
 )  # fmt: skip
