@@ -51,6 +51,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 LAYERS, HOPS = (1, 2, 3), ("k1", "k2", "k3")
 TASK = DepoTask(vocab_size=21, length=32, names=8, max_hops=len(HOPS))
 SEQUENCES = 4096
+TRAINED = "2,000 training steps"
 BAR, LOWER_BAR = 0.9, 0.8
 """The accuracy that counts as following; a lower one shows whether much depends on it."""
 MORE = 0.05
@@ -116,7 +117,8 @@ def law(cell: Cell) -> Ask:
 
     return Ask(
         claim_id("law", variant, str(layers)),
-        f"{variant}, {in_words(layers)}: most seeds follow {steps} of 3 steps in Depo, as the law of hops says.",
+        f"{variant}, {in_words(layers)}: after {TRAINED}, most seeds follow {steps} of 3 steps in Depo, as the law of "
+        "hops says.",
         agrees, above=0.5, setting={"variant": variant, "layers": str(layers)}, source="a prediction of our own",
     )  # fmt: skip
 
@@ -147,12 +149,13 @@ def beside_canon(layers: int) -> tuple[Ask, Ask]:
     return (
         Ask(
             claim_id("half", str(layers)),
-            f"The key tap alone gives more than half of what Canon layers gain in Depo ({in_words(layers)}).",
+            "The key tap alone gives more than half of what Canon layers gain in Depo "
+            f"({in_words(layers)}, {TRAINED}).",
             half, above=0.0, setting=setting, source=source,
         ),
         Ask(
             claim_id("canon_more", str(layers)),
-            f"Canon layers are more accurate in Depo than the key tap alone ({in_words(layers)}).",
+            f"Canon layers are more accurate in Depo than the key tap alone ({in_words(layers)}, {TRAINED}).",
             contrast(layers, "mean accuracy of Canon less K only", {CANON: 1, K_ONLY: -1}),
             above=MORE, setting=setting, source=source,
         ),
@@ -188,7 +191,7 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
 
 DEPO = Study(
     name="depo",
-    title="How many steps do one to three layers follow in Depo?",
+    title=f"How many steps do models follow in Depo after {TRAINED}?",
     key="Dot: a seed. Bar: the median. Dotted: guessing another name, and the accuracy that counts as following.",
     declared="2026-11-27",
     cells=cells(variant=tuple(VARIANTS), layers=LAYERS),
