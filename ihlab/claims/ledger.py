@@ -168,6 +168,7 @@ TITLES = {
     "basin_map": "Which starts lead to induction?",
     "by_position": "Is induction by position learned?",
     "checker": "Which half recalls, which checks?",
+    "depo": "Depo: is the key tap what gives Canon its depth?",
     "elsewhere": "Does shifting elsewhere help?",
     "formation": "When do induction heads form?",
     "key_offset": "Is a key offset enough?",
