@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from ihlab.claims.markdown import table
 from ihlab.files import write_text
@@ -53,6 +54,8 @@ def gallery(folder: str | Path, root: str | Path = "runs") -> Path:
         if members:
             picture = folder / f"suite-{task}.png"
             write_picture(circuits(members), picture)
+            with Image.open(picture) as image:
+                image.convert("RGB").quantize(64).save(picture, optimize=True)  # a third of the size
             rows = [_row(name, seeds.values()) for name, seeds in members.items()]
             parts += [f"## {task}", table(COLUMNS, rows), f"![Accuracy and circuits of {task}]({picture.name})"]
     path = folder / "suite_members.md"
