@@ -86,6 +86,8 @@ class NGramTask(MayHaveBos):
     @cached_property
     def table(self) -> Int64[np.ndarray, "entry order"]:
         """The n-grams, one per row: a context and its last token. No context occurs twice. Read-only."""
+        if self.bos:
+            return without_bos(self).table
         drawn_from = self.n_contexts if self.n_contexts < 50 * self.table_size else self.table_size  # by rng.choice
         require_memory(
             f"A table of {self.table_size} n-grams (NGramTask.table_size)",

@@ -5,7 +5,8 @@ Hugging Face folder, `build` trains those that do not come with the package. A m
 """
 
 from ihlab.suite.export import card, export, read_truth
+from ihlab.suite.gallery import gallery
 from ihlab.suite.members import build, load, models, run
 from ihlab.suite.truth import problem, truth
 
-__all__ = ["build", "card", "export", "load", "models", "problem", "read_truth", "run", "truth"]
+__all__ = ["build", "card", "export", "gallery", "load", "models", "problem", "read_truth", "run", "truth"]

@@ -18,7 +18,7 @@ from ihlab.model.hf import to_gpt2, to_llama
 from ihlab.model.task_tokenizer import TaskTokenizer
 from ihlab.model.transformer import Transformer
 from ihlab.stored import present, read_json
-from ihlab.suite.members import load
+from ihlab.suite.members import LEARNED, accuracy_of, load
 from ihlab.suite.truth import VERSION, truth
 from tasks.config import require, shown
 
@@ -109,7 +109,8 @@ def _card(found: dict[str, Any], model: Transformer) -> ModelCard:
     cfg, slices = model.cfg, found["accuracy"] | {f"control: {name}": of for name, of in found["control"].items()}
     heads = found["heads"].sort_values("effect", key=abs, ascending=False)
     edges = found["edges"].query("true") if "edges" in found else pd.DataFrame()
-    onset = found.get("onset", {}).get("accuracy")
+    column = accuracy_of(found["member"])
+    onset, learned = found.get("onset", {}).get(column), found["accuracy"][column] >= LEARNED
     return ModelCard(
         f"""---
 {about.to_yaml()}
@@ -123,9 +124,11 @@ A transformer with {model.n_params} parameters without embeddings, {cfg.n_layers
 ## Training
 
 {found.get("trained", "None: the weights are set by hand.")}
-{f"The accuracy rises suddenly around step {onset['middle']:.0f}." if onset else ""}
+{f"`{column}` rises suddenly around step {onset['middle']:.0f}." if onset else ""}
 
 ## Accuracy
+
+{"" if learned else f"This model has not learned its task: `{column}` is below {LEARNED}."}
 
 {_rows(pd.Series(slices).rename_axis("answers").reset_index(name="accuracy"), ["answers", "accuracy"])}
 

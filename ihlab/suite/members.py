@@ -24,6 +24,8 @@ from tasks import InductionTask, Task, TriggerTask
 from tasks.config import choose, require
 
 SEEDS = range(3)
+LEARNED = 0.9
+"""The accuracy from which on a member has learned its task."""
 
 MODELS: dict[str, dict[str, Any]] = {
     "vanilla-1": {"n_layers": 1},
@@ -114,6 +116,16 @@ def run(name: str, seed: int = 0, root: str | Path = "runs") -> Run:
     return Run.open(wanted.folder(root))
 
 
+def accuracy_of(name: str) -> str:
+    """Return the column of a member's metrics that says whether it does what its task is for."""
+    return {"2-hop": "accuracy_hops_2", "triggers": "accuracy_source_2"}.get(task_of(name), "accuracy")
+
+
+def task_of(name: str) -> str:
+    """Return the task of a member, as in its name: "hand-set" for those whose weights are set by hand."""
+    return next(task for task in (*TASKS, "hand-set") if name.startswith(f"{task}-"))
+
+
 def _shipped(name: str, seed: int) -> bool:
     return seed == 0 and name in kept.names()
 
@@ -155,16 +167,17 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
     - `name`, `task`, `layers`, `heads`, `attention`, `positions`, `parameters` (without embeddings), `steps`;
     - `seeds`: the seeds that can be loaded;
     - `accuracy`, `onset`: of the first of these: the last accuracy, and the step halfway through its sudden rise
-      (`ihlab.interp.onset`). NaN if no seed can be loaded, or if there is no sudden rise.
+      (`ihlab.interp.onset`). NaN if no seed can be loaded, or if there is no sudden rise. The accuracy is that of two
+      hops or of repeated triggers in those tasks.
     """
     rows = []
     for name, member in MEMBERS.items():
         there = [s for s in SEEDS if _shipped(name, s) or has_ended(config(name, s), Path(root))]
         row = _row(name, member.model, task=member.task.kind, steps=member.steps, seeds=there)
         if there:
-            metrics = run(name, there[0], root).metrics
-            rise = onset(metrics["step"], metrics["accuracy"], draws=100)
-            row |= {"accuracy": metrics["accuracy"].iloc[-1], "onset": rise.middle if rise else np.nan}
+            accuracy = run(name, there[0], root).metrics.set_index("step")[accuracy_of(name)]
+            rise = onset(accuracy.index, accuracy, draws=100)
+            row |= {"accuracy": accuracy.iloc[-1], "onset": rise.middle if rise else np.nan}
         rows.append(row)
     rows += [_row(name, made().cfg, task=CONTROL.kind, steps=0, seeds=[0]) for name, made in HAND_SET.items()]
     return pd.DataFrame(rows)

@@ -30,7 +30,8 @@ PROMPTS, SEQUENCES, SEED = 64, 512, 0
 DEFINITIONS = {
     "swing": "mean over 64 prompts of the logit difference of the two answers, on clean minus on corrupted prompts. In "
     "a corrupted prompt two earlier tokens have changed places (ihlab.interp.prompt_pair, corrupt='key'), so that "
-    "another answer is right. 3-grams: another context of the table with the same last token. Members of period 2: the "
+    "another answer is right. 2-hop: most prompts ask for one hop. 3-grams: another context of the table with the "
+    "same last token. Members of period 2: the "
     "prompts have random repeats",
     "effect": "the metric on corrupted prompts with the node's activation from the clean ones, minus the metric there",
     "reverse": "the metric on clean prompts, minus the metric there with the node's activation from the corrupted ones",

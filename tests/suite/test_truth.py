@@ -63,7 +63,9 @@ def test_of_a_hand_set_model_it_is_what_was_set(name, inputs):
 
 def test_prompts_of_3_grams_have_two_contexts_of_the_table():
     task = MEMBERS["3-gram-vanilla-1"].task
-    pair, known = _other_context(task), {(a, b): c for a, b, c in task.table.tolist()}
+    drawn, pair = task.batch(500, np.random.default_rng(1)), _other_context(task)
+    asked = np.argwhere(drawn.answers >= 0)
+    known = {tuple(drawn.inputs[row, at - 1 : at + 1].tolist()): drawn.answers[row, at] for row, at in asked}
     assert ((pair.clean != pair.corrupted).sum(dim=1) == 1).all()
     rows = np.arange(len(pair.clean))
     for tokens, answers in ((pair.clean, pair.answer), (pair.corrupted, pair.other)):

@@ -1,0 +1,84 @@
+"""Circuits of small models: heads as discs, the paths between them as lines, beside the accuracy in training."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from ihlab.plots.style import BLUE, GREEN, LINES, ORANGE, PAGE, PINK, new_figure, printed
+
+INPUTS = {"q": GREEN, "k": ORANGE, "v": PINK}
+"""Colour of a path by the input that it ends in."""
+
+Measured = tuple[pd.Series | None, Mapping[str, Any]]
+"""Accuracy by step (None for a model that was not trained), and the truth (`ihlab.suite.truth`)."""
+
+
+@printed
+def circuits(members: Mapping[str, Mapping[int, Measured]]) -> Figure:
+    """Draw one row per model: its accuracy in training, a line per seed; then the circuit of each seed.
+
+    The colour of a disc is a head's effect divided by the swing. Letters name those of its queries, keys and values
+    whose own effect is true. A line is a path with a true effect; the width is the effect, the colour is the input of
+    the later head. Layer 0 is at the bottom.
+    """
+    deep = [any("edges" in found for _, found in seeds.values()) for seeds in members.values()]
+    heights = [1.75 if two else 1.2 for two in deep]
+    shown = sorted(set().union(*members.values()))
+    columns = 1 + max(map(len, members.values()))
+    figure = new_figure(PAGE, sum(heights) + 0.5)
+    grid = figure.subplots(len(members), columns, squeeze=False, width_ratios=[1.3] + [1] * (columns - 1),
+                           height_ratios=heights)  # fmt: skip
+    for row, (name, seeds) in zip(grid, members.items(), strict=True):
+        _curves(row[0], name, {seed: curve for seed, (curve, _) in seeds.items()})
+        for axes in row[1 + len(seeds) :]:
+            axes.set_axis_off()
+        for axes, (seed, (_, found)) in zip(row[1:], seeds.items(), strict=False):
+            _circuit(axes, found)
+            if seed:
+                axes.set_yticks([])
+            axes.set_title(f"seed {seed}, swing {found['swing']:.1f}", fontsize=9)
+    keys = [Line2D([], [], color=BLUE, ls=LINES[seed], label=f"seed {seed}") for seed in shown]
+    keys += [Line2D([], [], color=color, lw=3, label=f"path into {name}") for name, color in INPUTS.items()]
+    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=9)
+    return figure
+
+
+def _curves(axes: Axes, name: str, curves: Mapping[int, pd.Series | None]) -> None:
+    axes.set_title(name, fontsize=10, loc="left", weight="bold")
+    for seed, curve in curves.items():
+        if curve is None:
+            axes.set_axis_off()
+            continue
+        axes.plot(curve.index, curve, color=BLUE, linestyle=LINES[seed], linewidth=1.3, label=f"seed {seed}")
+    axes.set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.tick_params(labelsize=9)
+
+
+def _circuit(axes: Axes, found: Mapping[str, Any]) -> None:
+    heads, inputs, swing = found["heads"], found["inputs"].query("true"), abs(found["swing"])
+    edges = found["edges"].query("true") if "edges" in found else heads[:0]
+    for edge in edges.itertuples():
+        size = max(abs(edge.effect), abs(edge.reverse)) / swing
+        aside = 0.07 * (list(INPUTS).index(edge.input) - 1)
+        axes.plot([edge.from_head + aside, edge.to_head + aside], [edge.from_layer, edge.to_layer],
+                  color=INPUTS[edge.input], linewidth=0.8 + 4 * min(size, 1), solid_capstyle="butt")  # fmt: skip
+    fraction = (heads["effect"] / swing).clip(-1, 1)
+    axes.scatter(heads["head"], heads["layer"], s=430, c=colormaps["RdBu_r"](0.5 + fraction / 2), edgecolors="#555555",
+                 linewidths=[2.0 if true else 0.5 for true in heads["true"]], zorder=3)  # fmt: skip
+    for (layer, head), part in inputs.groupby(["layer", "head"]):
+        dark = abs(fraction[(heads["layer"] == layer) & (heads["head"] == head)].iloc[0]) > 0.6
+        color = "white" if dark else "black"
+        axes.text(head, layer, "".join(part["input"]), ha="center", va="center", fontsize=9, color=color, zorder=4)
+    n_layers, n_heads = heads["layer"].max() + 1, heads["head"].max() + 1
+    axes.set(xlim=(-0.6, n_heads - 0.4), ylim=(-0.5, n_layers - 0.5), xticks=range(n_heads))
+    axes.set_yticks(range(n_layers), [f"layer {layer}" for layer in range(n_layers)])
+    axes.tick_params(labelsize=9, length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)

@@ -1,0 +1,88 @@
+"""A page with a table and a picture of the members that are there."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ihlab.claims.markdown import table
+from ihlab.files import write_text
+from ihlab.plots.circuit import Measured, circuits
+from ihlab.plots.style import write_picture
+from ihlab.suite.members import HAND_SET, LEARNED, accuracy_of, models, run, task_of
+from ihlab.suite.truth import truth
+
+HEAD = """# The members of the suite
+
+`ihlab suite gallery` wrote this page on {date}, with ihlab {ihlab} and torch {torch}, of all members that
+`ihlab suite build` had trained. [The guide](guides/suite.md) says how to use them. A range goes from the lowest
+to the highest seed.
+
+| column | what it is |
+| --- | --- |
+| learned | number of seeds with an accuracy of at least {learned} |
+| accuracy | on 512 held-out sequences; 2-hop: after two hops; triggers: of repeated triggers |
+| onset | step halfway through the sudden rise of that accuracy, if the rise is sudden |
+| swing | logit difference on clean minus on corrupted prompts |
+| layer 0, layer 1 | the largest effect of a head of the layer, as a fraction of the swing |
+
+In the pictures, the left panel has the accuracy by training step. The others have the circuit of each seed, one disc
+per head. Red is a positive effect, blue a negative one; the colour is full at the size of the swing. A bold edge marks
+a true head, and letters are its true inputs: queries, keys or values. A line is a true path from a head to an input of
+a later head, and is wider for a larger effect. A fraction of a small swing means little."""
+
+COLUMNS = ("member", "learned", "accuracy", "onset", "swing", "layer 0", "layer 1")
+
+
+def gallery(folder: str | Path, root: str | Path = "runs") -> Path:
+    """Write `suite_members.md`, and a picture per task, of all members that can be loaded; return the page.
+
+    Raises `OSError` for a folder in which no file can be written.
+    """
+    folder, listed = Path(folder), models(root)
+    there = dict(zip(listed["name"], listed["seeds"].str.split(), strict=True))
+    parts = [HEAD.format(date=datetime.now().date(), ihlab=version("ihlab"), torch=version("torch"), learned=LEARNED)]
+    for task in dict.fromkeys(map(task_of, there)):
+        members = {
+            name: {int(seed): _measured(name, int(seed), root) for seed in seeds}
+            for name, seeds in there.items()
+            if seeds and task_of(name) == task
+        }
+        if members:
+            picture = folder / f"suite-{task}.png"
+            write_picture(circuits(members), picture)
+            with Image.open(picture) as image:
+                image.convert("RGB").quantize(64).save(picture, optimize=True)  # a third of the size
+            rows = [_row(name, seeds.values()) for name, seeds in members.items()]
+            parts += [f"## {task}", table(COLUMNS, rows), f"![Accuracy and circuits of {task}]({picture.name})"]
+    path = folder / "suite_members.md"
+    write_text(path, "\n\n".join(parts) + "\n")
+    return path
+
+
+def _measured(name: str, seed: int, root: str | Path) -> Measured:
+    curve = None if name in HAND_SET else run(name, seed, root).metrics.set_index("step")[accuracy_of(name)]
+    return curve, truth(name, seed, root=root)
+
+
+def _row(name: str, seeds: Iterable[Measured]) -> list[str]:
+    found, column = [truths for _, truths in seeds], accuracy_of(name)
+    accuracy = [each["accuracy"][column] for each in found]
+    control = [each["control"]["accuracy"] for each in found if each["control"]]
+    rises = [each.get("onset", {}).get(column) for each in found]
+    heads = [each["heads"].groupby("layer")["fraction"].max() for each in found]
+    layers = [_range([largest.get(layer, np.nan) for largest in heads]) for layer in (0, 1)]
+    shown = _range(accuracy) + (f", random repeats {_range(control)}" if control else "")
+    learned = f"{sum(each >= LEARNED for each in accuracy)} of {len(found)}"
+    onsets = _range([rise["middle"] if rise else np.nan for rise in rises], 0)
+    return [name, learned, shown, onsets, _range([each["swing"] for each in found], 1), *layers]
+
+
+def _range(values: list[float], digits: int = 2) -> str:
+    """Return the smallest and largest number, "" if there is none, with the count of those missing."""
+    there = [f"{value:.{digits}f}" for value in sorted(values) if not np.isnan(value)]
+    missing = f" ({len(values) - len(there)} without)" if there and len(there) < len(values) else ""
+    return "–".join(dict.fromkeys(there[:1] + there[-1:])) + missing
