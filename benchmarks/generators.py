@@ -27,7 +27,7 @@ from tasks import (
 )
 
 TESTS = Path(__file__).parents[1] / "tests" / "tasks"
-PLAIN_IGSM, DEEP = TESTS / "igsm" / "plain.py", runpy.run_path(str(TESTS / "deep.py"))
+DEEP = runpy.run_path(str(TESTS / "deep.py"))
 
 
 @dataclass(frozen=True)
@@ -72,27 +72,17 @@ def _figures(side: Side, quick: bool) -> list[dict[str, object]]:
 
 
 def _igsm_figures(quick: bool) -> list[dict[str, object]]:
-    """Return problems per second of the kernels and of plain Python, and tokens per second without padding."""
-    figures, rng, python_rng = [], np.random.default_rng(0), random.Random(0)
-    draw_row = runpy.run_path(str(PLAIN_IGSM))["draw_row"]
+    """Return problems per second, and tokens per second without padding."""
+    figures, rng = [], np.random.default_rng(0)
     for title, task, bar in (
         ("iGSM problems, med, natural, op = 15", IGSMTask(ops="15", length=1024), Bar(30, at_least=True)),
         ("iGSM problems, toy, compact, op = 4", IGSMTask(ops="4", **IGSM_TOY), None),
     ):
         tokens_each = (task.batch(2000, rng).inputs != 0).sum() / 2000
-        seconds = take_turns(
-            {
-                "ours": timed(partial(task.batch, 2000, rng)),
-                "python": timed(lambda task=task: [draw_row(task, python_rng) for _ in range(20)]),
-            },
-            rounds=5 if quick else 41,
-        )
-        ours, python = 2 / seconds["ours"], 0.02 / seconds["python"]
+        seconds = take_turns({"ours": timed(partial(task.batch, 2000, rng))}, rounds=5 if quick else 41)["ours"]
         table = f"{title}, one core"
-        figures.append(figure(table, "IGSMTask.batch", ours, "thousand problems/s", bar))
-        figures.append(figure(table, "plain Python, compact", python, "thousand problems/s"))
-        figures.append(ratio(table, "IGSMTask.batch / plain Python", ours, python))
-        figures.append(figure(table, "IGSMTask.batch", ours * tokens_each / 1e3, "M tokens/s"))
+        figures.append(figure(table, "IGSMTask.batch", 2 / seconds, "thousand problems/s", bar))
+        figures.append(figure(table, "IGSMTask.batch", 2 / seconds * tokens_each / 1e3, "M tokens/s"))
     return figures
 
 

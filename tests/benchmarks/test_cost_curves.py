@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cost_curves import BASE, Point, as_figures, slope, slopes
-from cost_figure import draw_costs
+from cost_curves import Point, slope, slopes
 from torch.nn import functional as F
 from workers import flops
 
@@ -48,27 +47,6 @@ def test_slopes_are_of_each_turn_and_of_what_was_counted():
     time, memory = found.loc[("kv_shift", "time")], found.loc[("kv_shift", "memory")]
     assert list(time[["measured", "min", "max", "counted"]]) == pytest.approx([1.2, 1.0, 2.0, 2.0])
     assert list(memory[["measured", "counted"]]) == pytest.approx([1.0, 3.0])
-
-
-def test_figures_say_measured_and_counted():
-    rows = as_figures(slopes(*made_up([1.0, 1.2, 2.0])))
-    first = rows.iloc[0]
-    assert (first["measured"], first["note"]) == ("length, vanilla", "counted: 2.00")
-    assert (first["median"], first["min"], first["max"]) == pytest.approx((1.2, 1.0, 2.0))
-    assert len(rows) == 4
-
-
-def test_the_picture_prints_measured_beside_counted(tmp_path):
-    points, seconds = made_up([1.0, 1.25, 2.0])
-    paths = draw_costs(points, slopes(points, seconds), tmp_path / "costs")
-    assert [path.suffix for path in paths] == [".svg", ".png"]
-    drawn = paths[0].read_text()
-    for sentence in ("vanilla 1.25, counted 2.00", "kv_shift 1.00, counted 3.00", "as counted"):
-        assert sentence in drawn
-
-
-def test_a_point_changes_one_thing():
-    assert Point("d_model", 32, "vanilla").sizes == BASE | {"d_model": 32}
 
 
 def test_flops_of_products_and_of_fused_attention():

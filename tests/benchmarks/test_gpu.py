@@ -24,8 +24,6 @@ from ihlab.measure.loss import summed_loss
 from ihlab.training.interrupt import Interrupted
 from tasks import IGNORE
 
-pytestmark = pytest.mark.slow
-
 SCRIPT = Path(gpu_slices.__file__).with_name("gpu.sh")
 
 ENDLESS = "import time; time.sleep(60)"
@@ -44,6 +42,7 @@ def states(slice_):
     return {name: known["state"] for name, known in slice_.state.items()}
 
 
+@pytest.mark.slow
 def test_stages_go_in_order_and_on_where_the_last_slice_ended(tmp_path):
     mark = f"open({str(tmp_path / 'order')!r}, 'a').write"
     first, fails = stage("first", f"{mark}('a')"), stage("fails", f"{mark}('b'); raise SystemExit(3)")
@@ -60,6 +59,7 @@ def test_stages_go_in_order_and_on_where_the_last_slice_ended(tmp_path):
     assert (tmp_path / "order").read_text() == "abcbcd"
 
 
+@pytest.mark.slow
 def test_a_share_leaves_time_for_others_and_what_they_leave_is_used(tmp_path):
     shared = stage("shared", ENDLESS, share=0.3)
     slice_ = slice_of(tmp_path, 6.0)
@@ -69,6 +69,7 @@ def test_a_share_leaves_time_for_others_and_what_they_leave_is_used(tmp_path):
     assert 4.5 < slice_.state["shared"]["seconds"] <= time.time() - began
 
 
+@pytest.mark.slow
 def test_a_command_that_will_not_stop_is_ended(tmp_path):
     slice_ = slice_of(tmp_path, 2.0)
     began = time.time()
@@ -77,6 +78,7 @@ def test_a_command_that_will_not_stop_is_ended(tmp_path):
     assert time.time() - began < 30
 
 
+@pytest.mark.rare
 def test_a_dry_run_makes_every_result_and_goes_on_after_a_cut(tmp_path):
     """The first slice is cut off in the second stage. The second slice, with fresh folders, goes on from its files."""
     environment = os.environ | {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
@@ -99,6 +101,7 @@ def test_a_dry_run_makes_every_result_and_goes_on_after_a_cut(tmp_path):
             "Hugging Face Llama, compiled"} <= set(speed["measured"])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_wheels_are_what_the_machine_lacks_and_what_that_requires():
     lacking = needed("ihlab", set(), {})
     assert {"torch", "numpy", "transformer-lens", "tyro"} <= set(lacking)
@@ -126,6 +129,7 @@ def worked(small, tmp_path, monkeypatch):
     return root, done, Run.open(small.replace(seed=1).folder(root / "figure"))
 
 
+@pytest.mark.slow
 def test_runs_go_on_from_archives(worked, small, tmp_path):
     root, done, _ = worked
     archives = [tmp_path / f"runs-{i}.tar.gz" for i in (1, 2)]
@@ -143,6 +147,7 @@ def test_runs_go_on_from_archives(worked, small, tmp_path):
     assert resumed.metrics.equals(whole.metrics)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_left_out_and_said(worked, tmp_path):
     root, done, unfinished = worked
     archive = tmp_path / "runs-1.tar.gz"
@@ -162,6 +167,7 @@ def test_what_does_not_fit_is_left_out_and_said(worked, tmp_path):
 # The plain Llama
 
 
+@pytest.mark.slow
 def test_the_plain_llama_is_ours():
     model = Transformer(ModelConfig(n_layers=2, d_model=32, n_heads=4, d_vocab=40, n_ctx=12))
     generator = torch.Generator().manual_seed(0)
@@ -171,6 +177,7 @@ def test_the_plain_llama_is_ours():
     torch.testing.assert_close(PlainLlama(model)(tokens, targets, IGNORE), ours)
 
 
+@pytest.mark.slow
 def test_the_first_name_that_fits_is_the_devices():
     """A part of another name comes after it, or the other would never be found."""
     names = list(PEAK_BF16)

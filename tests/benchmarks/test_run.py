@@ -26,13 +26,6 @@ def test_the_page_has_a_table_for_each_title_and_says_what_was_missed():
     assert text.index("## First") < text.index("## Second")
 
 
-def test_the_page_says_what_it_was_measured_on():
-    text = page(FIGURES.iloc[[2]], [])
-    assert "All bars are kept." in text
-    assert "Python 3." in text
-    assert "- torch " in text
-
-
 def test_an_unknown_part_is_answered_with_those_there_are():
     with pytest.raises(SystemExit, match=r"There is no part speling: there are generators, .*long_rows\."):
         main(quick=True, only=("speling",))

@@ -11,13 +11,11 @@ from ihlab.claims.ask import (
     Ask,
     Measured,
     NoRunsError,
-    claim_id,
     claims_of,
     learned,
     less,
     mean,
     named,
-    of,
     pick,
     ratio,
     unless,
@@ -55,14 +53,6 @@ def test_numbers_are_those_of_stats_on_the_picked_rows():
     assert mean("best", A, stats.SHARE)(data).estimate == stats.mean([0.5, 0.6], stats.SHARE)
     assert less("best", A, B)(data).estimate == stats.shift([0.5, 0.6], [0.1, 0.2], stats.DIFFERENCE)
     assert named("n", lambda rows: stats.exact(len(rows)), A)(data) == Measured("n", stats.exact(len(data)), 2)
-
-
-def test_steps_count_up_to_the_horizon():
-    late = ratio(A, B, horizon=210)(STEPS)
-    assert late.estimate == stats.ratio_of_times([100.0, 120.0, math.inf], [200.0, math.inf, math.inf], 210)
-    assert "2 of 3 and 1 of 3 seeds reach it within 210 steps" in late.measure
-    halved = of(lambda data: data.assign(horizon=210), ratio(A, B))(STEPS)
-    assert halved.estimate == late.estimate
 
 
 def test_the_measure_names_cells_rates_and_seeds():
@@ -137,11 +127,6 @@ def test_an_older_table_answers_what_it_can_and_one_warning_names_the_other_ques
         assert [claim.id for claim in claims_of(asks, STEPS, "")] == ["faster"]
     with pytest.raises(ConfigError, match=r"leaves 1 of 1 questions unanswered \(It has no 'gap'\): gap\."):
         claims_of(asks[2:3], STEPS, "")
-
-
-def test_ids_are_snake_case_with_a_dot_before_each_setting():
-    assert claim_id("learned", "KV, window 3 (per channel)") == "learned.kv_window_3_per_channel"
-    assert claim_id("faster", "RoPE", "β1 & 2 heads") == "faster.rope.1_2_heads"
 
 
 def test_a_column_that_the_table_lacks_is_named():

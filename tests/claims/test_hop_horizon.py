@@ -35,10 +35,6 @@ def test_constructions_give_shifted_keys_the_worth_of_a_layer_and_shifted_values
     assert (Cell(VANILLA, 5).by_pointers(), Cell(KV, 5).by_pointers()) == (8, 16), "the paper's numbers"
 
 
-def test_cells_in_words():
-    assert (str(Cell(KV, 1)), str(Cell(VANILLA, 2))) == ("KV shifting with 1 layer", "vanilla with 2 layers")
-
-
 def test_the_table_has_what_is_known_by_hand_beside_the_median_model():
     cells = [Cell(label, layers) for label in (VANILLA, KV, K_ONLY, V_ONLY) for layers in (2, 3)]
     rows = [

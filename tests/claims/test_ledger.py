@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from ihlab.claims.ledger import Folder, print_ledger, verdict_table
-from ihlab.plots.style import new_figure
 from tasks import ConfigError
 from tests.published import Made, claim, store
 
@@ -64,19 +63,6 @@ def test_another_verdict_by_the_measure_first_declared_stands_beside_it(tmp_path
     assert "undecided (as declared: fails)" in table.to_html()
 
 
-def test_on_a_screen_a_claim_has_one_line_of_its_width(tmp_path):
-    long = {**UNDECIDED, "sentence": "Heads form early, and " * 9, "value": 0.25, "verdict": "fails"}
-    store(tmp_path, "figure1a", "laptop", long, {**UNDECIDED, "threshold": None, **WHY})
-    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80)
-    print_ledger(console, [Folder(tmp_path, "figure1a", "laptop")])
-    _, first, second, counts = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert len(first) <= 80
-    assert first.startswith("figure1a  fails       Heads form early, and Heads")
-    assert first.rstrip().endswith("…  0.25      > 0.5")
-    assert second.split() == ["not", "tested", "Heads", "form", "[early]."]
-    assert counts == "Claims, the paper's + our own: ✘ fails 1, – not tested 1."
-
-
 DATA = pd.DataFrame({"x": [0.9, 1.1, 1.3, 0.1 + 0.2]})
 
 
@@ -116,15 +102,6 @@ def test_a_notebook_shows_the_picture_and_the_summary(folder, said, shown):
     page = folder._repr_mimebundle_()["text/html"]
     assert page.startswith('<img style="max-width: 100%" src="data:image/png;base64,iVBOR')
     assert shown in page
-
-
-def test_further_pictures_are_stored_beside_the_first(folder):
-    class More(Made):
-        def draw_more(self, data, scale):
-            return {"errors": new_figure(2.0, 2.0)}
-
-    folder.publish(More(), DATA)
-    assert [path.name for path in folder.pictures] == ["made-smoke.png", "made-smoke-errors.png"]
 
 
 def test_a_table_that_is_not_there_names_the_command_that_makes_it(folder):

@@ -88,16 +88,6 @@ def test_a_figures_page_has_picture_sentence_and_the_papers_claims_before_ours(m
     assert_links_lead_somewhere(page, made_up / "basin_map")
 
 
-def test_every_scale_and_every_picture_of_a_figure_is_on_its_page(made_up):
-    store(made_up, "figure1a", "gpu", claim())
-    (made_up / "figure1a" / "gpu" / "figure1a-gpu-rates.png").touch()
-    page = page_of(made_up, "figure1a")
-    assert re.findall(r"^## .*", page, flags=re.M)[:2] == ["## At laptop scale", "## At gpu scale"]
-    assert re.findall(r"\]\((.*png)\)", page) == [
-        "laptop/figure1a-laptop.png", "gpu/figure1a-gpu.png", "gpu/figure1a-gpu-rates.png",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("claims", "told"),
     [
@@ -140,11 +130,6 @@ def test_claims_of_one_statement_stand_together(tmp_path, claims, told):
     assert [
         (statement, number[: len(start)]) for (statement, number), (_, start) in zip(rows, told, strict=True)
     ] == told
-
-
-def test_a_summary_that_is_a_table_is_shown_as_one(tmp_path):
-    store(tmp_path, "figure1a", "laptop", claim(), summary="| model | steps |\n| --- | --- |\n| vanilla | 12 |\n")
-    assert ["vanilla", "12"] in rows(page_of(tmp_path, "figure1a"))
 
 
 def test_a_measure_that_was_changed_after_the_runs_says_so_and_what_the_declared_one_gives(tmp_path):
@@ -256,12 +241,6 @@ def test_a_headline_whose_figure_is_not_made_is_not_yet_measured(tmp_path):
     assert set(told.values()) == {"not yet measured"}
 
 
-def test_a_headline_is_answered_at_the_largest_scale(tmp_path):
-    for scale, value in (("laptop", 0.25), ("gpu", 0.75)):
-        store(tmp_path, "figure1a", scale, claim(id="vanilla2_perfect", value=value))
-    assert "[0.75 (gpu scale)](figure1a/README.md) [0.912, 1]" in results_page(tmp_path)
-
-
 def test_every_headline_finds_its_claims_in_the_committed_figures():
     def stored(name):
         return json.loads((FIGURES / name / "laptop" / "claims.json").read_text(encoding="utf-8"))
@@ -367,11 +346,6 @@ def test_characters_of_markdown_are_shown_as_they_are(tmp_path, text):
     assert f"{text}\n" in words(shown(page_of(tmp_path, "figure1a")))
 
 
-def test_text_is_one_line_without_mathematics():
-    assert escaped("first\nsecond\r\n  third\n") == "first second third"
-    assert "$" not in escaped("$x$, $$ and $`y`$").replace("<span>$</span>", "")
-
-
 def test_titles():
     assert (title("mqar"), link_text("mqar")) == ("MQAR: does the shift help?", "MQAR")
     assert title("a_study") == link_text("a_study") == "A study"
@@ -415,10 +389,6 @@ def test_the_pages_do_not_replace_somebody_elses(made_up, where):
     with pytest.raises(ConfigError, match=r"README\.md was not written by 'ihlab reproduce' and is kept"):
         write_results_pages(made_up)
     assert [page.read_text(encoding="utf-8") for page in made_up.rglob("README.md")] == ["# My project\n"]
-
-
-def test_a_root_without_figures_has_a_page_too(tmp_path):
-    assert results_page(tmp_path).endswith("\n\nThere are no figures yet.\n")
 
 
 def test_the_committed_pages_are_current():

@@ -102,12 +102,6 @@ def test_the_best_rate(by, runs, best):
     assert Tuned(rates=tuple(runs), by=by).best(fakes) == best
 
 
-def test_a_run_that_diverged_is_not_the_best_by_loss():
-    base = config({"variant": "vanilla"}, "laptop")
-    fakes = [Fake(base.replace(lr=0.1), [0], 2.0), Fake(base.replace(lr=0.2), [0], 1.0, diverged=True)]
-    assert Tuned(rates=(0.1, 0.2), by="loss").best(fakes) == 0.1
-
-
 def test_a_cell_can_take_another_cells_rate():
     vanilla, shift = cells(variant=("vanilla", "k_shift"))
     shared = study(tuned=Tuned(rates=(0.1, 0.2), same_as=lambda cell: shift))
@@ -116,14 +110,6 @@ def test_a_cell_can_take_another_cells_rate():
     second = shared.follow([(p.curve, Fake(p.config, [0, 0.95])) for p in first], "laptop")
     assert {p.curve for p in second} == {curve_of(vanilla), curve_of(shift)}
     assert {p.config.lr for p in second} == {0.1}
-
-
-def test_tuning_runs_may_have_other_fields():
-    early = study(tuned=Tuned(rates=(0.1,), changes={"stop_at_accuracy": 0.9}))
-    first = early.runs("laptop")
-    second = early.follow([(p.curve, Fake(p.config, [1.0])) for p in first], "laptop")
-    assert {p.config.stop_at_accuracy for p in first} == {0.9}
-    assert {p.config.stop_at_accuracy for p in second} == {None}
 
 
 def test_the_table_has_the_cell_the_config_and_the_measurement():
@@ -192,12 +178,6 @@ def test_smoke_scale_leaves_out_questions_about_cells_that_it_does_not_train():
     assert small.claims(data, "smoke") == []
     with pytest.raises(ConfigError, match="no run of vanilla"):
         small.claims(data, "laptop")
-
-
-def test_smoke_scale_may_train_cells_of_its_own():
-    small = study(smoke=cells(variant=("kv_shift",)))
-    trained = [(plan.curve, Fake(plan.config, (0.0, 1.0))) for plan in small.runs("smoke")]
-    assert small.gather(trained, "smoke")["variant"].tolist() == ["kv_shift"] * 2
 
 
 def test_the_picture_says_the_title_and_its_key():

@@ -8,10 +8,8 @@ from ihlab.claims.ask import claims_of
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.labels import KV
 from ihlab.claims.toy_settings import (
-    FEW_SEEDS,
     HOPS,
     INDUCTION1,
-    MANY_SEEDS,
     SETTINGS,
     TUNED,
     asked,
@@ -43,11 +41,6 @@ def test_variants_of_a_setting_differ_in_the_model_alone_and_end_at_its_accuracy
     assert TUNED.rates_of({"setting": setting}, "smoke") == SETTINGS[setting].rates[:2]
 
 
-def test_many_seeds_are_four_times_as_many_and_others():
-    assert not set(FEW_SEEDS) & set(MANY_SEEDS)
-    assert len(MANY_SEEDS) == 4 * len(FEW_SEEDS)
-
-
 def judge(kind, one, other, best=(1.0, 1.0)):
     data = pd.concat([cell("vanilla", INDUCTION1, one, best[0]), cell(KV, INDUCTION1, other, best[1])])
     ask = asked("vanilla", kind, KV, INDUCTION1, id="a", sentence="A sentence.")
@@ -73,15 +66,3 @@ def test_a_sentence_can_come_out_each_way(kind, holds, fails, undecided):
     rate, counts = "(learning rate 0.01)", "8 of 8 and 8 of 8 seeds reach it within 1000 steps"
     assert measure.endswith(f"vanilla {rate} / {KV} {rate}, {INDUCTION1} ({counts})")
     assert judge(kind, NEVER, NEVER).verdict == NOT_TESTED
-
-
-@pytest.mark.parametrize(
-    ("low", "verdict"),
-    [(0.2, "holds"), (0.9, "fails"), (0.7, "undecided")],
-    ids=["far", "near", "at the limit"],
-)
-def test_less_accurate_means_by_more_than_the_margin(low, verdict):
-    spread = np.linspace(-0.02, 0.02, 8)
-    claim = judge("less accurate", NEVER, AROUND, best=(low + spread, 1.0 + 0 * spread))
-    assert claim.verdict == verdict
-    assert claim.estimate.value == pytest.approx(1 - low, abs=0.01)

@@ -48,8 +48,15 @@ for command in sys.argv[1].split(","):
     assert "\\u" not in printed
 
 
-@pytest.mark.parametrize("command", ["sample induction --rows 1", "runs nowhere"])
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("command", "closed"),
+    [
+        ("sample induction --rows 1", ">&-"),
+        ("sample induction --rows 1", "<&- >&- 2>&-"),
+        ("runs nowhere", "<&-"),
+        ("runs nowhere", "2>&-"),
+    ],
+)
 def test_closed_streams_are_as_if_nobody_read_them(tmp_path, closed, command):
     script = f'exec "$0" -m ihlab {command} {closed}'
     done = subprocess.run(["bash", "-c", script, sys.executable], capture_output=True, cwd=tmp_path, check=False)

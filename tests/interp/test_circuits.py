@@ -150,10 +150,6 @@ def test_theorem_3_2_composes_through_its_keys_alone(theorem_3_2):
     assert scores[["q", "v"]].tolist() == pytest.approx([0, 0])
 
 
-def test_one_layer_composes_with_nothing(theorem_3_3):
-    assert composition_table(theorem_3_3).empty
-
-
 # The key path
 
 
@@ -235,20 +231,6 @@ def test_the_pair_of_theorem_3_2_is_found_and_confirmed(theorem_3_2, batch):
     assert pair["stripe_without"] == pytest.approx(np.mean([1 / q for q in range(12, 24)]), rel=0.05)
     assert pair["accuracy_fall"] > 0.5  # the row's most frequent token is still right now and then
     assert pair["loss_rise"] > 0
-
-
-@pytest.mark.slow
-def test_untrained_models_have_no_pair(make_model, batch):
-    for seed in range(3):
-        table = find_induction_pair(make_model(attention="vanilla", seed=seed), batch)
-        assert len(table) == 16
-        assert not table["pair"].any()
-
-
-def test_one_layer_has_no_pair(theorem_3_3, batch):
-    table = find_induction_pair(theorem_3_3, batch)
-    assert table.empty
-    assert "pair" in table
 
 
 def test_a_previous_token_head_that_nobody_listens_to_makes_no_pair(theorem_3_2):

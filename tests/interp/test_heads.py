@@ -6,7 +6,6 @@ import sys
 import pandas as pd
 import pytest
 import torch
-from transformer_lens import ActivationCache
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import ihlab.interp
@@ -18,10 +17,9 @@ from ihlab.interp.head_model import OurModel
 from ihlab.interp.patterns import raw_patterns
 from ihlab.interp.sources import attention_patterns
 from ihlab.measure.batches import EVAL_SEED
-from ihlab.measure.columns import COLUMNS
 from ihlab.measure.heads import pattern_scores
 from ihlab.measure.metrics import Evaluator
-from ihlab.measure.probe import repeated_rows, rolled, task_tokens
+from ihlab.measure.probe import repeated_rows, task_tokens
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.theory.constructions import shifted_head
@@ -98,11 +96,6 @@ def test_the_head_of_theorem_3_3_has_a_perfect_stripe(theorem_3_3, batch):
         assert line["previous_token"] < 0.1  # tokens that are new find nothing, and attend everywhere
         assert line["accuracy_fall"] > 0.9
         assert line["loss_rise"] > 10 * line["loss_rise_error"]
-
-
-def test_every_column_is_in_the_one_table_and_in_the_help(theorem_3_3, batch):
-    names = [column.name for column in COLUMNS]
-    assert set(head_scores(theorem_3_3, batch, copying=True, probes=2)) == {"layer", "head", "pattern", *names}
 
 
 def test_the_two_heads_of_theorem_3_2(theorem_3_2, batch):
@@ -247,12 +240,6 @@ def test_only_the_induction_head_among_hand_written_ones_is_called_one(repeats):
         assert table["prefix_matching"][0] == pytest.approx(1)
 
 
-def test_at_the_shortest_period_a_head_that_attends_everywhere_is_not_called_one():
-    tokens = repeated_rows(range(3), rows=1, period=3, repeats=4)
-    table = locate_induction_heads(hand_written(tokens), tokens)
-    assert table["head"][table["induction"]].tolist() == [0]
-
-
 @pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
 @pytest.mark.parametrize("d_vocab", [3, 40, 5000])
 def test_no_head_of_an_untrained_model_is_called_one(attention, d_vocab):
@@ -294,24 +281,6 @@ def test_a_head_that_goes_by_positions_is_not_called_one(distance):
     line = locate_induction_heads(model).iloc[0]
     assert line["prefix_matching"] == line["same_distance_control"] == 1
     assert not line["induction"]
-
-
-def test_rolled_rows_keep_their_tokens_and_no_token_its_place():
-    rows = repeated_rows(range(9), rows=5, period=3, repeats=4)
-    for row, other in zip(rows.tolist(), rolled(rows, last=3, seed=2).tolist(), strict=True):
-        assert other[:9] == row[:9]
-        assert sorted(other[9:]) == sorted(row[9:])
-        assert all(one != two for one, two in zip(other[9:], row[9:], strict=True))
-
-
-def test_a_transformer_lens_cache_with_its_tokens(theorem_3_2):
-    tokens = repeated_rows(range(40), rows=4, period=8, repeats=2)
-    _, cache = theorem_3_2.run_with_cache(tokens)
-    assert isinstance(cache, ActivationCache)
-    table = locate_induction_heads(cache, tokens)
-    assert table[["layer", "induction"]].to_numpy().tolist() == [[1, True], [0, False]]
-    _, one = theorem_3_2.run_with_cache(tokens[:1], remove_batch_dim=True)
-    assert locate_induction_heads(one, tokens[0])["layer"].tolist() == [1, 0]
 
 
 def test_a_planted_head_is_found_in_gpt2():
@@ -376,23 +345,14 @@ def test_one_row_cannot_say_how_sure_a_rise_of_the_loss_is(theorem_3_3, batch):
 
 
 @pytest.mark.slow
-def test_the_public_names_load_without_torch_until_they_are_used():
-    code = (
-        "import sys, ihlab.interp; assert 'torch' not in sys.modules\n"
-        "from ihlab.interp import *; print(*sorted(dir()))\n"
-        "assert 'transformer_lens.model_bridge' not in sys.modules, 'that is every architecture there is, 2 s'"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert {"effective_pattern", "head_scores", "locate_induction_heads", "shift_report"} <= set(shown.split())
-    with pytest.raises(AttributeError, match="no attribute 'head_score'"):
-        _ = ihlab.interp.head_score
+def test_the_package_loads_without_torch():
+    code = "import sys, ihlab.interp; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_public_names_are_functions_whatever_was_imported_before():
     """A submodule of the same name would take a function's place once it is imported."""
     import importlib
-
-    import ihlab.interp
 
     for name in ihlab.interp.__all__:
         for home in set(ihlab.interp._HOME.values()):

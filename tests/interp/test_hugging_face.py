@@ -38,7 +38,6 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from ihlab import ModelConfig, Transformer
 from ihlab.hf import add_shift, from_hf
 from ihlab.interp import head_scores, hugging_face, locate_induction_heads
 from ihlab.interp.ablation import ablate_heads
@@ -131,15 +130,6 @@ def test_three_libraries_find_the_same_heads_with_the_same_scores(three_ways):
         pd.testing.assert_frame_equal(by_head(theirs), by_head(ours), check_dtype=False, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_without_its_induction_heads_it_does_not_know_the_second_half(gpt2, batch):
-    whole, without = (ablate_heads(gpt2, batch, heads) for heads in ([], INDUCTION_HEADS))
-    assert whole["accuracy"] > 0.99
-    assert without["accuracy"] < 0.5
-    assert without == pytest.approx(ablate_heads(from_gpt2(gpt2), batch, INDUCTION_HEADS), abs=1e-4)
-
-
 def test_special_tokens_are_in_no_probe(gpt2):
     """Id 63 is the config's bos and eos."""
     assert HuggingFaceModel(gpt2).tokens.content == list(range(63))
@@ -208,9 +198,8 @@ def test_ablation_is_the_head_taken_out_of_the_output_projection(name):
         ablate_heads(model, batch, [(1, 4)])
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_every_container_of_patterns_is_taken(name):
-    model = made(name)
+def test_every_container_of_patterns_is_taken():
+    model = made("llama")
     tokens = repeated_rows(range(3, 50), rows=3, period=6, repeats=2)
     model.set_attn_implementation("eager")
     with torch.no_grad():
@@ -226,27 +215,10 @@ def test_every_container_of_patterns_is_taken(name):
     pd.testing.assert_frame_equal(one, locate_induction_heads(stacked[:, 0], tokens[0]))
 
 
-def test_patterns_with_a_gradient_are_read_without_it():
-    tokens = repeated_rows(range(3, 50), rows=3, period=6, repeats=2)
-    patterns = torch.rand(2, 3, 4, 12, 12, generator=torch.Generator().manual_seed(0)).tril()
-    patterns = patterns / patterns.sum(dim=-1, keepdim=True)
-    expected = locate_induction_heads(patterns, tokens)
-    wanting = patterns.clone().requires_grad_()
-    for held in (wanting, list(wanting), tuple(wanting * 1)):
-        pd.testing.assert_frame_equal(locate_induction_heads(held, tokens), expected)
-        assert not attention_patterns(held, tokens).requires_grad
-    half = locate_induction_heads(wanting.to(torch.bfloat16), tokens)
-    pd.testing.assert_frame_equal(by_head(half), by_head(expected), rtol=0.02)
-    _, cache = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=50, n_ctx=12)).run_with_cache(tokens)
-    assert locate_induction_heads(cache, tokens)["prefix_matching"].notna().all()
-    assert wanting.grad is None
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_weights_of_half_precision_give_nearly_the_same(dtype):
+def test_weights_of_half_precision_give_nearly_the_same():
     model = made("llama")
     whole = head_scores(model, seed=3, copying=True)
-    half = head_scores(model.to(dtype), seed=3, copying=True)
+    half = head_scores(model.to(torch.bfloat16), seed=3, copying=True)
     columns = ["prefix_matching", "previous_token", "induction_stripe", "copying", "eigenvalue_copying"]
     assert np.allclose(half[columns], whole[columns], atol=0.05)
     assert attention_patterns(model, TOKENS).dtype == torch.float32

@@ -1,24 +1,9 @@
-"""Attention against equations 4 to 6 of the paper as loops, and its fused path against its explicit one."""
+"""Attention: when the fused kernel runs, what it shows of its weights, and dropout."""
 
 import pytest
 import torch
 
 from ihlab.model.attention import Attention
-
-KINDS = pytest.mark.parametrize(
-    "kind",
-    [
-        {"attention": "vanilla"},
-        {"attention": "kv_shift"},
-        {"attention": "kv_shift", "shift_window": 3},
-        {"positional": "alibi", "alibi_slopes": (0.5, 0.25, 1.5, 0.0)},
-        {"positional": "none", "mask": "strict"},
-        {"attention": "kv_shift", "positional": "alibi", "mask": "strict"},
-        {"bias": True},
-        {"attention": "kv_shift", "positional": "learned", "bias": True},
-    ],
-    ids=["vanilla", "window2", "window3", "alibi", "strict", "window2-alibi-strict", "bias", "window2-bias"],
-)
 
 
 def listen(point):

@@ -1,4 +1,4 @@
-"""Differential attention against the vanilla attention that it reduces to."""
+"""Differential attention: how it starts, and what reads its weights."""
 
 import math
 
@@ -40,34 +40,6 @@ def test_it_starts_and_has_parameters_as_its_paper_says(make_config):
         assert abs(block.attn.lambda_weight.item() - block.attn.lambda_init) < 0.3
         assert torch.equal(block.attn.W_Q, vanilla.layers[layer].attn.W_Q)
         assert (block.attn.sub_norm.w == 1).all()
-
-
-@pytest.mark.parametrize("positional", ["rope", "alibi", "none"])
-@torch.no_grad()
-def test_with_lambda_0_and_without_its_norm_it_is_vanilla_attention_with_narrow_keys(make, tokens, positional):
-    """Those of vanilla attention are as wide as its values: the second half of their channels is 0.
-
-    With rotary positions, vanilla attention turns channels 2j and 2j + d as a half turns j and j + d / 2.
-    """
-    model = make(positional=positional)
-    vanilla = make(positional=positional, attention="vanilla")
-    for block in model.layers:
-        block.attn.sub_norm = torch.nn.Identity()
-        block.attn.lambda_q1.zero_()
-        block.attn.lambda_q2.zero_()[0] = math.log(1 + block.attn.lambda_init)
-        block.attn.lambda_k2[0] = 1
-    own = dict(vanilla.named_parameters())
-    for name, weight in model.named_parameters():
-        if "lambda_" not in name:
-            own[name].copy_(weight)
-    for block, plain in zip(model.layers, vanilla.layers, strict=True):
-        plain.attn.o_proj.weight.mul_(1 - block.attn.lambda_init)
-    places = torch.tensor([0, 2, 4, 6])
-    for block, plain in zip(model.layers, vanilla.layers, strict=True):
-        for mine, theirs, gain in (("W_Q", "q_proj", 2**0.5), ("W_K", "k_proj", 1)):
-            heads = getattr(plain.attn, theirs).weight.zero_().unflatten(0, (-1, 8))
-            heads[:, places] = gain * getattr(block.attn, mine).mT[:, :4]
-    torch.testing.assert_close(model(tokens), vanilla(tokens), atol=1e-12, rtol=0)
 
 
 def test_a_hook_on_lambda_changes_it_and_leaves_the_parameters(make, tokens):

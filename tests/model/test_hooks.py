@@ -84,32 +84,6 @@ def test_the_cache_is_an_activation_cache(model, tokens):
     assert cache["pattern", 0] is cache["blocks.0.attn.hook_pattern"]
 
 
-def test_patterns_are_causal_distributions(model, tokens):
-    _, cache = model.run_with_cache(tokens)
-    for layer in range(2):
-        pattern = cache["pattern", layer]
-        torch.testing.assert_close(pattern.sum(dim=-1), torch.ones(BATCH, HEADS, POS))
-        assert not pattern.triu(1).any()
-
-
-# Decompositions
-
-
-def test_without_mlp_the_decomposed_stream_sums_to_the_stream(make_model, tokens):
-    _, cache = make_model(mlp="none").run_with_cache(tokens)
-    parts, labels = cache.decompose_resid(return_labels=True)
-    assert labels == ["embed", "0_attn_out", "1_attn_out"]
-    torch.testing.assert_close(parts.sum(dim=0), cache["resid_post", 1])
-
-
-def test_accumulated_residuals_are_the_streams(model, tokens):
-    _, cache = model.run_with_cache(tokens)
-    streams, labels = cache.accumulated_resid(incl_mid=True, return_labels=True)
-    assert labels == ["0_pre", "0_mid", "1_pre", "1_mid", "final_post"]
-    expected = [cache["hook_embed"], cache["resid_mid", 0], cache["resid_post", 0], cache["resid_mid", 1]]
-    assert torch.equal(streams, torch.stack([*expected, cache["resid_post", 1]]))
-
-
 # Parts of a cache
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from transformer_lens import patching
+from transformer_lens.head_detector import detect_head
 from transformer_lens.model_protocol import TransformerLensModel
 
 from ihlab.model.config import GPT2
@@ -220,3 +221,22 @@ def test_a_hook_may_write_into_the_positions(make_model, tokens):
     assert torch.equal(model.W_pos, before)
     assert not torch.allclose(hooked[0], logits[0])
     torch.testing.assert_close(hooked[1:], logits[1:])
+
+
+@torch.no_grad()
+def test_one_position_of_one_row_can_be_attributed(model, tokens):
+    logits, cache = model.run_with_cache(tokens[:1], remove_batch_dim=True)
+    attributions = cache.logit_attrs(cache.decompose_resid(pos_slice=-1), 4, pos_slice=-1, has_batch_dim=False)
+    close(attributions.sum(), logits[0, -1, 4] - constant(model)[4])
+
+
+@torch.no_grad()
+def test_the_head_detector_reads_our_models(model, tokens):
+    """Its score of a previous-token head is the attention one back, over the sum of all attention, computed here."""
+    row = tokens[:1]
+    scores = detect_head(model, row, "previous_token_head", exclude_bos=False, error_measure="mul")
+    _, cache = model.run_with_cache(row)
+    for layer in range(2):
+        pattern = cache["pattern", layer][0]
+        back = pattern.diagonal(offset=-1, dim1=-2, dim2=-1).sum(-1)
+        close(scores[layer], back / pattern.sum((-2, -1)))

@@ -1,4 +1,4 @@
-"""Multi-head latent attention against the attention that it reduces to, and what reads its weights."""
+"""Multi-head latent attention: an induction head built by hand, and what reads its weights."""
 
 import pytest
 import torch
@@ -9,7 +9,6 @@ from ihlab.interp.heads import head_scores
 from ihlab.interp.patching import without_key_path
 from ihlab.interp.patterns import effective_patterns
 from ihlab.interp.routes import all_routes, route_contributions
-from ihlab.model.mla import FixedShift
 from tasks import ConfigError
 
 
@@ -22,47 +21,6 @@ def make(make):
 def test_the_papers_shape_is_the_default():
     cfg = ModelConfig(n_layers=1, d_model=768, n_heads=12, d_vocab=2, n_ctx=2, attention="mla_kv")
     assert (cfg.latent_rank, cfg.rope_width, cfg.head_width - cfg.rope_width) == (256, 32, 32)
-
-
-def given_the_weights_of(model, vanilla):
-    """Give latent attention of full rank the weights of vanilla attention: W_D = I."""
-    own = dict(model.named_parameters())
-    with torch.no_grad():
-        for name, weight in vanilla.named_parameters():
-            if "_shift." not in name:
-                own[name.replace("k_proj", "k_up").replace("v_proj", "v_up")].copy_(weight)
-        for block in model.layers:
-            block.attn.kv_down.weight.copy_(torch.eye(20))
-
-
-FULL = {"mla_rank": 20, "positional": "alibi"}
-
-
-def test_at_full_rank_and_without_a_rotated_part_it_is_vanilla_attention(make, tokens):
-    model, vanilla = make(**FULL), make(attention="vanilla", positional="alibi")
-    given_the_weights_of(model, vanilla)
-    torch.testing.assert_close(model(tokens), vanilla(tokens), atol=1e-12, rtol=0)
-
-
-def test_shifted_at_full_rank_it_is_kv_shifting_attention_of_two_heads(make, tokens):
-    model, kv = make(attention="mla_kv", **FULL), make(attention="kv_shift", positional="alibi")
-    given_the_weights_of(model, kv)
-    own, before = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
-    with torch.no_grad():
-        for block in kv.layers:
-            block.attn.alpha.copy_(torch.stack([before, own, own, own]))
-            block.attn.beta.copy_(torch.stack([own, own, own, before]))
-    torch.testing.assert_close(model(tokens), kv(tokens), atol=1e-12, rtol=0)
-
-
-def test_with_no_head_shifted_it_is_plain(make, tokens):
-    shifted, plain = make(attention="mla_kv"), make()
-    assert (shifted(tokens) - plain(tokens)).abs().max() > 1e-3
-    assert shifted.state_dict().keys() == plain.state_dict().keys()
-    own = FixedShift(torch.tensor([[1.0, 0.0]] * 4).double())
-    for block in shifted.layers:
-        block.attn.key_shift = block.attn.value_shift = own
-    torch.testing.assert_close(shifted(tokens), plain(tokens), atol=1e-12, rtol=0)
 
 
 @torch.no_grad()
@@ -126,14 +84,6 @@ def test_routes_through_the_token_before_are_of_the_first_heads_key_and_the_last
     routes = route_contributions(make(attention="mla_kv"), tokens, 1, all_routes(2))
     assert [bool(of_head.any()) for of_head in routes[1, None].unbind(2)] == [True, False, False, False]
     assert [bool(of_head.any()) for of_head in routes[None, 1].unbind(2)] == [False, False, False, True]
-
-
-def test_a_fixed_shift_is_no_parameter(make):
-    shift = FixedShift(torch.tensor([[0.25, 0.75]]))
-    assert not list(shift.parameters())
-    assert not shift.state_dict()
-    x = torch.randn(1, 3, 1, 2)
-    torch.testing.assert_close(shift(x)[:, 1:], 0.25 * x[:, 1:] + 0.75 * x[:, :-1])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""Multi-token attention against the attention that its kernels reduce to."""
-
-import math
+"""Multi-token attention: it starts as vanilla attention, and a head built by hand."""
 
 import pytest
 import torch
@@ -17,31 +15,6 @@ def test_it_starts_as_vanilla_attention(make_model, tokens):
     vanilla = make_model().double()
     model = make_model(attention="multi_token").double()
     torch.testing.assert_close(model(tokens), vanilla(tokens), atol=1e-12, rtol=0)
-
-
-@torch.no_grad()
-def test_without_positions_a_kernel_with_one_1_at_the_key_before_is_a_key_shift(make, make_model, tokens):
-    model = make(positional="none")
-    shifted = make_model(attention="k_shift", positional="none").double()
-    for block, other in zip(model.layers, shifted.layers, strict=True):
-        block.attn.taps.zero_()[:, 0, 6] = 1
-        other.attn.alpha[:] = torch.tensor([0.0, 1.0])
-    torch.testing.assert_close(model(tokens), shifted(tokens), atol=1e-12, rtol=0)
-
-
-@torch.no_grad()
-def test_the_key_after_is_seen_if_the_query_is_not_before_it(make, tokens):
-    """b = -1: S'[t, s] = S[t, s + 1], and 0 at s = t, whose next key is later than the query."""
-    model = make()
-    for block in model.layers:
-        block.attn.taps.zero_()[:, 0, 4] = 1
-    _, cache = model.run_with_cache(tokens)
-    q, k = (cache[name, 0] for name in ("rot_q", "rot_k"))
-    raw = torch.einsum("bqhd,bkhd->bhqk", q, k.repeat_interleave(2, dim=2)) / math.sqrt(6)
-    scores = cache["attn_scores", 0]
-    for t in range(9):
-        torch.testing.assert_close(scores[:, :, t, :t], raw[:, :, t, 1 : t + 1], atol=1e-12, rtol=0)
-        assert not scores[:, :, t, t].any()
 
 
 @torch.no_grad()

@@ -124,7 +124,20 @@ CALLS = {
     "view": lambda run, new: view(run).html,
 }
 
-NAMES = [pytest.param(name, marks=[pytest.mark.slow] * (name in {"stack", "fork", "hugging_face"})) for name in CALLS]
+BROAD = ("train", "score", "generate")
+"""Calls that are tried under every setting; the others are tried under those of `STRONG`, which change all numbers."""
+
+STRONG = ("bf16", "inference_mode", "meta", "float64")
+
+SLOW = ("stack", "fork", "hugging_face")
+
+
+def marked(name, *more):
+    return pytest.param(name, *more, marks=[pytest.mark.slow] * (name in SLOW))
+
+
+NAMES = [marked(name) for name in CALLS]
+PAIRS = [marked(name, setting) for name in CALLS for setting in (SETTINGS if name in BROAD else STRONG)]
 
 
 def circuits(model):
@@ -167,8 +180,7 @@ def assert_same(found, right):
         assert found == right
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "setting"), PAIRS)
 def test_a_result_is_the_same_under_any_setting_of_the_caller(run, alone, tmp_path, name, setting):
     with SETTINGS[setting]():
         found = CALLS[name](run, tmp_path)

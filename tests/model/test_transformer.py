@@ -65,12 +65,6 @@ def test_one_seed_gives_one_model(make_config, kind):
     assert_same_weights(first, Transformer(cfg, seed=5))
 
 
-def test_other_seeds_give_other_weights(make_config):
-    cfg = make_config(attention="kv_shift")
-    first, second = Transformer(cfg, seed=0).state_dict(), Transformer(cfg, seed=1).state_dict()
-    assert all(not torch.equal(first[name], second[name]) for name in first if not name.endswith(".w"))
-
-
 @pytest.mark.parametrize("tied", [False, True])
 def test_stored_runs_can_be_started_anew(make_config, tied):
     """Every weight, in this order, from one stream of normal numbers. Another order would change what a seed means."""
@@ -101,13 +95,13 @@ def test_every_head_of_every_layer_starts_with_its_own_shift(make_config):
 
 @torch.no_grad()
 def test_the_shifts_start_independent_of_the_weights(make_config):
-    """Over 300 seeds no correlation beyond chance (five standard errors) between alpha and any embedding weight."""
+    """Over 150 seeds no correlation beyond chance (five standard errors) between alpha and any embedding weight."""
     cfg = make_config(n_layers=1, attention="kv_shift", d_vocab=1)
-    models = [Transformer(cfg, seed=seed) for seed in range(300)]
+    models = [Transformer(cfg, seed=seed) for seed in range(150)]
     alpha = torch.stack([model.blocks[0].attn.alpha[:, 0] for model in models])
     embedding = torch.stack([model.embed.weight[0] for model in models])
     together = torch.corrcoef(torch.cat([alpha, embedding, embedding.abs()], dim=1).T)
-    assert together[:2, 2:].abs().max() < 5 / 300**0.5
+    assert together[:2, 2:].abs().max() < 5 / 150**0.5
 
 
 WIDE = {"n_layers": 1, "d_model": 64, "n_heads": 4, "d_head": 25, "d_mlp": 144, "d_vocab": 300, "n_ctx": 4}
@@ -185,13 +179,6 @@ def test_scaled_residual_init_is_hugging_faces(n_layers):
     zeros = [weight for name, weight in model.named_parameters() if name.endswith((".b", ".bias"))]
     assert len(zeros) == n_layers * 8 + 1
     assert not any(weight.any() for weight in zeros)
-
-
-def test_norm_weights_start_at_one(make_config):
-    model = Transformer(make_config())
-    norms = [weight for name, weight in model.named_parameters() if name.endswith(".w")]
-    assert len(norms) == 5
-    assert all((weight == 1).all() for weight in norms)
 
 
 # Switches
@@ -274,27 +261,6 @@ def test_shapes_are_checked_in_tests(make_model):
 
 def test_a_row_of_n_ctx_tokens_and_every_id_fit(make_model):
     assert make_model()(torch.arange(19)[:, None].expand(-1, 12)).shape == (19, 12, 19)
-
-
-def test_each_layer_can_have_its_own_residual(make_model, tokens):
-    _, cache = make_model(residual=(True, False), mlp="none").run_with_cache(tokens)
-    assert torch.equal(cache["resid_post", 0], cache["resid_pre", 0] + cache["attn_out", 0])
-    assert torch.equal(cache["resid_post", 1], cache["attn_out", 1])
-
-
-def test_each_layer_can_have_its_own_slopes(make_model, tokens):
-    """Heads of layer 1 with a steep slope attend to themselves, those of layer 0 do not."""
-    slopes = (0.0,) * 4 + (1000.0,) * 4
-    _, cache = make_model(positional="alibi", alibi_slopes=slopes).run_with_cache(tokens)
-    torch.testing.assert_close(cache["pattern", 1], torch.eye(9).expand(3, 4, 9, 9))
-    assert cache["pattern", 0].diagonal(dim1=-2, dim2=-1)[..., 1:].max() < 0.99
-
-
-def test_under_the_strict_mask_a_token_sees_earlier_ones_only(make_model, tokens):
-    _, cache = make_model(mask="strict").run_with_cache(tokens)
-    pattern = cache["pattern", 0]
-    assert not pattern.triu().any()
-    torch.testing.assert_close(pattern[..., 1:, :].sum(dim=-1), torch.ones(3, 4, 8))
 
 
 # What weight decay acts on

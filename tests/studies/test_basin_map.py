@@ -1,13 +1,12 @@
 """The basin map: coordinates without signs, both stages, and verdicts on maps made by hand."""
 
 import functools
-import math
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.studies.basin_map import CURVE, FOLLOWED, FOUND, SEEDS, BasinMap, outcomes, rank_correlation, starts
+from ihlab.studies.basin_map import CURVE, FOLLOWED, FOUND, BasinMap, outcomes, rank_correlation, starts
 from ihlab.theory.gauge import angular_distance, coordinates, paper_distance
 from ihlab.training.ensemble import check_members
 from ihlab.training.run import Run
@@ -21,18 +20,6 @@ def made(smoke):
 
 
 # The runs of both stages
-
-
-@pytest.mark.parametrize(("scale", "side"), [("smoke", 2), ("laptop", 10)])
-def test_every_start_is_a_run_of_every_seed_and_all_can_be_stacked(scale, side):
-    plans = BasinMap().runs(scale)
-    assert len({plan.config.digest for plan in plans}) == len(plans) == side**2 * SEEDS[scale]
-    assert all(plan.stacked for plan in plans)
-    check_members([plan.config for plan in plans])
-
-
-def test_the_starts_by_hand():
-    assert starts("laptop") == [-0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4]
 
 
 def finished(plan, root, accuracies, end=(0.0, 1.0, 1.0, 0.0)):
@@ -197,11 +184,6 @@ def test_verdicts_on_maps_made_by_hand(law, options, letters):
     assert verdicts(planted(law, **options)) == dict(zip(CLAIMS, expected, strict=True))
 
 
-def test_each_claim_comes_out_each_way_on_some_map():
-    letters = [map_[2].replace(" ", "") for map_ in MAPS.values()]
-    assert [{of_map[i] for of_map in letters} for i in range(7)] == [set("hfu")] * 7
-
-
 def test_where_nothing_is_found_nothing_is_known_but_that():
     data = planted(lambda start, rng: np.full(len(start), np.inf))
     claims = BasinMap().claims(data, "laptop")
@@ -215,18 +197,6 @@ def test_where_nothing_is_found_nothing_is_known_but_that():
     assert set(by_claim.values()) == {"fails", "undecided"}
     assert [(c.estimate.low, c.estimate.high) for c in claims[2:5]] == [(0, 1), (-1, 1), (-1, 1)]
     assert BasinMap().summary(data, "laptop")["find induction within 600 steps"].tolist() == [0, 0, 0, 0]
-
-
-def test_the_summary_has_the_tables_numbers():
-    data = planted(lambda start, rng: np.where(start["distance"] < 1.2, 100 + 600 * start["distance"], np.inf))
-    square_row, near, every, later = BasinMap().summary(data, "laptop").to_numpy().tolist()
-    runs, follow = data[data["kind"] == "run"], data[data["kind"] == "follow"]
-    square = runs[runs["alpha1"].between(0, 1) & runs["beta1"].between(0, 1)]
-    assert square_row[1:3] == [360, np.isfinite(square["steps"]).sum()]
-    assert every[1:3] == [1000, np.isfinite(runs["steps"]).sum()]
-    assert later[1:3] == [len(follow), np.isfinite(follow["steps"]).sum()]
-    assert near[3] == "0.020"
-    assert near[4].startswith("22")  # .2 away: 220 steps
 
 
 # End to end
@@ -247,27 +217,3 @@ def test_the_table_has_every_run_in_order(made, trained):
         assert row["accuracy"] == pytest.approx(last["accuracy_first"], abs=1e-6)
         assert row["accuracy_start"] == pytest.approx(first["accuracy_first"], abs=1e-6)
         assert row["end_key_norm"] == pytest.approx(np.hypot(last["alpha1_0.0"], last["alpha2_0.0"]), abs=1e-6)
-
-
-def test_the_second_stage_begins_as_the_first(trained):
-    """The same weights and batches: an evaluation that both have is the same to rounding."""
-    loss = {
-        (run.config.seed, run.config.init_shift, run.config.steps): run.metrics.set_index("step")["eval_loss"]
-        for _, run in trained("basin_map")
-    }
-    for (seed, start, steps), short in loss.items():
-        if steps == 20:
-            assert loss[seed, start, 60][20] == pytest.approx(short[20], rel=1e-4)
-
-
-@pytest.mark.parametrize("n_tokens", [5, 8, 32])
-def test_theorem_3_4_at_its_corner_answers_rightly_before_training(n_tokens):
-    """Attention written out: orthonormal tokens, keys of the token before (alpha2 = 1), own values (beta1 = 1)."""
-    repeated = 2
-    tokens = np.eye(n_tokens)[[*range(n_tokens), repeated]]
-    keys = np.vstack([np.zeros(n_tokens), tokens[:-1]])
-    weights = np.exp(keys @ tokens[-1])
-    logits = weights @ tokens / weights.sum()
-    answer, others = logits[repeated + 1], np.delete(logits, repeated + 1)
-    assert logits.argmax() == repeated + 1
-    assert (answer - others.max()) * weights.sum() == pytest.approx(math.e - 2)

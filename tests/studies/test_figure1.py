@@ -12,8 +12,7 @@ import torch
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.claims.claim import NOT_TESTED as UNTESTED
 from ihlab.claims.claim import judged
-from ihlab.claims.experiment import SCALES
-from ihlab.claims.induction import KV1, SHAPES, V1, V2, V4, guessing_accuracy, induction_run, kv, panels, vanilla
+from ihlab.claims.induction import KV1, SHAPES, V1, V2, V4, guessing_accuracy, induction_run, kv, vanilla
 from ihlab.claims.learning_curves import steps_to
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.studies.figure1 import NEAR_CHANCE, Figure1a, Figure1b, in_row
@@ -23,50 +22,6 @@ pytestmark = pytest.mark.slow
 
 
 LEARNED_1A, LEARNED_1B = Figure1a("learned"), Figure1b("learned")
-
-
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("experiment", [Figure1a(), Figure1b(), LEARNED_1A, LEARNED_1B], ids=lambda e: e.name)
-def test_curves_differ_in_the_model_only(experiment, scale):
-    planned = experiment.runs(scale)
-    assert len({plan.config.digest for plan in planned}) == len(planned)
-    shared = {
-        plan.config.replace(
-            name="x", seed=0, model=planned[0].config.model, stop_at_accuracy=None, compile=False
-        ).digest
-        for plan in planned
-    }
-    assert len(shared) == 1
-    assert {plan.config.model.attention for plan in planned} == {"vanilla", "kv_shift"}
-    assert {plan.config.model.positional for plan in planned} == {experiment.positional}
-    seeds: dict[str, list[int]] = {}
-    for plan in planned:
-        seeds.setdefault(plan.curve, []).append(plan.config.seed)
-    for curve, drawn in seeds.items():
-        assert drawn == list(range(drawn[0], drawn[0] + len(drawn)))
-        assert scale == "smoke" or len(drawn) >= 3, curve
-
-
-def test_figure_1a_stops_four_layers_early_and_has_most_seeds_for_what_is_perfect():
-    planned = Figure1a().runs("laptop")
-    assert {plan.curve for plan in planned if plan.config.stop_at_accuracy is not None} == {V4}
-    assert {plan.config.eval_rows for plan in planned} == {1024}
-    assert pd.Series([plan.curve for plan in planned]).value_counts().to_dict() == {KV1: 8, V2: 12, V1: 5, V4: 5}
-
-
-def test_the_panels_of_1b_pair_one_layer_with_two_and_stack_the_narrow():
-    planned = [*Figure1b().runs("laptop"), *LEARNED_1B.runs("laptop")]
-    for plan in planned:
-        [name] = [name for name in SHAPES if plan.curve in (kv(name), vanilla(name))]
-        model = plan.config.model
-        assert (model.d_model, model.n_heads, model.positional) == SHAPES[name]
-        assert (model.attention, model.n_layers) == (("kv_shift", 1) if plan.curve == kv(name) else ("vanilla", 2))
-        assert plan.stacked == (plan.config.model.d_model <= 16)
-        assert plan.config.compile
-    by_curve = pd.Series([plan.curve for plan in planned]).value_counts()
-    seeds = {name: {by_curve[kv(name)], by_curve[vanilla(name)]} for name in SHAPES}
-    learned = {name: {16} for name in panels("learned")}
-    assert seeds == {"8": {16}, "8, 2 heads": {6}, "32": {4}, **learned}
 
 
 def test_paper_scale_is_the_papers():
@@ -107,12 +62,6 @@ def guesses_by_enumeration(length: int) -> float:
 
     walk((), Fraction(1))
     return float(sum(share * weight for share, weight in found.items()) / sum(found.values()))
-
-
-def test_guessing_accuracy_of_the_shortest_rows_by_hand():
-    """Three positions: only A B A has an answer, and there is no other token than it."""
-    assert guesses_by_enumeration(3) == 1
-    assert guessing_accuracy(InductionTask(vocab_size=14, length=3)) == 1
 
 
 @pytest.mark.parametrize("length", [4, 5, 6])
@@ -257,22 +206,6 @@ def test_as_many_learners_on_both_sides_are_no_pressure_of_width():
     """Where everyone learns, standard attention learns not "very poorly" at hidden size 8, and no worse than at 32."""
     same = figure1b_table({}, lambda seed: 0.9, [(100, 0.95)] * 16, 100, 2)
     assert verdicts(Figure1b(), same) == ["fails"] * 7 + ["holds", "undecided"]
-
-
-def test_a_panel_for_each_shape_is_drawn():
-    wide = figure1b_table({vanilla("32"): 3}, lambda seed: seed / 17, [(NEVER, 0.1)] * 16, 100, 2)
-    assert len(Figure1b().draw(wide, "laptop").axes) == 3
-    assert len(LEARNED_1B.draw(wide, "laptop").axes) == 2
-    assert Figure1b().summary(wide, "laptop")[f"learned: {V2}"].tolist() == ["0 of 16", "16 of 16", "3 of 8"]
-
-
-def test_the_claims_of_1b_count_learners_in_words():
-    data = figure1b_table({kv("8"): 15, kv("8, 2 heads"): 12}, lambda seed: 0.3, [(NEVER, 0.1)] * 16, 100, 2)
-    one, _, _, two, *_ = Figure1b().claims(data, "laptop")
-    assert f"{kv('8')} minus {vanilla('8')} (15 of 16 minus 0 of 16)" in one.measure
-    assert "8, 2 heads (12 of 16 minus 16 of 16)" in two.measure
-    assert one.estimate.value == pytest.approx(15 / 16)
-    assert one.first is None
 
 
 def test_where_no_run_of_either_model_learns_1b_compares_nothing():

@@ -7,8 +7,6 @@ import pandas as pd
 import pytest
 
 from ihlab.claims.claim import judged
-from ihlab.claims.induction import KV1
-from ihlab.studies.figure1 import Figure1a
 from ihlab.studies.figure2 import AWAY, COORDINATES, FINE, FORMS, OTHERS, Figure2
 from ihlab.theory import landscape
 
@@ -23,11 +21,6 @@ def made(smoke):
 @pytest.fixture(scope="module")
 def data(made):
     return made[1].data()
-
-
-def test_the_runs_are_eight_of_figure_1as():
-    shifted = [plan.config for plan in Figure1a().runs("laptop") if plan.curve == KV1]
-    assert [plan.config for plan in Figure2().runs("laptop")] == shifted[:8]
 
 
 def test_stored_points_are_the_loss(data):

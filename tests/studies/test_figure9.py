@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from ihlab.claims.claim import NOT_TESTED, judged
-from ihlab.claims.experiment import SCALES
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
@@ -104,13 +103,6 @@ def test_the_explanation_can_come_out_each_way(falls, apart, expected):
     assert (value.threshold, value.right_side, key.right_side) == (CARRIES, "above", "below")
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_the_papers_largest_size_is_trained_where_the_paper_is_named(scale):
-    assert ("50M" in sizes(scale)) == (scale in ("gpu", "paper"))
-    curves_of = {plan.curve for plan in Figure9().runs(scale)}
-    assert curves_of == {f"{who}, {size}" for who in ("KV shifting", "vanilla") for size in sizes(scale)}
-
-
 def test_the_sentence_about_50m_is_not_tested_without_a_model_of_that_size():
     claims = Figure9().claims(curves(0.9, 0.9, spread=0.002), "laptop")
     said = [claim for claim in claims if claim.of_paper]
@@ -136,14 +128,6 @@ def test_sizes_have_the_parameters_that_they_are_named_for():
 @pytest.fixture(scope="module")
 def made(smoke):
     return smoke("figure9")
-
-
-def test_it_is_made_at_smoke_scale(made):
-    data = made[1].data()
-    assert data["curve"].nunique() == 4
-    assert data.groupby("curve")["seed"].nunique().eq(2).all()
-    assert set(curves(0.9, 0.9).columns) <= set(data.columns)
-    assert len(Figure9().draw(data, "smoke").axes) == 2
 
 
 def test_falls_are_those_of_models_with_a_column_set_to_nothing(made, trained):

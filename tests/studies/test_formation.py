@@ -7,17 +7,14 @@ import pandas as pd
 import pytest
 
 from ihlab.claims.claim import judged
-from ihlab.claims.induction import DEPTHS, KV1, V1, V2, guessing_accuracy, induction_run
+from ihlab.claims.induction import KV1, V1, V2, guessing_accuracy, induction_run
 from ihlab.studies.formation import (
     ACCURACY,
     ALPHA,
     ATTENTION,
     BETA,
-    EVERY,
     ORDERS,
     PARTS,
-    SEEDS,
-    STEPS,
     STYLES,
     TOGETHER,
     Formation,
@@ -39,20 +36,6 @@ LASTS = 40
 @pytest.fixture(scope="module")
 def made(smoke):
     return smoke("formation")
-
-
-@pytest.mark.parametrize("scale", ["smoke", "laptop"])
-def test_the_runs_are_those_of_figure_1a_looked_at_more_often(scale):
-    planned = Formation().runs(scale)
-    assert {plan.curve for plan in planned} == {KV1, V2, V1}
-    for plan in planned:
-        run = plan.config
-        assert run.model == induction_run(scale).model.replace(**DEPTHS[plan.curve])
-        steps = STEPS[plan.curve] if scale == "laptop" else induction_run(scale).steps
-        assert run.eval_steps() == [*range(0, steps, EVERY[plan.curve]), steps]
-        assert (run.schedule, run.lr, run.task) == ("constant", induction_run(scale).lr, induction_run(scale).task)
-    by_curve = pd.Series([plan.curve for plan in planned]).value_counts()
-    assert set(by_curve) == {SEEDS[scale]}
 
 
 # Crossings
@@ -265,13 +248,6 @@ def test_seeds_that_change_nowhere_leave_the_order_open():
     assert said.count("4 of 16 not known") == 2
 
 
-def test_summary_and_picture():
-    data = planted(RIGHT)
-    assert Formation().summary(data, "laptop").iloc[0].tolist() == [KV1, "attention", "-10"]
-    assert len(Formation().draw(data, "laptop").get_axes()) == 3
-    assert len(Formation().draw_more(data, "laptop")["curves"].get_axes()) == 3
-
-
 # Made at smoke scale
 
 
@@ -294,9 +270,3 @@ def test_claims_keep_what_the_accuracy_with_its_guesses_gives():
     assert [claim.verdict for claim in now] == ["holds", "holds"]
     assert [claim.first.verdict for claim in now] == ["fails", "holds"]
     assert all(claim.first.measure.endswith("minus that of the accuracy") for claim in now)
-
-
-def test_every_compared_pair_is_a_series_of_its_curve(made):
-    data = made[1].data()
-    for curve, *pair in ORDERS:
-        assert data.loc[data["curve"] == curve, pair].notna().all(axis=None)

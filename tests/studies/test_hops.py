@@ -8,7 +8,7 @@ import torch
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.claims.experiment import SCALES
 from ihlab.claims.hop_horizon import Cell, hop_horizons, hop_table
-from ihlab.claims.labels import ATTENTION_LABELS, K_ONLY, KV, V_ONLY, VANILLA
+from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.studies.hops import (
     FIGURE8_LAW,
@@ -22,7 +22,6 @@ from ihlab.studies.hops import (
     SIZES,
     Figure8,
     L,
-    figure8_config,
     origin,
 )
 
@@ -114,13 +113,6 @@ def test_figure8_is_judged_by_its_errors(vanilla, shifted, noise, better, degrad
     assert not any(claim.of_paper for claim in FIGURE8_LEARNED.claims(data, "laptop"))
 
 
-def test_figure8_learned_changes_the_positions_only():
-    plain, learned = (study.runs("laptop")[0].config for study in (Figure8(), FIGURE8_LEARNED))
-    assert learned.model == plain.model.replace(positional="learned")
-    assert learned.replace(model=plain.model, seed=plain.seed, name=plain.name) == plain
-    assert [plan.config.seed for plan in FIGURE8_LEARNED.runs("laptop")] == 4 * list(range(8))
-
-
 @pytest.mark.parametrize("scale", SCALES)
 def test_sentences_about_five_layers_are_tested_where_there_are_five_and_the_sequences_have_the_hops(scale):
     claims = Figure8().claims(errors(steep(8), gentle, scale), scale)
@@ -132,18 +124,6 @@ def test_sentences_about_five_layers_are_tested_where_there_are_five_and_the_seq
     assert large == (scale in ("gpu", "paper"))
     for claim in named:
         assert claim.why.startswith(f"The models have {layers} layers and sequences at most {hops} hops") != large
-
-
-def test_the_summary_has_the_mean_errors():
-    table = Figure8().summary(errors(lambda k: k / 32, gentle, noise=0), "laptop")
-    assert table["attention"].tolist() == [VANILLA, KV] * 2
-    assert table[["error at k = 4", "error at k = 8"]].to_numpy()[0].tolist() == [0.125, 0.25]
-
-
-@pytest.mark.parametrize("scale", ["laptop", "gpu"])
-def test_a_panel_for_each_attention_is_drawn(scale):
-    figure = Figure8().draw(errors(steep(2), gentle, scale), scale)
-    assert [axes.get_title() for axes in figure.axes] == [VANILLA, KV]
 
 
 @pytest.mark.parametrize(("shift", "spread", "verdict"), [(0.01, 0.001, H), (0.2, 0.001, F), (0.055, 0.02, U)])
@@ -160,15 +140,6 @@ def test_the_published_curve_agrees_with_what_is_near_it(shift, spread, verdict)
     assert agreement.sentence == "Our vanilla reproduces the original's."
     assert agreement.estimate.value == pytest.approx(shift)
     assert agreement.verdict == verdict
-
-
-def test_the_papers_scale_is_the_originals():
-    run = figure8_config("paper")
-    task, model = run.task, run.model
-    assert (task.length, task.max_hops, task.alphabet, task.vocab_size) == (99, 16, 4, 23)
-    assert (model.d_model, model.n_heads, model.norm, model.mlp) == (128, 4, "layer", "gelu")
-    assert (model.positional, model.dropout, model.unembedding, model.d_vocab) == ("learned", 0.1, "none", 128)
-    assert (run.lr, run.batch_size, run.warmup, run.schedule, run.steps) == (1e-4, 32, 1000, "linear", 100_000)
 
 
 def test_published_vanilla_models_go_beyond_a_layer_for_the_token_before():
@@ -289,17 +260,6 @@ def test_five_models_of_either_half_can_decide():
 # Runs and pictures
 
 
-@pytest.mark.parametrize("study", [FIGURE8_LEARNED, FIGURE8_LAW, SAVED_LAYER, SHIFT_HALVES, ONE_MORE_LAYER])
-@pytest.mark.parametrize("scale", ["smoke", "laptop"])
-def test_every_cell_is_planned_on_one_task(study, scale):
-    runs = [plan.config for plan in study.runs(scale)]
-    trained = [Cell(ATTENTION_LABELS[run.model.attention], run.model.n_layers) for run in runs]
-    assert list(dict.fromkeys(trained)) == models(study, scale)
-    assert len({run.digest for run in runs}) == len({run.name for run in runs}) == len(runs)
-    [task] = {run.task for run in runs}
-    assert {run.model.d_vocab for run in runs} == {task.vocab_size}
-
-
 @pytest.mark.parametrize("scale", ["smoke", "laptop"])
 def test_sequences_have_more_hops_than_any_model_is_to_follow(scale):
     law, saved = ([plan.config for plan in study.runs(scale)] for study in (FIGURE8_LAW, SAVED_LAYER))
@@ -328,21 +288,3 @@ def test_the_other_experiments_train_as_saved_layer_does(scale):
     assert [run.model.attention for run in new].count("kv_shift") == (8 if scale == "laptop" else 2)
     assert {run.model.attention for run in new} == {"kv_shift", "k_shift", "v_shift"}
     assert {run.model.n_layers for run in new} == {L[scale] + 1}
-
-
-@pytest.mark.parametrize(
-    ("study", "data", "drawn"),
-    [
-        (FIGURE8_LAW, following(lambda cell, seed: 1), [*ATTENTION_LABELS.values(), "vanilla, published"]),
-        (SAVED_LAYER, crossing(SAVED_LAYER, (5.3, 3.2, 5.5), 5, 0.03), [VANILLA, KV]),
-        (SHIFT_HALVES, crossing(SHIFT_HALVES, (5.5, 3.5)), [K_ONLY, V_ONLY]),
-    ],
-)
-def test_the_summary_and_the_picture_follow_from_the_table(study, data, drawn):
-    assert study.summary(data, "laptop")[["attention", "layers"]].to_numpy().tolist() == [
-        list(cell) for cell in models(study)
-    ]
-    figure = study.draw(data, "laptop")
-    assert figure.get_suptitle().startswith(study.title)
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend[: len(drawn)] == drawn, "before the constructions"

@@ -15,15 +15,6 @@ from tasks import IGNORE, InductionTask
 pytestmark = pytest.mark.slow
 
 
-def test_models_can_read_what_they_are_tested_on_and_are_trained_on_an_eighth_of_it():
-    for cell in LENGTHS.cells:
-        config = LENGTHS.config(cell, "laptop")
-        assert (config.task.length, config.model.n_ctx) == (32, 256)
-        assert InductionTask(vocab_size=config.model.d_vocab, length=256)  # it has room for 256 distinct tokens
-    assert {plan.config.stop_at_accuracy for plan in LENGTHS.runs("laptop")} == {0.9}
-    assert config.stop_at_accuracy is None, "runs of the claims go on to the last step"
-
-
 def test_accuracy_by_length_counts_answers_one_by_one(tmp_path):
     config = LENGTHS.config(LENGTHS.cells[0], "smoke").replace(steps=60, lr=2e-2)
     run = train(config, tmp_path)

@@ -1,7 +1,6 @@
 """The study of mixes: what the runs differ in, and verdicts on planted gains."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
@@ -60,13 +59,3 @@ def test_claims_fail_if_every_bit_becomes_cheaper_alike():
     told = verdicts(key=lambda x: 0.06, offset=lambda x: 0.09, value=lambda x: 0.0, both=lambda x: 0.03)
     assert told == ["undecided", "fails", "undecided", *["fails"] * 5]
     assert verdicts(key=lambda x: 0.2 - x / 3, value=lambda x: 0.0)[0] == "fails"
-
-
-def test_the_picture_and_the_summary_name_every_mix_and_variant():
-    data = table(key=lambda x: x / 2, value=lambda x: 0.04)
-    told = MIXES.summary(data, "laptop")
-    assert isinstance(told, pd.DataFrame)
-    assert told["copyable"].tolist() == pytest.approx(range(5, 45, 5))
-    assert told["by K only, copyable"].tolist() == pytest.approx(told["saved by K only"], abs=0.1)
-    shown = MIXES.draw(data, "laptop")
-    assert {text.get_text() for text in shown.axes[0].texts} == set(RULES)

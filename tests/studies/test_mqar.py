@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from ihlab.claims.claim import judged
-from ihlab.studies.mqar import GOAL, KV1, MQAR, V1, V2, cell
+from ihlab.studies.mqar import KV1, MQAR, V1, V2, cell
 
 HORIZON = 2500
 TUNING = (100, 101)
@@ -60,20 +60,3 @@ def test_a_run_that_ended_is_drawn_on():
     kv = axes.get_lines()[0]
     assert (pd.Series(kv.get_ydata()).diff().dropna() >= 0).all()
     assert kv.get_ydata()[list(kv.get_xdata()).index(220)] == 0.95
-
-
-def test_the_curves_that_learn_are_tuned():
-    planned = MQAR.runs("laptop")
-    assert {plan.curve for plan in planned} == {cell(who)["curve"] for who in (KV1, V2)}
-    assert {plan.config.seed for plan in planned} == set(TUNING)
-    assert {plan.config.stop_at_accuracy for plan in planned} == {GOAL}
-
-
-@pytest.mark.slow
-def test_the_whole_way_at_smoke_scale(smoke):
-    _, folder = smoke("mqar")
-    data = folder.data()
-    rates = data[data["kind"] == "run"].groupby("curve")["lr"].unique().map(list)
-    assert rates[cell(V1)["curve"]] == rates[cell(V2)["curve"]]
-    assert data[data["kind"] == "tuning"].groupby("curve")["lr"].nunique().tolist() == [2, 2]
-    assert "never" in str(MQAR.summary(data, "smoke"))

@@ -17,12 +17,6 @@ def test_verdicts_can_come_out_either_way():
     assert best(lambda variant: 0.9 if variant.startswith(Q2K3) else 0.7) == {"undecided"}
 
 
-def test_the_paper_says_it_of_one_variant():
-    assert [ask.sentence for ask in PAIRS.asks if ask.of_paper] == [
-        f"With {Q2K3}, one layer learns induction by two tokens."
-    ]
-
-
 def test_only_the_window_of_the_queries_is_one_shorter():
     models = {p.curve: p.config.model for p in PAIRS.runs("laptop")}
     assert models.keys() == VARIANTS.keys()

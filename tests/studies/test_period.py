@@ -17,7 +17,6 @@ from ihlab.studies.period import (
     KV_RANDOM,
     MODELS,
     PERIOD,
-    PERIODS,
     TESTED,
     V_2,
     answered,
@@ -63,13 +62,6 @@ def test_a_random_token_of_the_sequence_is_above_the_threshold_in_period_3():
     said = np.take_along_axis(batch.inputs, rng.integers(0, 3, batch.inputs.shape), axis=1)
     found = answered(batch, said)
     assert list(found.values()) == pytest.approx([1 / 3] * 3, abs=0.02)
-
-
-def test_every_curve_has_its_task_and_seeds():
-    planned = PERIOD.runs("laptop")
-    found = {(run.curve, run.config.seed) for run in planned}
-    assert found == {(curve, seed) for curve in MODELS for seed in range(16 if curve == KV_2 else 8)}
-    assert {run.curve: run.config.task.period for run in planned} == {curve: PERIODS[curve] for curve in MODELS}
 
 
 def table(answers, steps, period2=1.0):

@@ -17,7 +17,6 @@ from ihlab.studies.printed import (
     FOLDER,
     KV,
     OURS,
-    QKV,
     VANILLA,
     K,
     Question,
@@ -70,25 +69,6 @@ def test_every_table_has_its_thirty_cells():
     assert PRINTED["loss"].isna().equals(PRINTED["note"] == "OOM")
     pages = {6: 18, 7: 18, 8: 18, 9: 19, 10: 19, 11: 19, 12: 19, 13: 20}
     assert set(zip(PRINTED["table"], PRINTED["page"], strict=True)) == set(pages.items())
-
-
-@pytest.mark.parametrize(
-    ("table", "lr", "context", "loss"),
-    [
-        (6, 1e-4, 256, 3.7908),
-        (6, 4e-3, 2048, 3.5104),
-        (7, 4e-3, 512, 3.4327),
-        (7, 2e-3, 4096, 3.2404),
-        (8, 1e-4, 256, 5.8747),
-        (9, 4e-3, 2048, 3.3768),
-        (10, 4e-3, 4096, 3.4101),
-        (11, 4e-3, 256, 7.8280),
-        (12, 1e-4, 1024, 3.9122),
-        (13, 4e-3, 1024, 3.4128),
-    ],
-)
-def test_spot_values(table, lr, context, loss):
-    assert PRINTED.set_index(["table", "lr", "context"])["loss"][table, lr, context] == loss
 
 
 def test_counts_and_settings_have_a_page_and_a_quote(data):
@@ -225,31 +205,3 @@ def test_batch_sizes_agree_without_figure_5(data):
 
     assert agree(data) == "fails"
     assert agree(data[data["source"] != "Figure 5"]) == "holds"
-
-
-# Drawings and summaries
-
-
-def test_the_drawing_of_table_2_has_every_cell(table2):
-    left, right = Table2().draw(table2, "laptop").axes
-    benchmarks, averages = left.lines[:2]
-    assert (len(benchmarks.get_xdata()), len(averages.get_xdata())) == (48, 6)
-    assert right.lines[0].get_ydata() == pytest.approx([-11.1, -8.1, -19.4, -18.6, -22.3])
-
-
-def test_the_drawings_outline_each_cells_best_method_once(data):
-    figures = Tables6To13().draw(data, "laptop"), *Tables6To13().draw_more(data, "laptop").values()
-    maps = {axes.get_title().split("\n")[0]: axes for figure in figures for axes in figure.axes if axes.images}
-    assert {method: len(axes.patches) for method, axes in maps.items()} == {
-        KV: 19, K: 0, V: 8, QKV: 2, **dict.fromkeys(COMPARATORS, 0),
-    }  # fmt: skip
-    assert "+2084" in [text.get_text() for text in maps[QKV].texts]
-    assert [text.get_text() for text in maps["Selective"].texts].count("OOM") == 12
-    # One colour scale that the broken-down runs do not stretch.
-    assert {axes.images[0].get_clim() for axes in maps.values()} == {(-0.05, 0.05)}
-
-
-def test_the_summary_counts(data):
-    better = data.assign(loss=data["loss"] - 0.3 * (data["method"] == KV))
-    kv = Tables6To13().summary(better, "laptop").set_index("method").loc[KV]
-    assert kv[["below vanilla, of 30 cells", "lowest of five"]].tolist() == [30, 30]

@@ -10,7 +10,6 @@ import pytest
 from ihlab.claims.ask import claims_of
 from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.studies.table4 import (
-    COMMONEST,
     GUESS,
     IN_TRAINING,
     KV,
@@ -193,36 +192,3 @@ def test_the_whole_way_at_smoke_scale(smoke):
     constant = data[data["measure"] == GUESS].groupby("ops")["hits"].nunique()
     assert constant.eq(1).all()  # the same problems for every run
     assert claims_of(asks(SMOKE), data, TABLE4.declared)[0].verdict == NOT_TESTED
-
-
-def test_senses_of_solved_problems_are_drawn():
-    panels = TABLE4.draw(table(0.9, 0.7, spread=0.0), "laptop").axes
-    assert [axes.get_title() for axes in panels] == [
-        "every clause is right", "the final answer is right", "some step gives the right value"
-    ]  # fmt: skip
-    for axes, guessed in zip(panels, (0, 5), strict=False):
-        dots = [(x, round(y)) for line in axes.lines if len(line.get_xdata()) in (1, 5) for x, y in line.get_xydata()]
-        assert dots.count((0.9, 3)) == 5, "five seeds with four operations"
-        assert sum(x == pytest.approx(0.3) for x, _ in dots) == guessed
-    assert COMMONEST in [text.get_text() for text in panels[0].figure.legends[0].get_texts()]
-
-
-def test_errors_are_drawn():
-    data = table(0.9, 0.7).assign(share=lambda data: 0.69 + 0.01 * data["seed"])
-    [axes] = TABLE4.draw_more(data, "laptop")["errors"].axes
-    dots = [line.get_xdata() for line in axes.lines if len(line.get_xdata()) == 5]
-    assert np.array(dots) == pytest.approx(np.tile([69.0, 70, 71, 72, 73], (2 * (len(ERRORS) + 1), 1)))
-    assert [label.get_text() for label in axes.get_yticklabels()] == [*ERRORS, "unnecessary"]
-
-
-def test_the_summary_has_every_share():
-    data = table(0.5, 0.4, strict={KV: (0.05, 0.6), VANILLA: (0.0, 0.3)}, spread=0.0)
-    rows = TABLE4.summary(data, "laptop").set_index(["model", "solved"])
-    three, four = rows["operations: 3"], rows["operations: 4"]
-    for model, strict, few, some in ((VANILLA, "0.000", "0.300", "0.400"), (KV, "0.050", "0.600", "0.500")):
-        assert (three[model, "every clause right"], four[model, "every clause right"]) == (few, strict)
-        assert four[model, "some step right"] == some
-        assert four[model, "constant answer right"].startswith("0.3")
-        trained = "every clause right, training split"
-        assert (three[model, trained], four[model, trained]) == (few, "")
-    assert set(rows["rate"]) == {"0.008 (end of the grid)"}

@@ -7,25 +7,12 @@ import pytest
 from ihlab.claims import stats
 from ihlab.claims.claim import judged
 from ihlab.claims.induction import KV1, SHAPES
-from ihlab.studies.figure1 import Figure1b
-from ihlab.studies.figure2 import Figure2
 from ihlab.studies.table5 import TABLE5, counted, coupling
 
 
 @pytest.fixture(scope="module")
 def made(smoke):
     return smoke("table5")
-
-
-@pytest.mark.parametrize("scale", ["smoke", "laptop"])
-def test_the_runs_are_the_shifted_ones_of_figure_1(scale):
-    shifted = {
-        plan.config.digest: plan.stacked
-        for plan in [*Figure2().runs(scale), *Figure1b().runs(scale)]
-        if plan.config.model.attention == "kv_shift"
-    }
-    assert {plan.config.digest: plan.stacked for plan in TABLE5.runs(scale)} == shifted
-    assert len(shifted) == {"smoke": 4 * 2, "laptop": 8 + 16 + 6 + 4}[scale]
 
 
 @pytest.mark.slow
@@ -138,24 +125,6 @@ def test_the_papers_cells_are_counted_against_the_corner_of_an_induction_head():
     """50, 17, 9 and 52 of 128: 17 in the upper right corner, and more on the diagonal than untied ones would put."""
     paper = [(OWN, 50), (INDUCTION, 17), (CROSS, 9), (BEFORE, 52)]
     assert verdicts(seeds_of(paper, 8)) == ["fails", "fails", "holds"]
-
-
-def test_counts_of_the_end_are_drawn_by_size_and_as_the_paper_counts_and_summarised():
-    turned = [((-a1, -a2, b1, b2), n) for (a1, a2, b1, b2), n in [(OWN, 4), (INDUCTION, 3), (CROSS, 2), (BEFORE, 1)]]
-    data = seeds_of(turned, 1)  # seed 0: one OWN less, one BEFORE more
-    _, after, table = TABLE5.draw(data, "laptop").axes
-    drawn = [{text.get_position(): int(text.get_text()) for text in axes.texts} for axes in (after, table)]
-    by_corner = {(0.25, 0.75): 3, (0.75, 0.75): 3, (0.25, 0.25): 2, (0.75, 0.25): 2}
-    assert drawn == [by_corner, {(0, 0): 3, (1, 0): 3, (0, 1): 2, (1, 1): 2}]
-    ends = TABLE5.summary(data, "laptop").set_index(["counted", "heads"]).xs("at the end", level="heads")
-    assert ends.loc["by absolute size"].tolist() == [3, 3, 2, 2]
-    assert ends.loc["raw, as the paper counts"].tolist() == [3, 3, 2, 2]
-
-
-@pytest.mark.slow
-def test_the_made_up_table_has_columns_of_the_real_one(made):
-    data = made[1].data()
-    assert set(heads([(0, *OWN)]).columns) <= set(data.columns)
 
 
 def test_coupling_by_hand():

@@ -25,7 +25,6 @@ from ihlab.studies.text import (
     V1,
     V2,
     config,
-    gain_by_position,
 )
 from tests.studies import made_up
 
@@ -179,19 +178,6 @@ def test_longer_training_is_compared_with_runs_of_the_same_seeds():
         assert claims[id].seeds == 3
         assert claims[id].estimate == again[id].estimate
     assert claims[HALF].estimate != again[HALF].estimate
-
-
-def test_the_picture_and_the_summary_say_which_part_of_each_gain_can_be_copied():
-    data = table(
-        cost=lambda arm: 1.5 if arm == LONG_V2 else cheaper(arm),
-        onset=lambda arm: 1.0,
-        eligible=lambda arm: 0.43 if arm == LONG_V2 else 0.4 if shifted(arm) else 0.45,
-    )
-    [axes] = gain_by_position(data).axes
-    assert [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()] == [KV1, KV2, BYTES_KV2, LONG_V2]
-    told = TEXT.summary(data, "laptop").set_index("arm").loc[[KV1, KV2, BYTES_KV2, LONG_V2]]
-    assert told["% copyable"].tolist() == pytest.approx([82, 82, 82, 60], abs=2)  # .165 and .12 of .2
-    assert told["% if all bits were cheaper alike"].tolist() == pytest.approx([45] * 4, abs=1)
 
 
 @pytest.fixture(scope="module")

@@ -159,12 +159,11 @@ def test_the_bar_counts_the_runs_that_have_ended():
     assert "three: loss 2.500, accuracy 0.750" in drawn
 
 
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the parent alone", "parent and workers"])
-def test_an_interrupt_stops_and_saves_the_workers(tmp_path, send):
-    """A notebook interrupts the parent alone, a terminal all of its processes."""
+def test_an_interrupt_stops_and_saves_the_workers(tmp_path):
+    """Of the parent alone, as by a notebook. A terminal interrupts all processes, as `tests.faults.kills` does."""
     root, process = started(LONG, tmp_path)
     wait_until(lambda: evaluated_twice(root) == 2)  # both are past their first steps
-    send(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) != 0
     runs = [Run.open(folder) for folder in root.iterdir()]
     assert len(runs) == 2

@@ -13,8 +13,6 @@ from tasks import ConfigError
 from tests.faults.ways_in import CONFIG
 from tests.sweep.test_pool import evaluated_twice, wait_until
 
-pytestmark = pytest.mark.slow
-
 LONG = """
 import sys
 from functools import partial
@@ -40,6 +38,7 @@ finally:
 """
 
 
+@pytest.mark.rare
 def test_an_interrupt_stops_and_saves_the_runs(tmp_path):
     root = tmp_path / "runs"
     process = subprocess.Popen(
@@ -56,6 +55,7 @@ def test_an_interrupt_stops_and_saves_the_runs(tmp_path):
     assert all(run.checkpoints[-1] > 0 and run.done is None for run in started)
 
 
+@pytest.mark.slow
 def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch):
     def late(**options):
         raise TimeoutError("The current node timed out during startup.")
@@ -65,6 +65,7 @@ def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch):
         in_ray({0: CONFIG}, None, 1, 0, None)
 
 
+@pytest.mark.slow
 def test_without_ray_a_sentence_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"Ray is not installed: pip install 'ray>=2\.50'\."):

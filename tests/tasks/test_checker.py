@@ -90,18 +90,11 @@ def beside(body, token):
 
 ONE_TOKEN = {
     "always yes": lambda body, past, a, b: True,
-    "a is in the first half": lambda body, past, a, b: body.index(a) < len(body) // 2,
     "b is in the first half": lambda body, past, a, b: body.index(b) < len(body) // 2,
     "a is in the first pair": lambda body, past, a, b: body.index(a) < 2,
-    "b is in the last pair": lambda body, past, a, b: body.index(b) >= len(body) - 2,
-    "a has a small id": lambda body, past, a, b: a < 30,
     "a has a smaller id than b": lambda body, past, a, b: a < b,
-    "both occurred": lambda body, past, a, b: a in body and b in body,
-    "a was asked about before": lambda body, past, a, b: a in past,
     "b was asked about before": lambda body, past, a, b: b in past,
-    "few questions before": lambda body, past, a, b: len(past) < 8,
     "few claims before": lambda body, past, a, b: past[::2].count(ASK) > len(past) / 4,
-    "b's other neighbour is smaller than a": lambda body, past, a, b: beside(body, b) < a,
     "a's other neighbour is smaller than b": lambda body, past, a, b: beside(body, a) < b,
 }
 
@@ -115,33 +108,12 @@ def test_rules_without_both_places_guess(asked, rule):
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_each_token_of_a_claim_alone_is_uniform_whatever_the_answer(asked):
-    found = claims(asked, length=16)
-    for token in (0, 1):
-        counts = np.zeros((2, 8))
-        for body, _, a, b, y in found:
-            counts[y, body.index((a, b)[token])] += 1
-        shares = counts[:, counts.sum(axis=0) > 0] / counts.sum(axis=1, keepdims=True)
-        assert shares == pytest.approx(np.full((2, 4), 0.25), abs=0.03)
-
-
-@pytest.mark.parametrize("asked", ASKED)
 def test_the_order_of_the_two_tokens_gains_the_reciprocal_of_the_pairs_by_two(asked):
     """True claims are in order; of false ones only the pair that has its neighbour at the other end is not."""
     found = claims(asked)
     ordered = [(body.index(a) < body.index(b)) == (asked == "second") for body, _, a, b, _ in found]
     right = np.mean([is_so == (y == YES) for is_so, (*_, y) in zip(ordered, found, strict=True)])
     assert right == pytest.approx(0.5 + 2 / 32, abs=4 * 0.5 / len(found) ** 0.5)
-
-
-@pytest.mark.parametrize("asked", ASKED)
-def test_reading_beside_the_copy_answers_everything(asked):
-    """Equation 12 reads the token before the copy of the asked one, equation 11 the one after it."""
-    batch = CheckerTask(asked=asked).batch(200, np.random.default_rng(1))
-    for row, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
-        for _, first, second, target in questions(row, targets):
-            beside = row[row.index(second) + (-1 if asked == "second" else 1)]
-            assert target == (beside if first == ASK else YES if first == beside else NO)
 
 
 @pytest.mark.parametrize("asked", ASKED)

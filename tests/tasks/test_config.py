@@ -1,7 +1,6 @@
 """The `config` decorator: typos, types, limits."""
 
 import math
-from dataclasses import FrozenInstanceError, asdict
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -40,28 +39,6 @@ def refusal(**given):
 # The dataclass
 
 
-def test_fields_and_defaults():
-    assert asdict(Oven(degrees=200, fan=True)) == {
-        "degrees": 200,
-        "hours": 1.0,
-        "mode": "top",
-        "fan": True,
-        "name": "oven",
-        "timer": None,
-        "light": None,
-    }
-
-
-def test_it_is_frozen():
-    with pytest.raises(FrozenInstanceError):
-        Oven(degrees=200).degrees = 100
-
-
-def test_equal_settings_are_equal_and_hash_alike():
-    assert Oven(degrees=200) == Oven(degrees=200, hours=1.0)
-    assert len({Oven(degrees=200), Oven(degrees=200), Oven(degrees=100)}) == 2
-
-
 # Names
 
 
@@ -72,10 +49,6 @@ def test_a_misspelt_field_gets_the_nearest_name():
 def test_a_field_like_no_other_gets_the_list():
     expected = "There is no Oven field 'zzz'; known: degrees, fan, hours, light, mode, name, timer."
     assert refusal(degrees=200, zzz=1) == expected
-
-
-def test_a_class_variable_is_no_field():
-    assert "no Oven field 'kind'" in refusal(degrees=200, kind="grill")
 
 
 def test_a_typo_inside_a_nested_config_names_the_inner_class():
@@ -117,16 +90,7 @@ def test_a_right_type_is_kept(field, value):
     assert getattr(Oven(**{"degrees": 200, field: value}), field) == value
 
 
-def test_a_nested_config_is_kept():
-    oven = Oven(degrees=200)
-    assert Kitchen(oven=oven).oven is oven
-
-
 # Limits
-
-
-def test_the_own_post_init_runs():
-    assert refusal(degrees=301) == "Oven.degrees is 301, but must be at most 300."
 
 
 def test_the_own_post_init_runs_after_the_types_were_checked():
@@ -137,10 +101,6 @@ def test_the_own_post_init_runs_after_the_types_were_checked():
 # choose
 
 
-def test_choose_returns_what_is_known():
-    assert choose("task", "ngram", ["induction", "ngram"]) == "ngram"
-
-
 def test_choose_names_the_nearest():
     with pytest.raises(ConfigError, match=r"^There is no task 'inducton'; did you mean 'induction'\?$"):
         choose("task", "inducton", ["induction", "ngram"])
@@ -149,10 +109,6 @@ def test_choose_names_the_nearest():
 def test_choose_lists_all_when_nothing_is_near():
     with pytest.raises(ConfigError, match=r"^There is no task 'xyz'; known: induction, ngram\.$"):
         choose("task", "xyz", ["ngram", "induction"])
-
-
-def test_a_config_error_is_a_value_error():
-    assert issubclass(ConfigError, ValueError)
 
 
 # What is stored

@@ -4,7 +4,6 @@ import random
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
@@ -79,19 +78,6 @@ def test_sequences_are_drawn_like_those_of_plain_python():
         cells = [key for key in counts[0] | counts[1] if counts[0][key] + counts[1][key] >= 10]
         assert len(cells) >= 36
         assert chi2_contingency([[count[key] for key in cells] for count in counts]).pvalue > 1e-3
-
-
-def test_guessing_another_name_is_right_as_often_as_the_docstring_says():
-    """At the first query, by rules that know the names but not which of them make a pair."""
-    task = DepoTask()
-    batch = task.batch(4000, np.random.default_rng(0))
-    right = []
-    for tokens, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
-        t = next(t for t, target in enumerate(targets) if target != IGNORE)
-        others = np.array(sorted({*tokens[1:13]} - {tokens[t]}))
-        assert len(others) == task.names - 1
-        right.append(others == targets[t])  # a rule for each rank: the smallest id, the second, ...
-    assert np.mean(right, axis=0) == pytest.approx(1 / 5, abs=4 * (4 / 25 / 4000) ** 0.5)
 
 
 def test_words_tell_tokens_inside_names_from_those_that_end_them():

@@ -111,14 +111,6 @@ def test_rows_obey_the_rule(fields, seed):
                 assert asked[t] != row[t] or (row[t], row[t]) in itertools.pairwise(row[:t])
 
 
-def test_immediate_repeats_do_occur_and_are_never_scored():
-    """At length 32 they were a fifth of the first repeats under the first rule."""
-    batch = InductionTask(vocab_size=128, length=32).batch(2000, np.random.default_rng(0))
-    immediate = batch.inputs[:, 1:] == batch.inputs[:, :-1]
-    assert immediate.mean() > 0.02
-    assert (batch.answers[:, 1:][immediate] == IGNORE).all()
-
-
 @given(task_fields(), seeds)
 def test_immediate_repeats_are_scored_on_demand(fields, seed):
     """Read token by token: a drawn token that occurred before and had one follower is an answer, whatever the gap."""
@@ -135,13 +127,6 @@ def test_immediate_repeats_are_scored_on_demand(fields, seed):
                 t += 1  # the next token was forced
             t += 1
         assert np.array_equal(answers, expected)
-
-
-def test_the_own_token_is_the_answer_at_scored_immediate_repeats():
-    batch = InductionTask(vocab_size=128, length=32, score_immediate=True).batch(2000, np.random.default_rng(0))
-    immediate, first = batch.groups["gap"] == 1, (batch.answers != IGNORE).argmax(axis=1)
-    assert (batch.answers[immediate] == batch.inputs[immediate]).all()
-    assert 0.17 < immediate[np.arange(2000), first].mean() < 0.23  # a fifth of the first repeats
 
 
 def test_rows_with_an_ambiguous_repeat_do_occur():
@@ -179,16 +164,6 @@ def test_a_periodic_row_repeats_distinct_tokens_and_asks_for_each_repeat(fields,
             assert gap[t] == (period if t >= period else 0)
 
 
-def test_a_period_needs_as_many_ids_only_and_may_follow_a_bos():
-    task = InductionTask(vocab_size=14, length=12, min_token=11, period=2, bos=True)
-    batch = task.batch(50, np.random.default_rng(0))
-    assert (batch.inputs[:, 0] == 13).all()
-    assert {tuple(row[1:3]) for row in batch.inputs.tolist()} == {(11, 12), (12, 11)}
-    assert np.array_equal(batch.inputs[:, 1::2][:, 1:], batch.inputs[:, 1::2][:, :-1])
-    assert (batch.answers[:, :3] == IGNORE).all()
-    assert (batch.answers[:, 3:] != IGNORE).all()
-
-
 # What is scored
 
 
@@ -209,13 +184,6 @@ def test_score_tokens_targets_every_next_token():
     batch = InductionTask(score="tokens").batch(4, np.random.default_rng(0))
     assert np.array_equal(batch.targets[:, :-1], batch.inputs[:, 1:])
     assert (batch.targets[:, -1] >= 11).all()
-
-
-def test_inputs_and_answers_do_not_depend_on_the_score():
-    batches = [InductionTask(score=score).batch(4, np.random.default_rng(7)) for score in ("all", "first", "tokens")]
-    for batch in batches[1:]:
-        assert np.array_equal(batch.inputs, batches[0].inputs)
-        assert np.array_equal(batch.answers, batches[0].answers)
 
 
 # Randomness

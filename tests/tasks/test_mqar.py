@@ -1,13 +1,11 @@
 """Multi-query associative recall against its rule, and the law of its gaps against exact probabilities."""
 
-import math
 from itertools import permutations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
 from scipy.stats import chisquare
 
 import tasks.mqar
@@ -81,13 +79,6 @@ def test_rows_obey_the_rule(fields, value_gap, seed):
             assert gaps[t] == ((t - front) // 2 + 1 if t in asked else 0)
 
 
-def test_rows_are_cut_with_their_gaps():
-    batch = MQARTask().batch(6, np.random.default_rng(0))
-    middle = batch.rows(2, 4)
-    assert np.array_equal(middle.groups["gap"], batch.groups["gap"][2:4])
-    assert np.array_equal(middle.groups["gap"] > 0, middle.targets != IGNORE)
-
-
 def test_blank_fill_is_token_0():
     task = MQARTask(fill="blank")
     batch = task.batch(50, np.random.default_rng(0))
@@ -117,23 +108,6 @@ def test_keys_and_values_are_uniform_and_independent():
 # The law of the gaps
 
 
-@pytest.mark.parametrize("power_a", [0.01, 0.3, 0.7, 1.0])
-def test_a_fit_to_the_first_keys_gaps_recovers_the_exponent(power_a):
-    """By maximum likelihood, within four standard errors: the variance of log(gap) is the Fisher information."""
-    task = MQARTask(length=128, pairs=8, power_a=power_a)
-    drawn = np.array([slots[0] for slots in slots_of(task, task.batch(4000, np.random.default_rng(0)))])
-    gaps = np.arange(1.0, 57)
-
-    def surprise(exponent):
-        return np.log((gaps**exponent).sum()) - exponent * np.log(drawn).mean()
-
-    fitted = minimize_scalar(surprise, bracket=(-1, 0)).x
-    p = gaps ** (power_a - 1)
-    p /= p.sum()
-    information = (p * np.log(gaps) ** 2).sum() - (p * np.log(gaps)).sum() ** 2
-    assert abs(fitted - (power_a - 1)) < 4 / math.sqrt(4000 * information)
-
-
 @pytest.mark.parametrize("power_a", [0.01, 1.0])
 def test_slots_are_weighted_draws_without_replacement(power_a):
     """The joint law of three keys' slots, against p_i p_j / (1 - p_i) p_k / (1 - p_i - p_j)."""
@@ -151,11 +125,6 @@ def test_slots_are_weighted_draws_without_replacement(power_a):
     expected = 20_000 * np.array(list(law.values()))
     assert expected.sum() == pytest.approx(20_000)
     assert chisquare(list(counts.values()), expected).pvalue > 1e-3
-
-
-def test_as_many_pairs_as_slots_fill_every_slot():
-    task = MQARTask(length=16, pairs=4)
-    assert all(sorted(slots) == [1, 2, 3, 4] for slots in slots_of(task, task.batch(50, np.random.default_rng(0))))
 
 
 # Values farther from their keys

@@ -90,11 +90,6 @@ def test_the_table_belongs_to_the_task():
         task.table[0, 0] = 1
 
 
-def test_a_table_of_few_contexts_out_of_very_many():
-    table = as_dict(NGramTask(vocab_size=8000, order=5, length=8, table_size=500))
-    assert len({context[0] for context in table}) > 400
-
-
 # The rows
 
 
@@ -109,13 +104,6 @@ def test_every_asked_token_is_the_tables(fields, seed):
         for t in asked:
             assert targets[t] == table[tuple(row[t - task.order + 2 : t + 1])]
             assert t + 1 == task.length or row[t + 1] == targets[t]
-
-
-def test_a_table_of_one_entry_is_repeated():
-    task = NGramTask(length=5, table_size=1)
-    [[x1, x2, x3]], batch = task.table.tolist(), task.batch(2, np.random.default_rng(0))
-    assert batch.inputs.tolist() == [[x1, x2, x3, x1, x2]] * 2
-    assert batch.targets.tolist() == [[IGNORE, x3, IGNORE, IGNORE, x3]] * 2
 
 
 @given(task_fields(), seeds)

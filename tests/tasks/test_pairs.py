@@ -1,6 +1,5 @@
 """The task of induction by two tokens: its rule read back from drawn rows, and what models score that know less."""
 
-from collections import defaultdict
 from itertools import pairwise
 
 import numpy as np
@@ -92,30 +91,3 @@ def test_both_letters_in_order_are_enough_and_the_last_one_is_a_third():
 
     for guess in (of_last, most_frequent, latest):
         assert score(guess) == pytest.approx(1 / 3, abs=0.01)
-
-
-def test_the_first_letter_alone_or_both_without_their_order_leave_a_doubt():
-    """By chance, contexts with different last letters have the same follower in one of eight cases."""
-
-    def counted(known):
-        def guess(triples, a, b, rng):
-            votes: dict[int, int] = defaultdict(int)
-            for x, y, f in dict.fromkeys(triples):
-                votes[f] += known(x, y, a, b)
-            best = max(votes.values())
-            return rng.choice([f for f, n in votes.items() if n == best])
-
-        return guess
-
-    unordered = score(counted(lambda x, y, a, b: {x, y} == {a, b}))
-    assert unordered == pytest.approx(1 / 2 + 1 / 8 / 2, abs=0.015)
-    assert score(counted(lambda x, y, a, b: x == a)) < 0.5
-    assert score(counted(lambda x, y, a, b: 1)) < 0.25
-
-
-def test_copying_from_a_fixed_distance_is_worse_than_the_last_letter():
-    batch = PairTask().batch(2000, np.random.default_rng(0))
-    asked = batch.targets != IGNORE
-    for distance in range(72):
-        guesses = np.pad(batch.inputs, ((0, 0), (distance, 0)), constant_values=-1)[:, :72]
-        assert (guesses == batch.targets)[asked].mean() < 0.2

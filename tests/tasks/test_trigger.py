@@ -115,28 +115,3 @@ def test_a_model_of_induction_answers_nothing_but_repeated_triggers(triggers):
             followed[token] = row[t + 1] if t + 1 < len(row) else -1
     assert score(batch, TRIGGER, guesses) == 1
     assert score(batch, GLOBAL, guesses) == 0
-
-
-@pytest.mark.parametrize("triggers", SHARES)
-def test_copying_from_a_fixed_place_or_the_commonest_token_is_less_than_half_right(triggers):
-    """So that an accuracy of one half needs the table or induction."""
-    _, batch = drawn(triggers, 500)
-    for distance in range(32):
-        guesses = np.pad(batch.inputs, ((0, 0), (distance, 0)), constant_values=-1)[:, : batch.inputs.shape[1]]
-        assert score(batch, TRIGGER, guesses) < 0.25
-        assert score(batch, GLOBAL, guesses) < 0.07
-    commonest = np.array(
-        [[np.bincount(row[: t + 1]).argmax() for t in range(len(row))] for row in batch.inputs], dtype=np.int64
-    )
-    assert score(batch, TRIGGER, commonest) < 0.3
-
-
-@pytest.mark.parametrize("triggers", SHARES)
-def test_the_tables_answer_is_the_likeliest_at_a_first_occurrence(triggers):
-    """With more triggers, a sequence's few tokens that are no triggers would be likelier."""
-    task, batch = drawn(triggers, 8000)
-    first = batch.groups["source"] == GLOBAL
-    late = first & (np.arange(task.length) >= task.length // 2)  # much is known about the sequence by then
-    joint = np.zeros((task.vocab_size,) * 2)
-    np.add.at(joint, (batch.inputs[late], batch.targets[late]), 1)
-    assert (joint.argmax(axis=1) == task.table[:, 0]).all()

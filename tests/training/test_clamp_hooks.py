@@ -1,16 +1,11 @@
 """Clamps in a model: the forward reads them, no gradient passes, and moments are forgotten."""
 
-import math
-
-import numpy as np
 import pytest
 import torch
 
 from ihlab import ModelConfig, Transformer
-from ihlab.theory.constructions import kv_shift_induction_head
 from ihlab.training.clamp import Clamp
 from ihlab.training.clamp_hooks import impose, install, set_pattern
-from tasks import IGNORE, InductionTask
 
 N_POS = 7
 GROUPED = ModelConfig(
@@ -142,23 +137,3 @@ def test_clamps_stay_through_resets_and_go_when_asked():
     assert not torch.equal(model(TOKENS), plain(TOKENS))
     model.reset_hooks(including_permanent=True)
     assert torch.equal(model(TOKENS), plain(TOKENS))
-
-
-def test_a_perfect_induction_head_without_alpha2_only_counts():
-    """The hand-set head of Theorem 3.3 has alpha = (0, 1): clamped, no key is left, and recency alone weighs tokens."""
-    vocab_size, slope = 40, 0.01
-    model = kv_shift_induction_head(torch.eye(vocab_size).double(), n_ctx=16, sigma=0.05, slope=slope)
-    batch = InductionTask(vocab_size=vocab_size, length=16).batch(64, np.random.default_rng(0))
-    tokens, targets = torch.from_numpy(batch.inputs.copy()), torch.from_numpy(batch.targets.copy())
-    scored = targets != IGNORE
-    assert (model(tokens).argmax(-1) == targets)[scored].all()
-
-    clamps = [Clamp(what="alpha", layer=0, column=1, value=0)]
-    impose(model, {}, clamps)
-    install(model, clamps)
-    answers = model(tokens).argmax(-1)
-    for row, query in scored.nonzero().tolist():
-        weight = np.zeros(vocab_size)
-        for key in range(query + 1):
-            weight[tokens[row, key]] += math.exp(-slope * (query - key))
-        assert answers[row, query] == weight.argmax()

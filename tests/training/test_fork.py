@@ -50,8 +50,7 @@ def content(folder):
 # Without clamps
 
 
-@pytest.mark.parametrize("step", [0, 10, 15])
-@pytest.mark.parametrize("schedule", ["constant", "cosine", "trapezoid"])
+@pytest.mark.parametrize(("schedule", "step"), [("constant", 15), ("cosine", 0), ("trapezoid", 10)])
 def test_a_fork_that_holds_nothing_is_the_plain_continuation(small, tmp_path, schedule, step):
     whole = train(small.replace(schedule=schedule), tmp_path)
     before = content(whole.folder)
@@ -195,8 +194,7 @@ HELD = [
 ]
 
 
-@pytest.mark.parametrize("step", [0, AT])
-@pytest.mark.parametrize("clamps", HELD)
+@pytest.mark.parametrize(("clamps", "step"), list(zip(HELD, (0, AT, 0, AT), strict=True)))
 def test_a_clamp_holds_exactly_at_every_step(tmp_path, parent, monkeypatch, clamps, step):
     read, gradients = {"alpha": [], "beta": []}, {"alpha": [], "beta": []}
 
@@ -279,14 +277,6 @@ def test_a_fork_of_a_fork_without_clamps_lets_go(tmp_path, parent):
     (moments,) = (tensor for name, tensor in state.items() if name.startswith("exp_avg/") and "key_shift" in name)
     assert (moments[:, 1] == 0).all()
     assert (moments[:, 0] != 0).all()
-
-
-def test_a_vanilla_run_forks_with_patterns(small, tmp_path):
-    vanilla = train(small.replace(model=small.model.replace(attention="vanilla")), tmp_path)
-    forked = fork(vanilla, AT, clamps=[Clamp(what="pattern", layer=0, value="zero")], root=tmp_path)
-    assert (forked.metrics.filter(regex="^prefix_") == 0).all(axis=None)
-    with pytest.raises(ConfigError, match="a vanilla model has none"):
-        fork(vanilla, AT, clamps=[ALPHA2_OFF], root=tmp_path)
 
 
 # Rewound weights and new moments

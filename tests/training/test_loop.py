@@ -1,7 +1,6 @@
 """The optimiser, the learning rate, the batches of a step, the step, and the model that a run starts from."""
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from ihlab import Transformer
 from ihlab.measure.batches import draw
 from ihlab.training.config import constant_steps, from_dict, to_dict
 from ihlab.training.ensemble import Stack, seeds
-from ihlab.training.fork import fork_config
 from ihlab.training.loop import (
     SingleModel,
     Training,
@@ -69,25 +67,6 @@ def test_trapezoid_by_hand(small):
     assert rates[4:41] == [2.0] * 37
     assert rates[41:] == pytest.approx([1.8, 1.6, 1.4, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2])
     assert learning_rate(run, 50) == 0
-
-
-@pytest.mark.parametrize(("steps", "constant"), [(1, 1), (4, 4), (5, 4), (9, 8), (10, 8), (1500, 1200)])
-def test_the_last_fifth_of_a_trapezoid_falls_whatever_the_steps(small, steps, constant):
-    """Of fewer than five steps none does."""
-    run = small.replace(schedule="trapezoid", warmup=0, steps=steps, lr=1.0)
-    assert constant_steps(run) == constant
-    rates = [learning_rate(run, step) for step in range(steps)]
-    assert rates[:constant] == [1.0] * constant
-    assert all(a >= b > 0 for a, b in pairwise(rates))
-    if constant < steps:
-        assert rates[-1] == pytest.approx(1 / (steps - constant))
-
-
-def test_a_fork_goes_on_along_its_parents_trapezoid(small, tmp_path):
-    parent = train(small.replace(schedule="trapezoid"), tmp_path)
-    shorter = fork_config(parent, 10, steps=20)
-    assert constant_steps(shorter) == constant_steps(parent.config) == 24 - 4
-    assert [learning_rate(shorter, s) for s in range(24)] == [learning_rate(parent.config, s) for s in range(24)]
 
 
 # Batches

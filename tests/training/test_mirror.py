@@ -12,7 +12,6 @@ follow the size of the parameters.
 import pandas as pd
 import pytest
 import torch
-from torch.func import stack_module_state
 
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.interp import shift_report
@@ -20,7 +19,6 @@ from ihlab.measure.batches import draw
 from ihlab.measure.loss import summed_loss
 from ihlab.model.config import GPT2
 from ihlab.training import loop
-from ihlab.training.ensemble import clip_members, of_each_member, stack_batches
 from ihlab.training.loop import initial_model, learning_rate, make_optimizer, microbatches
 from tasks import InductionTask
 
@@ -29,16 +27,13 @@ VARIANTS = {
     "grouped queries, window 3, two layers, one without residual": {
         "n_key_value_heads": 2, "shift_window": 3, "n_layers": 2, "residual": (True, False),
     },
-    "alibi, window 4": {"positional": "alibi", "shift_window": 4},
     "a GPT-2 block: learned positions, biases": {**GPT2},
     "the theorems' block: no positions, strict mask, no residual": {
         "positional": "none", "mask": "strict", "residual": False, "norm": "none", "mlp": "none",
     },
-    "rope, strict mask, biases, window 3": {"mask": "strict", "bias": True, "shift_window": 3},
     "grouped queries, alibi, strict mask, biases, tied embeddings": {
         "n_key_value_heads": 2, "positional": "alibi", "mask": "strict", "bias": True, "tied_embeddings": True,
     },
-    "queries shifted too": {"attention": "qkv_shift"},
 }  # fmt: skip
 
 ALL, NONE, FIRST, LAST = slice(None), slice(0), slice(1), slice(-1, None)
@@ -159,66 +154,3 @@ def test_the_run_of_a_mirror_image_has_the_metrics_of_the_models(small, tmp_path
     signed = [name for name in metrics.columns if name.startswith(("alpha", "beta"))]
     pd.testing.assert_frame_equal(image.drop(columns=signed), metrics.drop(columns=signed), check_exact=True)
     pd.testing.assert_frame_equal(image[signed], -metrics[signed], check_exact=True)
-
-
-def trained_stack(models, config, rows):
-    """Train the models in place as one stack, as `train_ensemble` does; return the losses of all steps."""
-    weights = stack_module_state(models)[0]
-    optimizer, losses_of, history = (
-        make_optimizer(models[0], config, weights),
-        of_each_member(models[0], summed_loss),
-        [],
-    )
-    for step, scored in enumerate(rows):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(config, step)
-        batch = stack_batches([scored] * len(models))
-        losses = losses_of(weights, *batch.tensors) / batch.total
-        losses.sum().backward()
-        clip_members(weights.values(), config.clip)
-        optimizer.step()
-        optimizer.zero_grad()
-        history.append(losses.detach())
-    for i, model in enumerate(models):
-        model.load_state_dict({name: stack[i] for name, stack in weights.items()}, strict=False)
-    return torch.stack(history)
-
-
-def test_a_stack_of_mirror_images_trains_as_the_stack_of_models():
-    """Each member is compared at its own place in the stack, because even equal members end apart at different places.
-
-    AdamW's kernel takes entries in blocks and those left over at the end of a tensor one by one, which round
-    differently; in a stacked alpha or beta these are the last member's.
-    """
-    config, mirrors = config_of(n_key_value_heads=2, shift_window=3), [(ALL, ALL), (FIRST, LAST)]
-    rows, starts = rows_of(config), [config, config.replace(seed=1)]
-    models = [initial_model(start) for start in starts]
-    images = [rescaled(initial_model(start), *heads) for start, heads in zip(starts, mirrors, strict=True)]
-    assert torch.equal(trained_stack(images, config, rows), trained_stack(models, config, rows))
-    for image, model, heads in zip(images, models, mirrors, strict=True):
-        assert_same_parameters(rescaled(image, *heads), model)
-
-
-# What is not a gauge of training, or not of the function
-
-
-def test_twice_the_shift_and_half_the_map_are_the_same_function_but_train_otherwise():
-    config = config_of().replace(steps=20)
-    rows, model = rows_of(config), initial_model(config)
-    others = [rescaled(initial_model(config), *heads, c=2.0) for heads in (MIRRORS["alpha"], MIRRORS["beta"])]
-    for other in others:
-        torch.testing.assert_close(logits_of(other, config), logits_of(model, config))
-    losses, _ = trained(model, config, rows)
-    for other in others:
-        its_losses, _ = trained(other, config, rows)
-        torch.testing.assert_close(its_losses[0], losses[0])
-        assert (its_losses - losses).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_a_shift_mirrored_without_its_map_is_another_function(name):
-    config = config_of()
-    model, other = initial_model(config), initial_model(config)
-    with torch.no_grad():
-        getattr(other.layers[0].attn, name).neg_()
-    assert not torch.allclose(logits_of(other, config), logits_of(model, config), atol=0.1)

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from ihlab.training import progress as module
-from ihlab.training.progress import add_bar, progress, progress_bar, shortened
+from ihlab.training.progress import add_bar, progress, progress_bar
 
 ROW = {"eval_loss": 0.25, "accuracy": 0.875}
 
@@ -124,20 +124,9 @@ def test_a_notebook_is_drawn_a_few_times_a_second_at_most(clock, cell):
     assert len(cell.states) <= 2 * module.REDRAWN + 1
 
 
-def test_a_name_is_text_in_a_notebook(cell):
-    with progress_bar(Console(file=io.StringIO(), force_jupyter=True)) as shown:
-        shown.update(add_bar(shown, "<b>[red]", 10, unit="steps"), completed=10)
-    assert "&lt;b&gt;[red]: " in cell.states[-1]["text/html"]
-
-
 def test_a_run_that_ends_early_is_shown_as_ended(small, monkeypatch, cell):
     monkeypatch.setattr(module, "Console", lambda stderr: Console(file=io.StringIO(), force_jupyter=True))
     with progress(small.replace(stop_at_accuracy=0.5)) as report:
         report(12, ROW)
     assert cell.states[-1]["text/plain"].startswith("small: 12/24 steps, loss 0.250, accuracy 0.875, ")
     assert "left" not in cell.states[-1]["text/plain"]
-
-
-def test_of_a_long_name_the_ends_are_kept():
-    assert shortened("quickstart") == "quickstart"
-    assert shortened("figure1b-kv-shifting-1-layer-hidden-size-8-12") == "figure1b-kv…en-size-8-12"

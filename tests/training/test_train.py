@@ -61,12 +61,6 @@ def test_accumulated_pieces_give_the_same_run_to_rounding(small, tmp_path, whole
     assert losses[0] == pytest.approx(losses[1], rel=1e-4, abs=1e-4)
 
 
-@pytest.mark.parametrize("score", ["first", "tokens"])
-def test_the_other_scores_train_too(small, tmp_path, score):
-    run = train(small.replace(task=InductionTask(vocab_size=40, length=12, score=score)), tmp_path)
-    assert run.metrics["train_loss"].iloc[-1] < run.metrics["train_loss"].iloc[1]
-
-
 def test_bf16_follows_fp32(small, tmp_path, whole):
     half = train(small.replace(precision="bf16"), tmp_path)
     assert half.metrics["eval_loss"].iloc[-1] == pytest.approx(whole.metrics["eval_loss"].iloc[-1], rel=0.05)
@@ -162,11 +156,10 @@ def test_dropout_is_on_in_training_steps_and_off_in_evaluations(dropping, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unembedding", ["linear", "none"])
-def test_a_one_layer_shifted_gpt2_learns_induction(tmp_path, unembedding):
+def test_a_one_layer_shifted_gpt2_learns_induction(tmp_path):
     task = InductionTask(vocab_size=32, length=16)
     sizes = {"n_layers": 1, "d_model": 32, "n_heads": 2, "d_vocab": 32, "n_ctx": 16}
-    model = ModelConfig(**sizes, **GPT2, attention="kv_shift", unembedding=unembedding)
+    model = ModelConfig(**sizes, **GPT2, attention="kv_shift", unembedding="none")
     run = train(RunConfig(task=task, model=model, steps=300, lr=1e-2, warmup=20, eval_rows=256), tmp_path)
     assert run.metrics["accuracy_first"].iloc[-1] > 0.9
 
@@ -205,14 +198,6 @@ def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path
     before = (run.folder / "done.json").read_bytes()
     train(config, tmp_path)
     assert (run.folder / "done.json").read_bytes() == before
-
-
-def test_until_can_ask_for_the_accuracy_at_all_answers(learner, tmp_path, learned):
-    whole = learned.metrics
-    goal = float(whole["accuracy"].iloc[len(whole) // 2])
-    run = train(learner.replace(stop_at_accuracy=goal, stop_at_metric="accuracy"), tmp_path)
-    reached = whole.loc[whole["accuracy"] >= goal, "step"].iloc[0]
-    assert run.metrics["step"].iloc[-1] == reached
 
 
 def test_a_run_that_never_reaches_until_goes_to_its_last_step(learner, tmp_path, learned):

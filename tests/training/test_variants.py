@@ -13,19 +13,20 @@ from tasks import ConfigError
 
 CASES = {
     "only keys": {"attention": "k_shift"},
-    "only values": {"attention": "v_shift"},
     "queries too": {"attention": "qkv_shift", "n_key_value_heads": 1},
     "gate": {"attention": "kv_gate"},
     "sum to 1": {"attention": "kv_sum1", "shift_window": 3},
-    "clipped": {"attention": "kv_clip"},
     "projected": {"attention": "kv_project"},
     "frozen": {"attention": "kv_frozen_unit"},
     "shared in the model": {"attention": "kv_shift", "shift_share": "model", "n_layers": 2},
     "each channel its own": {"attention": "kv_shift", "shift_share": "channel"},
-    "latent": {"attention": "mla", "mla_rank": 3},
     "latent, shifted": {"attention": "mla_kv"},
     "differential": {"attention": "differential"},
     "selective": {"attention": "selective", "n_key_value_heads": 1},
+    "gate of the input": {"attention": "input_gate"},
+    "recurrence with a convolution": {"attention": "gated_delta", "canon": "B", "positional": "none"},
+    "canon and a smear": {"attention": "vanilla", "canon": "ABCD", "smear": "embedding"},
+    "stream shifted, bigrams": {"attention": "vanilla", "stream_shift": "added", "bigram_table": 30},
 }
 
 

@@ -1,18 +1,12 @@
 """The page in a real browser, held against the model: what is drawn, and the numbers on it."""
 
 import re
-import time
 from functools import lru_cache
 
 import numpy as np
 import pytest
 import torch
 
-from ihlab import ModelConfig, Run
-from ihlab.model.transformer import Transformer
-from ihlab.theory.constructions import kv_shift_induction_head
-from ihlab.training import checkpoint
-from ihlab.viewer import write_view
 from tests.viewer.test_data import ROW
 
 pytestmark = pytest.mark.slow
@@ -75,7 +69,7 @@ def pixels(page, selector="#pattern"):
     return np.array(data).reshape(-1, width, 4)
 
 
-@pytest.mark.parametrize("view", ["raw", "effective", "value1", "value2", "key1", "key2"])
+@pytest.mark.parametrize("view", ["raw", "effective", "value2", "key2"])
 def test_hover_shows_the_token_and_the_models_number(show, run, view):
     names = [f"t{i}" for i in range(len(ROW))]
     page = show(run, names)
@@ -91,20 +85,9 @@ def test_hover_shows_the_token_and_the_models_number(show, run, view):
         value, half_digit = number(tip.locator("b").inner_text())
         error = times * np.ptp(stored[query, : query + 1]) / 510
         assert value == pytest.approx(true[query, key], abs=error + half_digit + 1e-6)
+        assert view != "raw" or 2 * half_digit >= min(error, 1e-4), "more digits than are true"
         assert tip.locator("span").inner_text() == f"query {query} ‘t{query}’ → key {key} ‘t{key}’"
     assert hover(page, 2, 5).locator("b").inner_text() == "not seen, it comes later"
-
-
-def test_numbers_carry_no_more_digits_than_are_true(show, run):
-    page = show(run, fragment="#view=raw")
-    layer, head = chosen_head(page)
-    true = cached(run, 20)["pattern", layer][0, head]
-    for query in range(len(ROW)):
-        error = float(true[query, : query + 1].max() - true[query, : query + 1].min()) / 510
-        for key in range(query + 1):
-            value, half_digit = number(hover(page, query, key).locator("b").inner_text())
-            assert abs(value - true[query, key]) <= error + half_digit + 1e-6
-            assert 2 * half_digit >= min(error, 1e-4)
 
 
 def test_the_slider_moves_picture_and_numbers(show, run):
@@ -193,26 +176,6 @@ def test_token_text_stays_text(show, run):
     assert page.evaluate("window.hacked") is None
 
 
-def test_dark_and_light(show, run):
-    def brightness():
-        return page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
-
-    page = show(run, color_scheme="dark")
-    assert brightness() < 60
-    dark = pixels(page)
-    page.get_by_role("button", name="Switch to light colours").click()
-    assert brightness() > 200
-    assert not np.array_equal(pixels(page), dark)
-    page.get_by_role("button", name="Switch to dark colours").click()
-    assert np.array_equal(pixels(page), dark)
-    page = show(run, color_scheme="light")
-    assert brightness() > 200
-    page.emulate_media(color_scheme="dark")
-    page.get_by_role("button", name="Switch to light colours").wait_for()  # the page is notified at its next frame
-    assert brightness() < 60
-    assert np.array_equal(pixels(page), dark)
-
-
 def test_the_plane_marks_alpha1_and_beta1_of_the_step_on_the_field(show, run):
     page = show(run)
     page.locator(".head").nth(3).click()  # the second head of key/value head 1
@@ -229,26 +192,6 @@ def test_the_plane_marks_alpha1_and_beta1_of_the_step_on_the_field(show, run):
     shades, loss = pixels(page, "#field")[:, :, 0], np.array(field["loss"])[::-1]
     at = np.linspace(0, len(shades) - 1, len(loss)).round().astype(int)
     assert np.corrcoef(shades[np.ix_(at, at)].ravel(), loss.ravel())[0, 1] > 0.99
-
-
-def test_the_hand_built_induction_head_scores_one(show, make_run, tmp_path):
-    oracle = kv_shift_induction_head(torch.eye(20).double(), n_ctx=12, sigma=0.05, slope=0.01)
-    drawn = make_run().config
-    run = Run.create(
-        drawn.replace(model=oracle.cfg, task=drawn.task.__class__(vocab_size=20, length=8)), tmp_path / "runs"
-    )
-    model = Transformer(oracle.cfg)
-    model.load_state_dict(oracle.float().state_dict())
-    for step in (0, 1):
-        checkpoint.save(run.checkpoint_path(step), checkpoint.model_state(model))
-    weights = {"alpha1_0.0": 0.0, "beta1_0.0": 1.0}
-    run.write_metrics(
-        [{"step": step, "eval_loss": 0.0, "accuracy": 1.0, "accuracy_first": 1.0, **weights} for step in (0, 1)]
-    )
-    page = show(run, tokens=[3, 4, 5, 6, 3, 4, 5, 6])
-    for shown in ("raw", "effective"):
-        page.locator(f"input[value={shown}]").check()
-        assert page.locator(".head .score").inner_text() == "1.00"
 
 
 def test_heads_are_sorted_by_a_score_and_filtered_by_layer(show):
@@ -272,23 +215,3 @@ def test_heads_are_sorted_by_a_score_and_filtered_by_layer(show):
     page.locator("#order").select_option(label="by layer")
     assert names.all_inner_texts() == ["0.0", "0.1", "0.2", "0.3"]
     assert page.locator("#least").is_hidden()
-
-
-def test_a_long_context_is_drawn_in_seconds(browser, tmp_path):
-    """32 heads at 1,024 positions, of a shifted model, whose page was 117 MB and took 18 s. It takes 3 s."""
-    cfg = ModelConfig(n_layers=2, d_model=64, n_heads=16, d_vocab=512, n_ctx=1024, attention="kv_shift")
-    tokens = torch.randint(0, 512, (2, 512), generator=torch.Generator().manual_seed(0)).repeat(1, 2)
-    path = write_view(Transformer(cfg, seed=0), tmp_path / "long.html", tokens)
-    assert path.stat().st_size < 20e6
-    for _ in range(3):  # another try, if the machine was busy
-        page = browser.new_page(viewport={"width": 1280, "height": 1000})
-        begun = time.perf_counter()
-        page.goto(path.as_uri())
-        page.wait_for_selector("body[data-ready]")
-        took = time.perf_counter() - begun
-        small = page.locator(".head canvas").first.evaluate("canvas => [canvas.width, canvas.height]")
-        page.close()
-        if took < 8:
-            break
-    assert small == [147, 147]  # blocks of 7 x 7
-    assert took < 8

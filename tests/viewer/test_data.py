@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ihlab import Run, Transformer, train
+from ihlab import Run, train
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.theory import landscape
 from ihlab.viewer import view
@@ -187,11 +187,10 @@ def test_strict_masks_show_no_score_where_nothing_is_seen(make_run):
     assert [5, 5] not in data["rows"][0]["stripe"]
 
 
-@pytest.mark.parametrize("attention", ["kv_shift", "vanilla"])
-def test_eight_heads_128_tokens_20_checkpoints_fit_three_megabytes(make_run, attention):
+def test_eight_heads_128_tokens_20_checkpoints_fit_three_megabytes(make_run):
     # Untrained patterns are noise, which does not compress: no trained run's page is larger.
     sizes = {"n_layers": 1, "n_heads": 8, "n_key_value_heads": 8, "d_model": 64}
-    run = make_run(steps=range(20), vocab=300, length=128, attention=attention, **sizes)
+    run = make_run(steps=range(20), vocab=300, length=128, **sizes)
     page = view(run).html
     assert len(in_page(page)["steps"]) == 20
     assert len(page.encode()) <= 3_000_000
@@ -256,7 +255,7 @@ def test_a_page_says_what_it_has_no_room_for(make_run):
     assert (len(whole["steps"]), len(whole["rows"])) == (6, 3)
     assert "key1" in whole["rows"][2]["panels"]
     left_out = []
-    for megabytes in (0.5, 0.4, 0.3, 0.2):
+    for megabytes in (0.4, 0.2):
         page = view(run, rows=3, megabytes=megabytes).html
         assert len(page) <= 1e6 * megabytes
         data = in_page(page)
@@ -280,12 +279,6 @@ def test_rows_that_are_left_out_score_nothing(make_run, monkeypatch):
     assert data["scored"] == "these rows"
     assert len(data["rows"]) < 4
     assert (len(data["heads"]), data["steps"][-1]) == (len(data["steps"]), 2)
-
-
-def test_weights_of_each_channel_are_probed_by_raw_patterns(run):
-    model = run.config.model.replace(shift_share="channel", n_key_value_heads=None)
-    data = view_data(Transformer(model), ROW)
-    assert data["scored"] == "random tokens, repeated"
 
 
 def test_a_cache_must_be_of_the_rows_it_is_shown_with(run):

@@ -9,10 +9,8 @@ from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
 from ihlab import ModelConfig, Run, Transformer
 from ihlab.interp import head_scores
-from ihlab.measure.heads import source_positions
 from ihlab.viewer import view, write_view
 from ihlab.viewer.data import view_data
-from ihlab.viewer.tags import TAGS
 from ihlab.viewer.tokens import held_out_rows
 from tasks import IGNORE, Batch, ConfigError, InductionTask
 from tests.viewer.test_data import ROW, decoded, unpacked
@@ -116,13 +114,6 @@ def test_heads_are_tagged_by_what_they_attend_to():
     [layer] = view_data(heads, list(range(n)))["heads"][0]
     assert [head["scores"][0] for head in layer] == [head["scores"][2] for head in layer] == [None] * 4
     assert layer[1]["tags"] == [1]
-
-
-def test_a_score_without_a_tag_is_not_on_the_page(patterns, monkeypatch):
-    monkeypatch.setattr(
-        "ihlab.viewer.tags.source_positions", lambda ids: {**source_positions(ids), "new": torch.ones(1, 6, 6).bool()}
-    )
-    assert view_data(patterns[:, 0], WORDS)["score_names"] == list(TAGS.values())
 
 
 def same_scores(data, model):

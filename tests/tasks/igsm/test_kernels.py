@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, halfnorm, kstest
 
 from tasks.igsm.kernels import bits
-from tasks.igsm.kernels.operands import draw_equation, draw_other_equations
+from tasks.igsm.kernels.operands import draw_equation, draw_necessary_equations, draw_other_equations
 from tasks.igsm.kernels.order import draw_necessary, draw_order, draw_weighted, total_cost
 from tasks.igsm.kernels.problem import no_draft
 from tasks.igsm.kernels.split import PADDING, sha256_mod
@@ -245,6 +245,20 @@ def test_wording_is_by_coin(stream):
     assert chisquare([len(factor), len(added)]).pvalue > 1e-3
     cases = [((1, 2), True), ((1, 2), False), ((2, 1), True), ((2, 1), False)]
     assert chisquare([wording.count(case) for case in cases]).pvalue > 1e-3
+
+
+def test_surplus_operations_are_spread_over_the_steps_with_room(stream):
+    """Each goes to any instance that can take one more: the third step one, the fourth and fifth two each."""
+    s = draw_structure(Size(2, 2, 4, 8, 0.5), stream)
+    equations, order, kept = no_draft().equations, np.arange(5), np.full(52, -1)
+    law = {(0, 2, 0): 1 / 9, (0, 0, 2): 1 / 9, (1, 1, 0): 5 / 18, (1, 0, 1): 5 / 18, (0, 1, 1): 2 / 9}
+    counts = dict.fromkeys(law, 0)
+    for _ in range(6000):
+        assert draw_necessary_equations(s, order, 5, kept, 2, 23, equations, stream)
+        n = [equations.n_terms[p] + (equations.constant[p] >= 0) for p in range(2, 5)]
+        counts[tuple(max(size - 2, 0) for size in n)] += 1
+    assert chisquare(list(counts.values()), [6000 * p for p in law.values()]).pvalue > 1e-3
+    assert not draw_necessary_equations(s, order, 5, kept, 6, 23, equations, stream)
 
 
 # Step G

@@ -54,8 +54,8 @@ def test_the_solution_by_hand_passes(format):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_generated_solutions_pass(name):
-    """500 of each kind. Their ops, from the prompt alone, are those that the generator was asked for."""
-    rows, ops = generated(name, 500)
+    """200 of each kind. Their ops, from the prompt alone, are those that the generator was asked for."""
+    rows, ops = generated(name, 200)
     for (_, solution, problem), asked in zip(rows, ops, strict=True):
         assert verify(problem, solution) == (True, True, (), 0)
         assert problem.ops == asked
@@ -64,7 +64,7 @@ def test_generated_solutions_pass(name):
 @pytest.mark.parametrize("how", REARRANGED)
 def test_rearranged_solutions_pass(how):
     for name in TASKS:
-        for seed, (prompt, solution, problem) in enumerate(generated(name, 500)[0][:80]):
+        for seed, (prompt, solution, problem) in enumerate(generated(name, 200)[0][:80]):
             rearranged = changed(REARRANGED[how], prompt, solution, problem.modulus, seed)
             assert sorted(rearranged) == sorted(solution) or how == "other letters"
             assert verify(problem, rearranged) == (True, True, (), 0), " ".join(rearranged)
@@ -78,7 +78,7 @@ def test_every_mutant_fails_for_its_reason(kind):
     """Over solutions by hand and generated ones, in every format and at four sizes."""
     wanted, change = MUTANTS[kind]
     rows = [(PROBLEMS[format][0], PROBLEMS[format][1], Problem.parse(PROBLEMS[format][0], 23)) for format in FORMATS]
-    rows += [row for name in TASKS for row in generated(name, 500)[0][:80]]
+    rows += [row for name in TASKS for row in generated(name, 200)[0][:80]]
     made = 0
     for seed, (prompt, solution, problem) in enumerate(rows):
         mutant = changed(change, prompt, solution, problem.modulus, f"{kind} {seed}")
@@ -100,7 +100,7 @@ def test_the_mutants_are_of_every_class():
 def test_no_single_token_can_be_changed_unseen(name):
     """Any token for any other of the row, the letters and the numbers: a solution of as many tokens is never right."""
     rng = random.Random(0)
-    for prompt, solution, problem in generated(name, 500)[0][:40]:
+    for prompt, solution, problem in generated(name, 200)[0][:40]:
         words = sorted({*prompt, *solution, *LETTERS[:5], *map(str, range(problem.modulus))})
         for t in rng.sample(range(len(solution)), min(25, len(solution))):
             other = rng.choice([word for word in words if word != solution[t]])
@@ -113,7 +113,7 @@ def test_what_passes_is_true_however_it_came_about(data):
     """Solutions with pieces moved, copied, dropped and renamed: none upsets the verifier, and what it lets pass
     has, read plainly, true values everywhere and the query in the end.
     """
-    prompt, solution, problem = data.draw(st.sampled_from(generated("compact", 500)[0][:60]))
+    prompt, solution, problem = data.draw(st.sampled_from(generated("compact", 200)[0][:60]))
     words = list(solution)
     for _ in range(data.draw(st.integers(0, 3))):
         start, size, to = (data.draw(st.integers(0, len(words))) for _ in range(3))
@@ -221,7 +221,7 @@ def test_what_stands_behind_the_end_is_not_read():
 @pytest.mark.parametrize("name", ["natural", "compact", "toy"])
 def test_a_right_but_unnecessary_step_is_counted_and_no_error(name):
     made = 0
-    for seed, (prompt, solution, problem) in enumerate(generated(name, 500)[0]):
+    for seed, (prompt, solution, problem) in enumerate(generated(name, 200)[0]):
         longer = changed(unnecessary, prompt, solution, problem.modulus, seed)
         if longer is not None:
             made += 1
@@ -229,7 +229,7 @@ def test_a_right_but_unnecessary_step_is_counted_and_no_error(name):
             assert verdict == (True, True, (), 1)
             assert verdict.strict
             assert not verdict.minimal
-    assert made >= 100
+    assert made >= 30
 
 
 def test_abstract_parameters_nobody_speaks_of_may_be_computed():
