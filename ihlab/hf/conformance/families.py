@@ -4,14 +4,13 @@ import itertools
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache, DynamicIndexedLayer, DynamicLayer, DynamicSlidingWindowLayer
-from transformers.masking_utils import sdpa_mask
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
 from ihlab.hf.conformance.compare import MakeModel, logits, off, tokens
+from ihlab.hf.conformance.parts import without_attention
 from tasks.config import choose, require
 
 WIDTHS = {
@@ -67,26 +66,6 @@ def tiny(family: str) -> Any:
         size = sum(x.numel() for x in AutoModelForCausalLM.from_config(config).parameters())
     require(size <= LARGEST, f"{size:,} parameters")
     return AutoModelForCausalLM.from_config(config, experts_implementation="eager").eval()  # others lack float64
-
-
-def _own_value(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any = None, **_: Any
-) -> tuple[Tensor, None]:
-    """Attend to the token itself only. Shapes [batch, head, pos, d_head]; returns [batch, pos, head, d_head]."""
-    own = value[:, :, -query.shape[2] :]
-    return own.repeat_interleave(query.shape[1] // own.shape[1], dim=1).transpose(1, 2), None
-
-
-AttentionInterface.register("own_value", _own_value)
-AttentionMaskInterface.register("own_value", sdpa_mask)
-
-
-def without_attention(model: Any) -> Any:
-    """Return the model, in which now every attention layer sees only the token itself."""
-    for part in model.modules():
-        if hasattr(getattr(part, "config", None), "_attn_implementation"):
-            part.config._attn_implementation = "own_value"
-    return model
 
 
 @torch.no_grad()
