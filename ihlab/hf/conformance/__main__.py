@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import re
+import resource
 import subprocess
 import sys
 import warnings
@@ -16,7 +17,7 @@ from ihlab.hf.conformance import black_box, each, table
 from ihlab.hf.conformance.families import CAUSAL, has_local_state, tiny
 from tasks.config import ConfigError, require
 
-LIMIT = 120  # seconds for a family in the table
+LIMIT = 60  # seconds of processor time for a family in the table
 
 
 def named(where: str) -> Any:
@@ -31,19 +32,18 @@ def named(where: str) -> Any:
 
 def cell(result: dict[str, str]) -> str:
     """Return an outcome for a table: the largest error if there is one, * if the cache says that it cannot crop."""
-    size = re.search(r"differ by (\S+)", result["detail"])
     if result["outcome"] != "FAIL":
         return {"pass": "right"}.get(result["outcome"], result["outcome"])
-    return f"**{float(size[1]):.1g}**{'*' * ('is_croppable' in result['detail'])}" if size else "**wrong**"
+    if size := re.search(r"differ by (\S+)", result["detail"]):
+        return f"**{float(size[1]):.1g}**{'*' * ('is_croppable' in result['detail'])}"
+    return "**error**" if re.match(r"\w*Error: ", result["detail"]) else "**wrong**"
 
 
 def row(family: str) -> str:
     """Return the row of a family in a Markdown table. The family is checked in a process of its own."""
     command = [sys.executable, "-m", "ihlab.hf.conformance", "--family", family, "--json"]
-    try:
-        lines = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False).stdout.splitlines()
-    except subprocess.TimeoutExpired as late:
-        lines = (late.stdout or b"").decode().splitlines()
+    limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (LIMIT, LIMIT))
+    lines = subprocess.run(command, capture_output=True, preexec_fn=limit, check=False).stdout.splitlines()
     found = {result["check"]: cell(result) for result in map(json.loads, lines)}
     return f"| {family} | {' | '.join(found.get(name, f'over {LIMIT} s') for name in black_box.CHECKS)} |"
 

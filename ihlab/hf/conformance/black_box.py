@@ -162,8 +162,8 @@ def beams(model: Any) -> None:
         demand(torch.equal(*generated), f"{what} with a cache gives other tokens than without")
     changes: dict[str, tuple[Callable[[Any], None], list[int]]] = {
         "reorder_cache": (lambda cache: cache.reorder_cache(torch.tensor([1, 0])), [1, 0]),
+        "batch_select_indices": (lambda cache: cache.batch_select_indices(torch.tensor([1, 0])), [1, 0]),
         "batch_repeat_interleave": (lambda cache: cache.batch_repeat_interleave(2), [0, 0, 1, 1]),
-        "batch_select_indices": (lambda cache: cache.batch_select_indices(torch.tensor([1])), [1]),
     }
     for what, (change, rows) in changes.items():
         _, cache = read(model, None, ids)

@@ -19,17 +19,18 @@ WIDTHS = {
     16: """moe_intermediate_size shared_expert_intermediate_size mamba_d_head mamba_head_dim kv_lora_rank
         q_lora_rank""",
     8: """head_dim rotary_dim mamba_d_state ssm_state_size state_size linear_head_dim linear_key_head_dim
-        linear_value_head_dim qk_nope_head_dim qk_rope_head_dim v_head_dim attention_head_dim
+        linear_value_head_dim qk_nope_head_dim qk_rope_head_dim v_head_dim attention_head_dim swa_head_dim
         chunk_size mamba_chunk_size block_size""",
     64: """max_position_embeddings n_positions mamba_d_ssm""",
     4: """num_hidden_layers num_attention_heads num_heads n_head decoder_attention_heads encoder_attention_heads
         num_experts num_local_experts n_routed_experts mamba_n_heads mamba_num_heads linear_num_heads
-        linear_num_value_heads n_mamba_heads indexer_n_heads""",
+        linear_num_value_heads n_mamba_heads indexer_n_heads swa_num_attention_heads""",
     2: """num_layers n_layer decoder_layers encoder_layers num_key_value_heads num_experts_per_tok num_experts_per_token
-        linear_num_key_heads layer_group_size attn_layer_period n_groups""",
-    1: """n_group topk_group num_expert_group indexer_kv_heads first_k_dense_replace bos_token_id attn_layer_offset""",
+        linear_num_key_heads swa_num_key_value_heads layer_group_size attn_layer_period n_groups""",
+    1: """logits_mup_width_multiplier n_group topk_group num_expert_group indexer_kv_heads
+        first_k_dense_replace bos_token_id attn_layer_offset""",
     0: """attention_dropout hidden_dropout pad_token_id""",
-    6: """sliding_window""",
+    6: """sliding_window sliding_window_size""",
     0.2: """initializer_range init_std""",
 }
 SIZES: dict[str, Any] = {

@@ -13,7 +13,7 @@ def _own_value(
 ) -> tuple[Tensor, None]:
     """Attend to the token itself only. Shapes [batch, head, pos, d_head]; returns [batch, pos, head, d_head]."""
     own = value[:, :, -query.shape[2] :]
-    return own.repeat_interleave(query.shape[1] // own.shape[1], dim=1).transpose(1, 2), None
+    return own.repeat_interleave(query.shape[1] // own.shape[1], dim=1).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register("own_value", _own_value)
