@@ -141,7 +141,9 @@ OWN = {
     "ihlab.claims.ledger": "likewise",
     "ihlab.hf.model": "folders that the boundary of models has checked",
     "ihlab.hf.convert": "likewise",
-    "ihlab.hf.conformance": "a model that the suite has saved itself",
+    **dict.fromkeys(
+        ("ihlab.hf.conformance.black_box", "ihlab.hf.conformance.shifted"), "a model that the suite has saved"
+    ),
 }
 """Modules that read files, and whose these are."""
 

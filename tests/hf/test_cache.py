@@ -7,7 +7,8 @@ import torch
 from transformers import CompileConfig, DynamicCache, StaticCache
 
 from ihlab.hf import unshifted
-from ihlab.hf.conformance import counted, prepared
+from ihlab.hf.conformance.compare import counted
+from ihlab.hf.conformance.suite import prepared
 from tests.hf.conftest import maker
 
 ROWS, PROMPT, NEW = 2, 7, 8

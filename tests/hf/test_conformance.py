@@ -1,6 +1,9 @@
-"""The suite passes the reference, and catches an implementation with any one of the public faults."""
+"""The suite passes the reference and plain models, and catches an implementation with any one of the public faults."""
 
+import json
 import sys
+from functools import partial
+from types import ModuleType
 
 import pytest
 import torch
@@ -8,13 +11,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from ihlab.hf import attention, cache, model, shift
-from ihlab.hf.conformance import ROWS, main, run, table
+from ihlab.hf.conformance import CHECKS, as_tests, black_box, run, table
+from ihlab.hf.conformance.__main__ import main
+from ihlab.hf.conformance.families import has_local_state, tiny
 from ihlab.hf.links import Links, find_links
-from tests.hf.conftest import FAMILIES, maker
+from tests.hf.conftest import FAMILIES, maker, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers' and dynamo's own
 
-SLIDING = 10
 ALL = [
     *((family, {}) for family in FAMILIES),
     *((family, {"rule": "partial_key_offset"}) for family in FAMILIES),
@@ -24,19 +28,33 @@ ALL = [
 ]
 
 
+def failed(results):
+    return [row for row in results if row.outcome == "FAIL"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "shift"), ALL, ids=str)
-def test_reference_passes_every_row_that_applies(family, shift):
+def test_reference_passes_every_check_that_applies(family, shift):
     results = run(maker(family, **shift), backend="eager")
-    assert not [row for row in results if row.outcome == "FAIL"], table(results)
-    taps = "rule" not in shift
-    without = ({10} if family != "mistral" else set()) | (set() if taps else {2, 13, 15})
-    assert {row.number for row in results if row.outcome == "-"} == without
+    assert not failed(results), table(results)
+    without = {"window"} if family != "mistral" else set()
+    if "rule" in shift:
+        without |= {"identity", "taps_float32", "no_decay"}
+    assert {row.check for row in results if row.outcome == "-"} == without
+    assert "refuses" not in {row.outcome for row in results}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen3", "gemma3_text", "olmo2"])
+def test_plain_families_pass(family):
+    results = run(partial(tiny, family))
+    assert {row.check for row in results} == set(black_box.CHECKS)
+    assert {row.outcome for row in results if row.check != "window"} == {"pass"}, table(results)
 
 
 @pytest.mark.slow
 def test_lifecycle_with_the_default_compiler():
-    (row,) = run(maker(), [14])
+    (row,) = run(maker(), ["lifecycle"])
     assert row.outcome == "pass", row.detail
 
 
@@ -147,49 +165,124 @@ def copies_lose_their_state(patch):
     patch.setattr(cache.RawStates, "__deepcopy__", copied, raising=False)
 
 
+def state_in_eight_bits(patch):
+    exchange = cache.RawStates.exchange
+
+    def rounded(self, side, raw, links, back):
+        seen = exchange(self, side, raw, links, back)
+        self.raw[side] = self.raw[side].to(torch.float8_e4m3fn).to(raw.dtype)
+        return seen
+
+    patch.setattr(cache.RawStates, "exchange", rounded)
+
+
 MUTANTS = {
-    **{1: swapped_taps, 2: identity_not_exact, 3: zero_at_each_chunk, 4: reads_padding, 5: leaks_across_documents},
-    **{6: links_of_the_first_row, 7: state_of_the_model, 8: stale_after_rollback, 9: beams_keep_their_raw_keys},
-    **{SLIDING: lost_behind_the_window, 11: first_token_keeps_its_own, 12: one_row_for_all_heads},
-    **{13: taps_in_half_precision, 14: branches_on_numbers, 15: decayed, 16: copies_lose_their_state},
+    **dict.fromkeys(("positions", "seq_idx", "cu_seqlens"), leaks_across_documents),
+    **{"chunks": zero_at_each_chunk, "padding": reads_padding, "uneven": links_of_the_first_row},
+    **{"interleaved": state_of_the_model, "prefix": copies_lose_their_state, "beams": beams_keep_their_raw_keys},
+    **{"rollback": stale_after_rollback, "assisted": stale_after_rollback, "window": lost_behind_the_window},
+    **{"bf16": state_in_eight_bits, "equation_5": swapped_taps, "identity": identity_not_exact},
+    **{"padded_chunk": links_of_the_first_row, "parameters": one_row_for_all_heads},
+    **{"taps_float32": taps_in_half_precision, "lifecycle": branches_on_numbers, "no_decay": decayed},
 }
-"""Implementations with one fault each, by the row that must catch it."""
+"""Implementations with one fault each, by the check that must catch it."""
+FURTHER = [("equation_5", first_token_keeps_its_own), ("padded_chunk", zero_at_each_chunk)]
 
 
-def test_each_row_has_a_mutant():
-    assert set(MUTANTS) == set(ROWS)
+def test_each_check_has_a_mutant():
+    assert set(MUTANTS) == set(CHECKS)
 
 
-@pytest.mark.parametrize("number", [pytest.param(n, marks=[pytest.mark.slow] * (n == 14)) for n in MUTANTS])
-def test_suite_catches_the_mutant(number, monkeypatch):
-    make = maker("mistral" if number == SLIDING else "llama")
-    if number != 14:  # the slow test above has it
-        (right,) = run(make, [number])
+@pytest.mark.parametrize(
+    ("check", "mutant"),
+    [pytest.param(*pair, marks=[pytest.mark.slow] * (pair[0] == "lifecycle")) for pair in [*MUTANTS.items(), *FURTHER]],
+)
+def test_suite_catches_the_mutant(check, mutant, monkeypatch):
+    make = maker("mistral" if check == "window" else "llama")
+    if check != "lifecycle":  # the slow test above has it
+        (right,) = run(make, [check])
         assert right.outcome == "pass", right.detail
-    MUTANTS[number](monkeypatch)
-    (wrong,) = run(make, [number], backend="eager")
+    mutant(monkeypatch)
+    (wrong,) = run(make, [check], backend="eager")
     assert wrong.outcome == "FAIL"
     assert "AttributeError" not in wrong.detail
     assert "TypeError" not in wrong.detail
 
 
-def test_an_insensitive_model_is_told_so():
-    def make():
-        made = maker()()
-        for part in made.modules():
-            if hasattr(part, "v_proj"):
-                nn.init.zeros_(part.v_proj.weight)
-        return made
-
-    (row,) = run(make, [1])
-    assert row.detail == "the shift hardly shows: give the model larger weights"
+def of_tuples():
+    made = plain()
+    made.forward = lambda **_: (1, 2)
+    return made
 
 
-def test_command_line(tmp_path, monkeypatch, capsys):
-    (tmp_path / "my_module.py").write_text("from tests.hf.conftest import maker\nmake_model = maker()\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("ihlab.hf.conformance.ROWS", {12: ROWS[12]})
-    monkeypatch.setattr("ihlab.hf.conformance.run.__defaults__", ((12,), "eager"))
-    assert main(["my_module:make_model"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["12  pass  taps of each key/value head, and no other parameters"]
-    sys.modules.pop("my_module")
+def no_weights():
+    made = plain()
+    for part in made.parameters():
+        part.data.mul_(0.01)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--model", "my_module"], "--model is 'my_module', but must be module:function."),
+        (
+            ["--model", "nowhere:make"],
+            "--model is 'nowhere:make', which cannot be imported: No module named 'nowhere'.",
+        ),
+        (["--model", "my_module:fails"], "The model cannot be made: ZeroDivisionError: division by zero"),
+        (
+            ["--model", "my_module:number"],
+            "The function returns a int, but must return a causal model of transformers.",
+        ),
+        (["--model", "my_module:headless"], "The function returns a LlamaModel, but must"),
+        (["--model", "my_module:tuples"], "The LlamaForCausalLM returns no logits of token ids: AttributeError: "),
+        (["--model", "my_module:weak"], "Earlier tokens change the logits by "),
+        (["--family", "lfm22"], "There is no family 'lfm22'; did you mean 'lfm2'?"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused_in_a_sentence(arguments, sentence, my_module, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"python -m ihlab.hf.conformance: error: {sentence}")
+
+
+@pytest.fixture
+def my_module(monkeypatch):
+    made = ModuleType("my_module")
+    made.make, made.number, made.fails = maker(), lambda: 3, lambda: 1 / 0
+    made.headless, made.weak, made.tuples = lambda: plain().model, no_weights, of_tuples
+    monkeypatch.setitem(sys.modules, "my_module", made)
+    return made
+
+
+def test_command_line(my_module, monkeypatch, capsys):
+    monkeypatch.setattr("ihlab.hf.conformance.suite.CHECKS", {name: CHECKS[name] for name in ("chunks", "parameters")})
+    assert main(["--model", "my_module:make"]) == 0
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
+        ["pass", "chunks"],
+        ["pass", "parameters"],
+    ]
+    zero_at_each_chunk(monkeypatch)
+    assert main(["--model", "my_module:make", "--json"]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["check"], row["outcome"]) for row in rows] == [("chunks", "FAIL"), ("parameters", "pass")]
+
+
+def test_tests_of_a_model(monkeypatch):
+    test = as_tests(maker())
+    assert list(test.pytestmark[0].args[1]) == list(CHECKS)
+    test("chunks")
+    zero_at_each_chunk(monkeypatch)
+    with pytest.raises(AssertionError, match=r"in chunks of"):
+        test("chunks")
+    with pytest.raises(pytest.skip.Exception, match="it has no shift"):
+        as_tests(plain)("equation_5")
+
+
+@pytest.mark.parametrize(
+    "family", ["llama", "gemma3_text", "mixtral", "bloom", "lfm2", "qwen3_next", "minimax", "rwkv"]
+)
+def test_families_with_local_state(family):
+    assert has_local_state(partial(tiny, family)) == (family in ("lfm2", "qwen3_next", "minimax", "rwkv"))

@@ -27,7 +27,7 @@ from transformers.cache_utils import DynamicLayer
 from ihlab import ConfigError, ModelConfig, Transformer
 from ihlab.hf import KVShiftConfig, KVShiftForCausalLM, add_shift, from_hf, to_hf, unshifted
 from ihlab.hf.cache import RawStates
-from ihlab.hf.conformance import taps_of
+from ihlab.hf.conformance.shifted import taps_of
 from ihlab.hf.links import find_links
 from ihlab.model.hf import to_llama
 from tests.hf.conftest import SIZES, maker, plain

@@ -1,0 +1,92 @@
+"""The command: check a model, or a tiny model of a family, and print a line as each check ends."""
+
+import argparse
+import importlib
+import json
+import re
+import resource
+import subprocess
+import sys
+import warnings
+from functools import partial
+from typing import Any
+
+from transformers.utils import logging
+
+from ihlab.hf.conformance import black_box, each, table
+from ihlab.hf.conformance.families import CAUSAL, has_local_state, tiny
+from tasks.config import ConfigError, require
+
+LIMIT = 60  # seconds of processor time for a family in the table
+
+
+def named(where: str) -> Any:
+    """Return the function that is named by "module:function"."""
+    module, _, function = where.partition(":")
+    require(bool(module and function), f"--model is {where!r}, but must be module:function.")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"--model is {where!r}, which cannot be imported: {error}.") from error
+
+
+def cell(result: dict[str, str]) -> str:
+    """Return an outcome for a table: the largest error if there is one, * if the cache says that it cannot crop."""
+    if result["outcome"] != "FAIL":
+        return {"pass": "right"}.get(result["outcome"], result["outcome"])
+    if size := re.search(r"differ by (\S+)", result["detail"]):
+        return f"**{float(size[1]):.1g}**{'*' * ('is_croppable' in result['detail'])}"
+    return "**error**" if re.match(r"\w*Error: ", result["detail"]) else "**wrong**"
+
+
+def row(family: str) -> str:
+    """Return the row of a family in a Markdown table. The family is checked in a process of its own."""
+    command = [sys.executable, "-m", "ihlab.hf.conformance", "--family", family, "--json"]
+    limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (LIMIT, LIMIT))
+    lines = subprocess.run(command, capture_output=True, preexec_fn=limit, check=False).stdout.splitlines()
+    found = {result["check"]: cell(result) for result in map(json.loads, lines)}
+    return f"| {family} | {' | '.join(found.get(name, f'over {LIMIT} s') for name in black_box.CHECKS)} |"
+
+
+def local() -> Any:
+    """Yield the families with local state. A family of which `tiny` makes no model is named on standard error."""
+    for family in sorted(CAUSAL):
+        try:
+            if has_local_state(partial(tiny, family)):
+                yield family
+        except Exception as error:  # transformers may refuse the sizes in any way
+            print(f"{family} cannot be tried: {' '.join(str(error).split())[:100]}", file=sys.stderr, flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Return 1 if a check fails."""
+    parser = argparse.ArgumentParser("python -m ihlab.hf.conformance", description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--model", metavar="MODULE:FUNCTION", help="a function that returns the model")
+    what.add_argument("--family", metavar="NAME", help="a tiny random model of a causal family of transformers")
+    what.add_argument("--families", action="store_true", help="list the families with local state")
+    parser.add_argument("--table", action="store_true", help="check all families with local state")
+    parser.add_argument("--json", action="store_true", help="print each result as a JSON object in a line")
+    given = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    failed = False
+    try:
+        if given.families:
+            for family in local():
+                print(row(family) if given.table else family, flush=True)
+            return 0
+        make = named(given.model) if given.model else partial(tiny, given.family)
+        for result in each(make):
+            print(json.dumps(result._asdict()) if given.json else table([result]), flush=True)
+            failed |= result.outcome == "FAIL"
+        if given.family and not has_local_state(make):
+            print(f"{given.family} has no local state: tokens see earlier ones only by attention.", file=sys.stderr)
+    except ConfigError as error:
+        parser.error(str(error))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""Checks of shifted keys and values. Each is about a fault seen in public code.
+
+Requirements of the model, besides those of `ihlab.hf.conformance`:
+
+- it subclasses the unshifted model's class and uses its parameter names (or it has a method `unshifted()`);
+- each attention, or its shift module, has `alpha` and `beta` [kv_head, window], with the current token in column 0;
+- `config.shift_first` is "zero" or "own" (absent: "zero"); `config.shift_rule` "taps" or "partial_key_offset".
+
+The checks draw the taps themselves. They compare the model with the unshifted one, whose projections a loop over tokens
+shifts.
+"""
+
+import copy
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+
+from ihlab.hf.conformance.compare import (
+    CLOSE,
+    NotApplicableError,
+    counted,
+    demand,
+    logits,
+    off,
+    padded,
+    read,
+    same,
+    tokens,
+)
+from ihlab.hf.model import unshifted
+
+
+def taps_of(model: nn.Module) -> list[Tensor]:
+    """Return all alphas and betas of a model."""
+    found = [getattr(part, name, None) for part in model.modules() for name in ("alpha", "beta")]
+    return list({id(taps): taps for taps in found if isinstance(taps, Tensor) and taps.ndim == 2}.values())
+
+
+def with_taps(model: nn.Module) -> list[Tensor]:
+    """Return all alphas and betas. Raises `NotApplicableError` for a model without any."""
+    if not taps_of(model):
+        raise NotApplicableError("it has no taps")
+    return taps_of(model)
+
+
+def is_shifted(model: Any) -> bool:
+    """Return whether a model has taps, or a shift without them."""
+    return bool(taps_of(model)) or hasattr(model.config, "shift_rule")
+
+
+@torch.no_grad()
+def draw_taps(model: Any) -> None:
+    """Draw all taps from U(-1, 1)."""
+    random = torch.Generator().manual_seed(1)
+    for taps in taps_of(model):
+        taps.copy_(torch.rand(taps.shape, generator=random) * 2 - 1)
+
+
+def shift_by_loop(model: Any) -> Any:
+    """Return the oracle: the unshifted model, with projections that a loop over tokens shifts."""
+    plain, first = unshifted(model), getattr(model.config, "shift_first", "zero")
+    ours = [part for part in model.modules() if hasattr(part, "k_proj") and hasattr(part, "v_proj")]
+    theirs = [part for part in plain.modules() if hasattr(part, "k_proj") and hasattr(part, "v_proj")]
+
+    def looped(taps: Tensor, d_head: int) -> Any:
+        def hook(module: nn.Module, args: Any, raw: Tensor) -> Tensor:
+            mixed = torch.zeros_like(raw)
+            for row in range(raw.shape[0]):
+                for t in range(raw.shape[1]):
+                    for head, weights in enumerate(taps.tolist()):
+                        channels = slice(head * d_head, (head + 1) * d_head)
+                        for back, weight in enumerate(weights):
+                            if t >= back:
+                                mixed[row, t, channels] += weight * raw[row, t - back, channels]
+                        if t == 0 and first == "own":
+                            mixed[row, t, channels] = raw[row, t, channels]
+            return mixed
+
+        return hook
+
+    def offset(d_head: int) -> Any:
+        def hook(module: nn.Module, args: Any, raw: Tensor) -> Tensor:
+            mixed = raw.clone()
+            for channel in range(raw.shape[2]):
+                if 4 * (channel % d_head) // d_head in (1, 3):
+                    mixed[:, 1:, channel] = raw[:, :-1, channel]
+                    mixed[:, 0, channel] = raw[:, 0, channel] if first == "own" else 0
+            return mixed
+
+        return hook
+
+    def stopped(module: Any, args: Any, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        cos, sin = angles[0].clone(), angles[1].clone()
+        for channel in range(cos.shape[-1]):
+            if 4 * channel // cos.shape[-1] in (1, 3):
+                cos[..., channel], sin[..., channel] = module.attention_scaling, 0.0
+        return cos, sin
+
+    for shifted, plain_attention in zip(ours, theirs, strict=True):
+        holder = next((part for part in shifted.modules() if isinstance(getattr(part, "alpha", None), Tensor)), None)
+        holder = holder or next((p for p in shifted.modules() if isinstance(getattr(p, "beta", None), Tensor)), None)
+        for name, projection in (("alpha", plain_attention.k_proj), ("beta", plain_attention.v_proj)):
+            taps = getattr(holder, name, None)
+            if isinstance(taps, Tensor):
+                projection.register_forward_hook(looped(taps, plain_attention.head_dim))
+        if getattr(model.config, "shift_rule", "taps") == "partial_key_offset":
+            plain_attention.k_proj.register_forward_hook(offset(plain_attention.head_dim))
+    if getattr(model.config, "shift_rule", "taps") == "partial_key_offset":
+        plain.base_model.rotary_emb.register_forward_hook(stopped)
+    return plain
+
+
+def equation_5(model: Any) -> None:
+    """Equation 5 by a loop."""
+    rule = getattr(model.config, "shift_first", "zero")
+    demand(rule in ("zero", "own"), f"config.shift_first is {rule!r}")
+    model = model.double()
+    ids = tokens(model, 2, 9)
+    oracle = logits(shift_by_loop(model), ids)
+    demand(off(logits(unshifted(model), ids), oracle) > 1e-3, "the shift hardly shows: give the model larger weights")
+    same(logits(model, ids), oracle, "against a loop over tokens in float64", 1e-10)
+
+
+def identity(model: Any) -> None:
+    """Identity taps change nothing."""
+    for taps in with_taps(model):
+        taps.zero_()[:, 0] = 1
+    ids, mask, _ = padded(model, [9, 6], left=True)
+    plain = unshifted(model)
+    demand(torch.equal(logits(model, ids), logits(plain, ids)), "logits are not the unshifted model's, bit for bit")
+    found, right = (logits(one, ids, attention_mask=mask) for one in (model, plain))
+    demand(torch.equal(found, right), "with padding, logits are not the unshifted model's, bit for bit")
+
+
+def padded_chunk(model: Any) -> None:
+    """Read a padded chunk after another padded chunk."""
+    for left in (True, False):  # the second chunk is padded too
+        ids, mask, places = padded(model, [3, 1], left=True)
+        more, wide, further = padded(model, [2, 1], left)
+        both = torch.cat([mask, wide], dim=1)
+        for one in (unshifted(model), model):
+            _, cache = read(one, None, ids, attention_mask=mask, position_ids=counted(mask))
+            found, _ = read(one, cache, more, attention_mask=both, position_ids=counted(both)[:, 3:])
+            right = [
+                logits(one, torch.cat([ids[row, places[row]], more[row, further[row]]])[None])[
+                    0, places[row].stop - places[row].start :
+                ]
+                for row in range(2)
+            ]
+            worst = max(off(found[row, further[row]], right[row]) for row in range(2))
+            if worst > CLOSE and one is not model:
+                break  # the unshifted model cannot do this either
+            demand(worst <= CLOSE, f"after a second, padded chunk: logits differ by {worst:.1e}")
+
+
+def parameters(model: Any) -> None:
+    """Taps for each key/value head."""
+    config, plain = model.config, unshifted(model)
+    new = sum(x.numel() for x in model.parameters()) - sum(x.numel() for x in plain.parameters())
+    sides = sum(taps.numel() for taps in taps_of(model))
+    demand(new == sides, f"the shift adds {new} parameters, of which {sides} are taps")
+    for taps in taps_of(model):
+        heads, size = config.num_key_value_heads, getattr(config, "shift_window", 2)
+        demand(taps.shape == (heads, size), f"taps are {list(taps.shape)}, for {heads} key/value heads")
+
+
+def taps_float32(model: Any) -> None:
+    """Bf16 and fp16."""
+    with_taps(model)
+    before = [taps.detach().clone() for taps in taps_of(model)]
+    plain, ids = unshifted(model), tokens(model, 4, 32)
+    for dtype in (torch.bfloat16, torch.float16):
+        errors = []
+        for one in (model, plain):
+            half = copy.deepcopy(one).to(dtype)
+            errors.append(float((logits(half, ids).float() - logits(one, ids)).abs().mean() / logits(one, ids).std()))
+            if one is model:
+                kept = all(map(torch.equal, taps_of(half), before))
+                demand(kept, f"taps are not the float32 ones after .to({dtype})")
+        demand(errors[0] <= 2 * errors[1], f"{dtype}: an error of {errors[0]:.1e}, {errors[1]:.1e} without the shift")
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    demand(all(map(torch.equal, taps_of(loaded), before)), "taps are not the float32 ones when loaded in bf16")
+
+
+def lifecycle(model: Any, backend: str) -> None:
+    """Save, load, resize, compile, checkpoint, train."""
+    ids, mask, _ = padded(model, [9, 6], left=True)
+    right = logits(model, ids, attention_mask=mask)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        loaded = AutoModelForCausalLM.from_pretrained(folder).eval()
+    demand(
+        torch.equal(logits(loaded, ids, attention_mask=mask), right), "a loaded model's logits are not the saved one's"
+    )
+    size = model.config.vocab_size
+    loaded.resize_token_embeddings(size + 8)
+    found = logits(loaded, ids, attention_mask=mask)
+    demand(found.shape[-1] == size + 8, "resize_token_embeddings leaves the logits as they are")
+    same(found[..., :size], right, "after resize_token_embeddings")
+    torch.compiler.reset()  # the limit of recompilations is per process
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    same(logits(compiled, ids), logits(model, ids), "compiled")
+    same(logits(compiled, ids, attention_mask=mask), right, "compiled, with padding")
+    gradients = []
+    for checkpointing in (False, True):
+        one = copy.deepcopy(model).train()
+        if checkpointing:
+            one.gradient_checkpointing_enable()
+        one(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        gradients.append([x.grad for x in one.parameters() if x.grad is not None])
+    demand(len(gradients[0]) == len(list(model.parameters())), "some parameters get no gradient")
+    same_all = all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*gradients, strict=True))
+    demand(same_all, "gradients differ under gradient checkpointing")
+    trained(model)
+
+
+def trained(model: Any) -> None:
+    """Raise `FaultError` unless transformers' Trainer trains a model, including its taps, for 20 steps."""
+    from transformers import PrinterCallback, Trainer, TrainingArguments
+
+    before = [x.detach().clone() for x in taps_of(model)]
+    rows = [{"input_ids": row, "labels": row} for row in tokens(model, 4, 12)]
+    with tempfile.TemporaryDirectory() as folder:
+        given = {"output_dir": folder, "max_steps": 20, "learning_rate": 1e-2, "report_to": [], "save_strategy": "no"}
+        arguments = TrainingArguments(**given, use_cpu=True, disable_tqdm=True, logging_steps=1)
+        trainer = Trainer(model, arguments, train_dataset=rows)
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    demand(len(losses) == 20 and losses[-1] < losses[0], f"20 steps of Trainer leave the loss at {losses[-1]}")
+    moved = all(not torch.equal(a, b) for a, b in zip(before, taps_of(model), strict=True))
+    demand(moved, "20 steps of Trainer leave taps where they are")
+
+
+def no_decay(model: Any) -> None:
+    """No weight decay on taps."""
+    from transformers import Trainer
+
+    taps = {id(x) for x in with_taps(model)}
+    decayed = set(Trainer.get_decay_parameter_names(None, model))
+    wrong = [name for name, x in model.named_parameters() if id(x) in taps and name in decayed]
+    demand(not wrong, f"Trainer's weight decay acts on {', '.join(wrong[:2])}")
+
+
+CHECKS: dict[str, tuple[str, Callable[..., None]]] = {
+    "equation_5": ("equals equation 5 as a loop over tokens", equation_5),
+    "identity": ("identity taps: the unshifted model's logits, bit for bit", identity),
+    "padded_chunk": ("a padded chunk after another: as the unshifted model's", padded_chunk),
+    "parameters": ("taps of each key/value head, and no other parameters", parameters),
+    "taps_float32": ("bf16 and fp16: taps stay float32", taps_float32),
+    "lifecycle": ("save, load, resize, compile, checkpoint, Trainer", lifecycle),
+    "no_decay": ("no weight decay on taps in Trainer", no_decay),
+}
+"""The requirement and the check, by name."""
