@@ -144,7 +144,9 @@ def beside_canon(layers: int) -> tuple[Ask, Ask]:
     """Ask how K only compares with Canon layers at a depth."""
     setting, source = {"layers": str(layers)}, "a question to Physics of Language Models 4.1"
     half = contrast(
-        layers, "mean accuracy of K only less the middle of vanilla and Canon", {VANILLA: -0.5, K_ONLY: 1, CANON: -0.5}
+        layers,
+        "mean accuracy of K only minus the middle of vanilla and Canon, within each seed",
+        {VANILLA: -0.5, K_ONLY: 1, CANON: -0.5},
     )
     return (
         Ask(
@@ -156,7 +158,7 @@ def beside_canon(layers: int) -> tuple[Ask, Ask]:
         Ask(
             claim_id("canon_more", str(layers)),
             f"Canon layers are more accurate in Depo than the key tap alone ({in_words(layers)}, {TRAINED}).",
-            contrast(layers, "mean accuracy of Canon less K only", {CANON: 1, K_ONLY: -1}),
+            contrast(layers, "mean accuracy of Canon minus K only, within each seed", {CANON: 1, K_ONLY: -1}),
             above=MORE, setting=setting, source=source,
         ),
     )  # fmt: skip
@@ -165,7 +167,9 @@ def beside_canon(layers: int) -> tuple[Ask, Ask]:
 def later_pairs(data: pd.DataFrame) -> Measured:
     """Return what two layers of K only lose at k = 3 if the walk's third pair comes after its second."""
     found = values(data, {"variant": K_ONLY, "layers": 2}, "earlier - later")
-    words = "accuracy at k = 3 if the third pair comes before the second, less if after, K only, 2 layers"
+    words = (
+        "accuracy at k = 3 if the third pair comes before the second minus if after, within each seed, K only, 2 layers"
+    )
     return Measured(words, stats.mean(found, stats.DIFFERENCE), len(found))
 
 
