@@ -15,6 +15,9 @@ from ihlab.plots.style import BLUE, GREEN, LINES, ORANGE, PAGE, PINK, new_figure
 INPUTS = {"q": GREEN, "k": ORANGE, "v": PINK}
 """Colour of a path by the input that it ends in."""
 
+LEAST_SWING = 1.0
+"""Smallest swing, in logits, of which heads have parts. Below it nothing is drawn."""
+
 Measured = tuple[pd.Series | None, Mapping[str, Any]]
 """Accuracy by step (None for a model that was not trained), and the truth (`ihlab.suite.truth`)."""
 
@@ -25,7 +28,7 @@ def circuits(members: Mapping[str, Mapping[int, Measured]]) -> Figure:
 
     The colour of a disc is a head's effect divided by the swing. Letters name those of its queries, keys and values
     whose own effect is true. A line is a path with a true effect; the width is the effect, the colour is the input of
-    the later head. Layer 0 is at the bottom.
+    the later head. Layer 0 is at the bottom. Models whose swing is below `LEAST_SWING` have no circuit.
     """
     deep = [any("edges" in found for _, found in seeds.values()) for seeds in members.values()]
     heights = [1.75 if two else 1.2 for two in deep]
@@ -39,10 +42,14 @@ def circuits(members: Mapping[str, Mapping[int, Measured]]) -> Figure:
         for axes in row[1 + len(seeds) :]:
             axes.set_axis_off()
         for axes, (seed, (_, found)) in zip(row[1:], seeds.items(), strict=False):
-            _circuit(axes, found)
+            if abs(found["swing"]) < LEAST_SWING:
+                axes.set_axis_off()
+                axes.text(0.5, 0.5, "nothing to explain", ha="center", va="center", transform=axes.transAxes)
+            else:
+                _circuit(axes, found)
             if seed:
                 axes.set_yticks([])
-            axes.set_title(f"seed {seed}, swing {found['swing']:.1f}", fontsize=9)
+            axes.set_title(f"seed {seed}, swing {abs(found['swing']):.1f}", fontsize=9)
     keys = [Line2D([], [], color=BLUE, ls=LINES[seed], label=f"seed {seed}") for seed in shown]
     keys += [Line2D([], [], color=color, lw=3, label=f"path into {name}") for name, color in INPUTS.items()]
     figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=9)

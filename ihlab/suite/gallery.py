@@ -10,7 +10,7 @@ from PIL import Image
 
 from ihlab.claims.markdown import table
 from ihlab.files import write_text
-from ihlab.plots.circuit import Measured, circuits
+from ihlab.plots.circuit import LEAST_SWING, Measured, circuits
 from ihlab.plots.style import write_picture
 from ihlab.suite.members import HAND_SET, LEARNED, accuracy_of, models, run, task_of
 from ihlab.suite.truth import truth
@@ -25,14 +25,15 @@ to the highest seed.
 | --- | --- |
 | learned | number of seeds with an accuracy of at least {learned} |
 | accuracy | on 512 held-out sequences; 2-hop: after two hops; triggers: of repeated triggers |
-| onset | step halfway through the sudden rise of that accuracy, if the rise is sudden |
+| onset | step halfway through the sudden rise of that accuracy, in seeds that learned the task and rose suddenly |
 | swing | logit difference on clean minus on corrupted prompts |
 | layer 0, layer 1 | the largest effect of a head of the layer, as a fraction of the swing |
 
 In the pictures, the left panel has the accuracy by training step. The others have the circuit of each seed, one disc
 per head. Red is a positive effect, blue a negative one; the colour is full at the size of the swing. A bold edge marks
 a true head, and letters are its true inputs: queries, keys or values. A line is a true path from a head to an input of
-a later head, and is wider for a larger effect. A fraction of a small swing means little."""
+a later head, and is wider for a larger effect. Where the swing is below one logit there is no difference to explain:
+effects are left out."""
 
 COLUMNS = ("member", "learned", "accuracy", "onset", "swing", "layer 0", "layer 1")
 
@@ -55,7 +56,7 @@ def gallery(folder: str | Path, root: str | Path = "runs") -> Path:
             picture = folder / f"suite-{task}.png"
             write_picture(circuits(members), picture)
             with Image.open(picture) as image:
-                image.convert("RGB").quantize(64).save(picture, optimize=True)  # a third of the size
+                image.convert("RGB").quantize(256).save(picture, optimize=True)  # half of the size
             rows = [_row(name, seeds.values()) for name, seeds in members.items()]
             parts += [f"## {task}", table(COLUMNS, rows), f"![Accuracy and circuits of {task}]({picture.name})"]
     path = folder / "suite_members.md"
@@ -72,17 +73,19 @@ def _row(name: str, seeds: Iterable[Measured]) -> list[str]:
     found, column = [truths for _, truths in seeds], accuracy_of(name)
     accuracy = [each["accuracy"][column] for each in found]
     control = [each["control"]["accuracy"] for each in found if each["control"]]
-    rises = [each.get("onset", {}).get(column) for each in found]
-    heads = [each["heads"].groupby("layer")["fraction"].max() for each in found]
+    rises = [each.get("onset", {}).get(column) if each["accuracy"][column] >= LEARNED else None for each in found]
+    swings = [each["swing"] for each in found]
+    seen = [each["heads"] if abs(each["swing"]) >= LEAST_SWING else each["heads"][:0] for each in found]
+    heads = [each.groupby("layer")["fraction"].max() for each in seen]
     layers = [_range([largest.get(layer, np.nan) for largest in heads]) for layer in (0, 1)]
     shown = _range(accuracy) + (f", random repeats {_range(control)}" if control else "")
     learned = f"{sum(each >= LEARNED for each in accuracy)} of {len(found)}"
     onsets = _range([rise["middle"] if rise else np.nan for rise in rises], 0)
-    return [name, learned, shown, onsets, _range([each["swing"] for each in found], 1), *layers]
+    return [name, learned, shown, onsets, _range(swings, 1), *layers]
 
 
 def _range(values: list[float], digits: int = 2) -> str:
     """Return the smallest and largest number, "" if there is none, with the count of those missing."""
-    there = [f"{value:.{digits}f}" for value in sorted(values) if not np.isnan(value)]
+    there = [f"{value + 0.0:.{digits}f}" for value in np.round(sorted(values), digits) if not np.isnan(value)]
     missing = f" ({len(values) - len(there)} without)" if there and len(there) < len(values) else ""
     return "–".join(dict.fromkeys(there[:1] + there[-1:])) + missing
