@@ -116,7 +116,7 @@ REFUSED = [
     (torch.rand(2, 4, 6, 6), IDS[:5], r"tokens have the shape \[5\], but patterns of shape \[2, 4, 6, 6\] need \[6\]"),
     (torch.rand(2, 3, 4, 6, 6), IDS, r"need \[3, 6\]"),
     (torch.rand(2, 2, 4, 6, 6), IDS.expand(3, 6), r"need \[2, 6\]"),
-    (torch.rand(0, 4, 6, 6), IDS, "they hold nothing"),
+    (torch.rand(0, 4, 6, 6), IDS, "they are empty"),
     (torch.rand(2, 4, 6, 6), IDS.float(), "whole numbers"),
 ]
 

@@ -386,7 +386,7 @@ def test_patterns_alone_cannot_be_ablated(batch):
         head_scores(patterns, batch, tokens=TOKENS)
     with pytest.raises(ConfigError, match="holds patterns alone, but heads are ablated by running a model"):
         ablate_heads(patterns, batch, [(0, 0)])
-    with pytest.raises(ConfigError, match="probed with its own"):
+    with pytest.raises(ConfigError, match="probed with tokens of its own"):
         head_scores(made("gpt2"), tokens=TOKENS)
     with pytest.raises(ConfigError, match="ids from 3 to 60, but the vocabulary is 0 to 49"):
         head_scores(made("gpt2"), ids=[3, 4, 5, 60])

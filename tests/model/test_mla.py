@@ -89,12 +89,12 @@ def test_routes_through_the_token_before_are_of_the_first_heads_key_and_the_last
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"n_key_value_heads": 2}, r"n_key_value_heads is 2, but under 'mla' each of the n_heads=4"),
+        ({"n_key_value_heads": 2}, r"n_key_value_heads is 2, but with attention='mla' each of the n_heads=4"),
         ({"bias": True}, r"bias is True.*must be False"),
         ({"mla_rank": 0}, r"mla_rank is 0.*at least 1"),
         ({"d_head": 2}, r"d_head is 2, but 'mla' rotates only some pairs.*at least 4"),
         ({"attention": "mla_kv", "shift_window": 3}, r"shift_window is 3.*must be 2"),
-        ({"attention": "mla_kv", "n_heads": 1, "n_key_value_heads": 1}, r"n_heads is 1.*at least 2 heads"),
+        ({"attention": "mla_kv", "n_heads": 1, "n_key_value_heads": 1}, r"n_heads is 1, but must be at least 2"),
     ],
 )
 def test_configs_that_make_no_sense_are_refused(make_config, changes, sentence):

@@ -133,7 +133,7 @@ def test_without_a_bump_of_vanilla_the_onset_is_a_bound_and_nothing_shows_that_o
     assert claims[EARLIER].estimate.value == pytest.approx(0.3)  # 0.6 of at least 2.0 million
     assert claims["vanilla2_bump_later"].verdict == "fails"
     assert claims[NOT_ENOUGH].verdict == NOT_TESTED
-    assert "Nor are two" in claims[NOT_ENOUGH].why
+    assert "two vanilla layers have no bump either" in claims[NOT_ENOUGH].why
     assert claims[NOT_ENOUGH].first.verdict == "holds"
 
 

@@ -126,8 +126,8 @@ task.kind = ["igsm", "igsm_flat"]
         ("[gird]\nseed = [1]", "", "There is no field 'gird.seed'"),
         ("", "stepz = 3\nseeds = 1", "There is no field 'stepz'; did you mean 'steps'?"),
         ("", "sedes = 2", "There is no field 'sedes'; did you mean 'seeds'?"),
-        ("", "", "sweeps nothing: add a [grid] table of lists, or seeds"),
-        ("[grid]", "", "sweeps nothing"),
+        ("", "", "varies nothing: add a [grid] table of lists, or seeds"),
+        ("[grid]", "", "varies nothing"),
         ("[grid]\nlr = []", "", "grid.lr is [], but must be a list of values"),
         ("[grid]\nlr = 0.1", "", "grid.lr is 0.1, but must be a list of values"),
         ("", "grid = 3", "grid is 3, but must be a table: [grid]"),
@@ -137,18 +137,22 @@ task.kind = ["igsm", "igsm_flat"]
         ("", "seeds = []", "seeds is [], but must be a number of seeds, at least 1, or a list"),
         ("[[zip]]", "", "A [[zip]] is empty, but must hold lists"),
         ("[grid]\ninit_shift = [0.5]", "", "init_shift is 0.5, but must be two finite numbers"),
-        ("", "seeds = [0, -1]", "The sweep's run (seed=-1) cannot be: RunConfig.seed is -1"),
+        ("", "seeds = [0, -1]", "The sweep's run (seed=-1) is not possible: RunConfig.seed is -1"),
         ("[[zip]]\nlr = [1, 2]\nseed = [1]", "", "lists of one [[zip]] differ in length: lr=2, seed=1"),
         ("[[zip]]\nlr = [1]\n[grid]\nlr = [2]", "", "lr is swept twice"),
         ("[grid]\nseed = [2]", "seeds = 2", "seed is swept twice"),
         ("[grid]\nname = ['a']", "", "name cannot be swept"),
         ("[grid]\nlr = [0.1, 1e-1]", "", "The sweep's runs (lr=0.1) and (lr=0.1) are the same run"),
         ("[grid]\nmodel.d_head = [4, 'none']", "", "(model.d_head=4) and (model.d_head=none) are the same run"),
-        ("[grid]\nmodel.d_model = [8, 9]", "", "The sweep's run (model.d_model=9) cannot be: ModelConfig.d_model is 9"),
-        ("[grid]\nlr = ['fast']", "", "The sweep's run (lr=fast) cannot be: RunConfig.lr is 'fast'"),
+        (
+            "[grid]\nmodel.d_model = [8, 9]",
+            "",
+            "The sweep's run (model.d_model=9) is not possible: ModelConfig.d_model is 9",
+        ),
+        ("[grid]\nlr = ['fast']", "", "The sweep's run (lr=fast) is not possible: RunConfig.lr is 'fast'"),
         ("[grid]\nbetas = [0.9]", "", "betas is 0.9, but must be a list of 2"),
         ("[grid]\nbetas = [[0.9]]", "", "betas is [0.9], but must be a list of 2"),
-        ("[grid]\nbetas = [['a', 'b']]", "", "cannot be: RunConfig.betas is ('a', 'b'), but must be two finite"),
+        ("[grid]\nbetas = [['a', 'b']]", "", "is not possible: RunConfig.betas is ('a', 'b'), but must be two finite"),
         ("[grid]\ntask.kind = ['inducton']", "", "There is no task 'inducton'; did you mean 'induction'?"),
     ],
 )
@@ -161,13 +165,15 @@ def test_what_is_wrong_is_named(read, tables, top, words):
 def test_a_field_that_only_another_kind_of_the_sweep_has_is_named(read):
     tables = '[[zip]]\ntask.kind = ["induction", "ngram"]\ntask.score = ["first", "all"]'
     text = BASE.format(top="", tables=tables).replace('kind = "induction"\n', "", 1)
-    with pytest.raises(ConfigError, match=r"\(task\.kind=ngram, .*\) cannot be: There is no NGramTask field 'score'"):
+    with pytest.raises(
+        ConfigError, match=r"\(task\.kind=ngram, .*\) is not possible: There is no NGramTask field 'score'"
+    ):
         read(text=text)
 
 
 def test_what_is_missing_is_named(read, tmp_path):
     text = BASE.format(top="seeds = 1", tables="")
-    with pytest.raises(ConfigError, match=r"cannot be: model\.d_model is missing"):
+    with pytest.raises(ConfigError, match=r"is not possible: model\.d_model is missing"):
         read(text=text.replace("d_model = 8\n", ""))
     with pytest.raises(ConfigError, match=r"names no task\.kind; known: brevo, checker, depo, igsm, induction"):
         read(text=text.replace('kind = "induction"\n', ""))

@@ -301,7 +301,7 @@ def test_rows_are_drawn_from_a_generator(task, size, rng, said):
         (RepeatTask, {"vocab_size": 6}, ["RepeatTask.vocab_size is 6,", "at least 7: a sequence of length=8"]),
         (RepeatTask, {"followers": 4}, ["RepeatTask.followers is 4,", "from 1 to 3", "length=8"]),
         (DepoTask, {"max_hops": 0}, ["DepoTask.max_hops is 0,", "at least 1"]),
-        (DepoTask, {"names": 3}, ["DepoTask.names is 3,", "above max_hops=3", "must not come round"]),
+        (DepoTask, {"names": 3}, ["DepoTask.names is 3,", "above max_hops=3", "no walk returns to its start"]),
         (DepoTask, {"name_length": (2, 1)}, ["DepoTask.name_length is (2, 1),", "in order, from 1 to 7"]),
         (DepoTask, {"name_length": 2}, ["DepoTask.name_length is 2,", "must be two whole numbers"]),
         (DepoTask, {"vocab_size": 10}, ["DepoTask.vocab_size is 10,", "leaves 5 ids", "make 5 names", "names is 6"]),

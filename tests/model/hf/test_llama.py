@@ -220,7 +220,7 @@ def swapped_norms():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (with_bias, r"The LlamaForCausalLM has lm_head\.bias, for which a Transformer has no place"),
+        (with_bias, r"The LlamaForCausalLM has lm_head\.bias, which a Transformer cannot hold"),
         (not_a_number, "The LlamaForCausalLM's tensor 'model.norm.weight' holds a number that is not finite"),
         (swapped_norms, "cannot be converted: on random tokens the result's logits differ by"),
         (lambda: of_class("Helium", head_dim=8), "The model is a HeliumForCausalLM, but from_llama takes Llama"),

@@ -164,7 +164,7 @@ def test_a_length_in_which_few_problems_fit_is_refused_with_one_that_would_do():
         ConfigError, match=r"IGSMTask.length is 80, which fits only 9\d% of the problems; 9\d would fit 99%"
     ):
         IGSMTask(**TOY | {"length": 80}).batch(1, np.random.default_rng(0))
-    with pytest.raises(ConfigError, match=r"length is 4, in which 0%"):
+    with pytest.raises(ConfigError, match=r"length is 4, which fits only 0%"):
         IGSMTask(**TOY | {"length": 4}).batch(1, np.random.default_rng(0))
 
 

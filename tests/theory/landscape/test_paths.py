@@ -99,5 +99,5 @@ def test_far_out_the_loss_falls_as_one_over_t():
 
 @pytest.mark.parametrize("times", [[1.0, 1.0], [], [-1.0, 1.0], [0.0], [1.0, math.inf], [math.nan], [1.0, math.nan]])
 def test_times_must_rise_to_a_finite_one(times):
-    with pytest.raises(ConfigError, match="times must rise"):
+    with pytest.raises(ConfigError, match="times must increase"):
         landscape.flow(*START, times=np.array(times), n_tokens=9)
