@@ -180,6 +180,7 @@ TITLES = {
     "order": "Bigrams or induction first?",
     "parallel": "Parallel inductions: do narrow models find fewer?",
     "pairs": "Which shift gives two-token induction?",
+    "packing": "Packed documents: does a leaking shift matter?",
     "period": "Is training on one period enough?",
     "robustness": "Which settings change the speed?",
     "saved_layer": "Is the shift worth one layer?",

@@ -32,10 +32,11 @@ _current: list[Documents] = []
 
 
 @contextmanager
-def packed(model: Any, starts: Bool[Tensor, "batch pos"] | None) -> Iterator[None]:
+def packed(model: Any, starts: Bool[Tensor, "batch pos"] | None, leak: str | None = None) -> Iterator[None]:
     """Let forward passes of a model read packed documents, given each document's first token; None: whole sequences.
 
-    Raises `ConfigError` for a model whose documents cannot be separated, and if a KV cache is made meanwhile.
+    `leak` replaces the model's `document_leak`: "none" gives each document the logits that it has alone. Raises
+    `ConfigError` for a model whose documents cannot be separated, and if a KV cache is made meanwhile.
     """
     if starts is None:
         yield
@@ -53,7 +54,7 @@ def packed(model: Any, starts: Bool[Tensor, "batch pos"] | None) -> Iterator[Non
         f"ModelConfig.attention is {cfg.attention!r}, which cannot keep packed documents apart: recurrences, attention "
         "whose queries depend on each other, and registered attention cannot.",
     )
-    _current.append(Documents(starts.cumsum(dim=1), cfg.document_leak))
+    _current.append(Documents(starts.cumsum(dim=1), leak or cfg.document_leak))
     try:
         yield
     finally:

@@ -22,6 +22,7 @@ from ihlab.studies.many_heads import MANY_HEADS
 from ihlab.studies.mixes import MIXES
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.order import ORDER
+from ihlab.studies.packing import PACKING
 from ihlab.studies.pairs import PAIRS
 from ihlab.studies.parallel import PARALLEL
 from ihlab.studies.period import PERIOD
@@ -76,6 +77,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         KEY_OFFSET,
         MIXES,
         PAIRS,
+        PACKING,
         BY_POSITION,
         *COMPARISONS,
     )
