@@ -237,13 +237,16 @@ ASKS = (
 def leaks(data: pd.DataFrame) -> Figure:
     """Draw what the leak costs at each distance, by seed."""
     keys, rows = ["variant", "attention", "bos", "seed"], data.set_index("rule")
-    columns = {f"loss_{near}": f"distance {near}" for near in (*NEAR, "more")}
+    columns = {f"loss_{near}": f"distance {near}" for near in NEAR} | {"loss_more": "further away"}
     zero, leak = (rows.loc[rule].set_index(keys)[list(columns)] for rule in (ZERO, LEAK))
     cost = (leak - zero).dropna().rename(columns=columns).reset_index()
     cost["setting"] = cost["variant"] + ", " + cost["attention"]
-    cost = cost.sort_values("seed", kind="stable")
-    xlabel = "nats per target that the leak costs"
-    return dots("setting", list(columns.values()), panels="bos", xlabel=xlabel, lines=(0.0,), log=False)(cost)
+    reach = 1.1 * float(cost[list(columns.values())].abs().to_numpy().max())
+    view = dots(
+        "setting", list(columns.values()), panels="bos", xlabel="nats per target that the leak costs", lines=(0.0,),
+        xlim=(-reach, reach), log=False,
+    )  # fmt: skip
+    return view(cost)
 
 
 RULES = {VANILLA: (ZERO,), K_ONLY: (LEAK, ZERO, OWN), SMEAR_EMBED: (LEAK, ZERO), CONV: (LEAK, ZERO)}
