@@ -13,17 +13,16 @@ target is not measured, because only BOS makes it one. The *excess* at a distanc
 Predictions, made before the runs. A reset marks a document's start more surely than a line break, and the first word
 marks it, too. So the leak gains nothing at distance 1, with or without BOS, and changes nothing in the whole loss. What
 is mixed into the stream or into values does something else: a model trained with that leak loses when its document
-stands alone, as prompts do. A shifted key does not, since under the mask the first token attends only to itself.
-Attention across documents costs more than any leak.
+stands alone, as prompts do. A shifted key does not: under the mask the first token attends only to itself, so nothing
+changes at distance 1, and little at distance 2. Attention across documents costs more than any leak.
 
-`MATTERS` is about 2% of the loss at distance 1. `WHOLE` is a bit more than the difference of two runs of a pilot (seed
-99), .03: five seeds cannot show less. All cells have one learning rate, vanilla's of `mixes`: no claim compares two
-variants. Runs of one seed see the same documents in the same order and are compared by seed. BOS adds a token and a
-target per document (2%), on both sides of each comparison.
+`MATTERS`, .05, is about 2% of the loss at distance 1, and a bit more than the difference in whole loss between two runs
+of a pilot (seed 99), .03: five seeds cannot show much less. All cells have one learning rate, vanilla's of `mixes`: no
+claim compares two variants. Runs of one seed see the same documents in the same order and are compared by seed. BOS
+adds a token and a target per document (2%), on both sides of each comparison.
 """
 
-from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,46 +43,44 @@ from tasks import IGNORE, Batch, TextTask
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
 
-CONV = "conv KV"
+CONV, LEAK, ZERO, OWN, MASKED, OPEN = "conv KV", "leak", "zero", "own", "masked", "open"
 VARIANTS: dict[str, dict[str, Any]] = {
     VANILLA: {}, K_ONLY: {"attention": "k_shift"}, SMEAR_EMBED: {"smear": "embedding"}, CONV: {"canon": "KV"},
 }  # fmt: skip
-SHIFTS = (K_ONLY, SMEAR_EMBED, CONV)
-LEAK, ZERO, OWN = "leak", "zero", "own"
-MASKED, OPEN = "masked", "open"
-LEAKS: dict[tuple[str, bool], Any] = {
-    (MASKED, False): "none",
-    (MASKED, True): "shift",
-    (OPEN, False): "attention",
-    (OPEN, True): "both",
+LEAKS: dict[Any, Any] = {
+    (MASKED, ZERO): "none",
+    (MASKED, LEAK): "shift",
+    (OPEN, ZERO): "attention",
+    (OPEN, LEAK): "both",
 }
-"""`ModelConfig.document_leak`, by attention and whether the shift leaks."""
+"""`ModelConfig.document_leak`, by attention and rule."""
 
-MATTERS, WHOLE = 0.05, 0.05
-"""Nats per target from which a difference matters: in the excess at distance 1, and over all distances."""
-EXCESS = "loss_1 - loss_more"
+MATTERS = 0.05
+"""Nats per target from which a difference matters."""
 NEAR = (1, 2, 3)
 """Distances that are measured alone; `more` is all others."""
 
 
+def where(variant: str, rule: str, attention: str = MASKED, bos: str = "no BOS") -> Cell:
+    """Return a cell."""
+    return {"variant": variant, "rule": rule, "attention": attention, "bos": bos}
+
+
 def config(cell: Cell, scale: Scale) -> RunConfig:
     """Return the run of one layer of a variant that reads packed documents by a rule."""
-    smoke = scale == "smoke"
-    corpus, vocab_size, length = ("sample", 300, 40) if smoke else ("stdlib", 512, 128)
-    task = TextTask(
-        corpus=f"{corpus}:paragraphs", vocab_size=vocab_size, length=length, pack=True, bos=cell["bos"] == "BOS"
-    )
+    small, rule, bos = scale == "smoke", cell["rule"], cell["bos"] == "BOS"
+    leak = LEAKS[cell["attention"], LEAK if rule == LEAK else ZERO]
+    corpus, vocab_size, length, width = ("sample", 300, 40, 16) if small else ("stdlib", 512, 128, 48)
+    task = TextTask(corpus=f"{corpus}:paragraphs", vocab_size=vocab_size, length=length, pack=True, bos=bos)
     model = ModelConfig(
-        n_layers=1, d_model=16 if smoke else 48, n_heads=2, d_vocab=vocab_size, n_ctx=length,
-        document_leak=LEAKS[cell["attention"], cell["rule"] == LEAK], **VARIANTS[cell["variant"]],
-        shift_first="own" if cell["rule"] == OWN else "zero",
+        n_layers=1, d_model=width, n_heads=2, d_vocab=vocab_size, n_ctx=length, **VARIANTS[cell["variant"]],
+        document_leak=leak, **({"shift_first": OWN} if rule == OWN else {}),
     )  # fmt: skip
-    if smoke:
-        return RunConfig(task=task, model=model, steps=12, batch_size=4, warmup=4, eval_rows=8, checkpoints=2)
-    return RunConfig(
+    run = RunConfig(
         task=task, model=model, steps=250, batch_size=8, lr=1.6e-2, warmup=50, schedule="linear", eval_every=250,
         eval_growth=0.0, eval_rows=64, checkpoints=2,
     )  # fmt: skip
+    return run.replace(steps=12, batch_size=4, warmup=4, eval_rows=8) if small else run
 
 
 @lru_cache
@@ -94,16 +91,10 @@ def held_out(task: TextTask, rows: int) -> Batch:
     return draw(task, EVAL_SEED, "eval", 2, rows, packed=True)
 
 
-def starts_of(batch: Batch) -> np.ndarray:
-    """Return the first tokens of a packed batch's documents."""
-    assert batch.document_starts is not None
-    return batch.document_starts
-
-
 def distances(batch: Batch, bos: bool) -> np.ndarray:
     """Return the distance of each target from the first token of its document: 0 after BOS, large if not in sight."""
-    place = np.arange(batch.inputs.shape[1])
-    start = np.maximum.accumulate(np.where(starts_of(batch), place, -len(place)), axis=1)
+    place, starts = np.arange(batch.inputs.shape[1]), np.asarray(batch.document_starts, dtype=bool)
+    start = np.maximum.accumulate(np.where(starts, place, -len(place)), axis=1)
     return place - start + 1 - bos
 
 
@@ -127,12 +118,15 @@ def by_distance(name: str, found: np.ndarray, batch: Batch, bos: bool) -> dict[s
     return {part: float(found[mask & scored].mean()) for part, mask in parts.items()}
 
 
-def documents(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the inputs and targets of each document."""
-    for inputs, targets, starts in zip(batch.inputs, batch.targets, starts_of(batch), strict=True):
-        for part in np.split(np.arange(len(inputs)), np.flatnonzero(starts)):
-            if len(part):
-                yield inputs[part], targets[part]
+def error_alone(model: "Transformer", batch: Batch) -> float:
+    """Return the largest difference of a loss between a packed document with all resets and the same one alone."""
+    from ihlab.measure.text import token_losses
+
+    places = np.arange(batch.inputs.size)
+    cuts = places[(places % batch.inputs.shape[1] == 0) | np.asarray(batch.document_starts).ravel()][1:]
+    parts = zip(*(np.split(x.ravel(), cuts) for x in (batch.inputs, batch.targets)), strict=True)
+    alone = np.concatenate([token_losses(model, inputs[None], targets[None])[0] for inputs, targets in parts])
+    return float(np.abs(losses(model, batch, "none").ravel() - alone).max())
 
 
 def measure(run: Run) -> dict[str, float]:
@@ -140,91 +134,68 @@ def measure(run: Run) -> dict[str, float]:
 
     - loss, and loss_1, loss_2, loss_3, loss_more by distance: packed as in training;
     - alone, alone_1, ...: the same targets, each document alone;
-    - alone_error: the largest difference of a loss between a document packed with all resets and the same alone.
+    - alone_error: `error_alone` in float64.
     """
-    from ihlab.measure.text import token_losses
-
     task = run.config.task
     if run.diverged or not run.checkpoints or not isinstance(task, TextTask):
         return {}
     model, batch = run.model(), held_out(task, 8 * run.config.eval_rows)
-    row: dict[str, float] = {}
-    for name, leak in (("loss", None), ("alone", "none")):
-        row |= by_distance(name, losses(model, batch, leak), batch, task.bos)
-    few, model = batch.rows(0, 4), model.double()
-    alone = [token_losses(model, inputs[None], targets[None])[0] for inputs, targets in documents(few)]
-    return row | {"alone_error": float(np.abs(losses(model, few, "none").ravel() - np.concatenate(alone)).max())}
+    by_name = {"loss": losses(model, batch), "alone": losses(model, batch, "none")}
+    row = {k: v for name, found in by_name.items() for k, v in by_distance(name, found, batch, task.bos).items()}
+    return row | {"alone_error": error_alone(model.double(), batch.rows(0, 4))}
 
 
 # Questions
 
-
-def where(variant: str, rule: str, attention: str = MASKED, bos: str = "no BOS") -> Cell:
-    """Return a cell."""
-    return {"variant": variant, "rule": rule, "attention": attention, "bos": bos}
+EXCESS = "loss_1 - loss_more"
+"""The excess at distance 1."""
 
 
-def less(one: Cell, other: Cell, column: str) -> Any:
-    """Return a function from a table to the difference of a column between two cells, by seed."""
-    return lambda data: [a - b for a, b in zip(values(data, one, column), values(data, other, column), strict=True)]
-
-
-def about(id: str, setting: dict[str, str], sentence: str, what: str, by_seed: Any, **threshold: Any) -> Ask:
-    """Ask about the mean over seeds of a difference; below a threshold, about its size."""
-    size = "below" in threshold
+def ask(id: str, settings: tuple[str, ...], sentence: str, column: str, one: Cell, other: Cell, **at: float) -> Ask:
+    """Ask about a column of one cell less that of another, mean over seeds; below a threshold, about its size."""
+    size = "below" in at
 
     def estimate(data: pd.DataFrame) -> stats.Estimate:
-        found = stats.mean(by_seed(data))
+        found = stats.mean(np.subtract(values(data, one, column), values(data, other, column)).tolist())
         return stats.size(found) if size else found
 
+    what = f"{'size of ' * size}{column}, {one['rule']}, {one['attention']}, less {other['rule']}, {other['attention']}"
     return Ask(
-        claim_id(id, *setting.values()), f"{sentence} ({', '.join(setting.values())}).",
-        named(f"{'size of the ' * size}{what}, nats per target", estimate), setting=setting,
-        source="a question of the field about packing", **threshold,
+        claim_id(id, *settings), f"{sentence} ({', '.join(settings)}).", named(f"{what}, nats per target", estimate),
+        setting=dict(zip(("variant", "condition"), settings, strict=False)),
+        source="a question of the field about packing", above=at.get("above"), below=at.get("below"),
     )  # fmt: skip
 
 
 def of_shift(variant: str) -> list[Ask]:
     """Ask what the leak of a shift is worth, and what a model that was trained with it loses on a document alone."""
-    asks, by, excess = [], {"variant": variant}, f"excess at distance {NEAR[0]}"
+    asks = []
     for attention in (MASKED, OPEN):
-        cell, setting = partial(where, variant, attention=attention), {**by, "attention": attention}
-        asks += [
-            about(
-                "leak_helps", setting, "A leak lowers the loss at a document's start", f"{excess}, zero less leak",
-                less(cell(ZERO), cell(LEAK), EXCESS), above=MATTERS,
-            ),
-            about(
-                "leak_in_whole", setting, "A leak does not matter for the whole loss", "loss, leak less zero",
-                less(cell(LEAK), cell(ZERO), "loss"), below=WHOLE,
-            ),
-        ]  # fmt: skip
-    with_bos, loses = partial(where, variant, bos="BOS"), variant != K_ONLY
-    asks += [
-        about(
-            "leak_with_bos", {**by, "start": "BOS"}, "With BOS a leak is worth nothing at a document's start",
-            f"{excess}, leak less zero", less(with_bos(LEAK), with_bos(ZERO), EXCESS), below=MATTERS,
-        ),
-        about(
-            "leak_alone", by,
-            f"A model trained with a leak {'loses' if loses else 'loses nothing'} when its document stands alone",
-            "loss at distance 1, alone less packed",
-            lambda data: values(data, where(variant, LEAK), "alone_1 - loss_1"),
-            **{"above" if loses else "below": MATTERS},
-        ),
-    ]  # fmt: skip
-    return asks
+        leak, zero = where(variant, LEAK, attention), where(variant, ZERO, attention)
+        helps, whole = "A leak lowers the loss at a document's start", "A leak does not matter for the whole loss"
+        asks.append(ask("leak_helps", (variant, attention), helps, EXCESS, zero, leak, above=MATTERS))
+        asks.append(ask("leak_in_whole", (variant, attention), whole, "loss", leak, zero, below=MATTERS))
+    leak, zero = where(variant, LEAK, bos="BOS"), where(variant, ZERO, bos="BOS")
+    nothing = "A leak is worth nothing at a document's start"
+    asks.append(ask("leak_with_bos", (variant, "BOS"), nothing, EXCESS, leak, zero, below=MATTERS))
+    leak, zero = where(variant, LEAK), where(variant, ZERO)
+    alone = "when its document stands alone"
+    if variant == K_ONLY:  # at distance 1 the difference is 0 exactly
+        words, column = f"A model trained with a leak loses nothing {alone}", "alone_2 - loss_2"
+        return [*asks, ask("leak_alone", (variant,), words, column, leak, zero, below=MATTERS)]
+    words = f"A model trained with a leak loses {alone}"
+    return [*asks, ask("leak_alone", (variant,), words, "alone_1 - loss_1", leak, zero, above=MATTERS)]
 
 
 ASKS = (
-    *(ask for variant in SHIFTS for ask in of_shift(variant)),
-    about(
-        "own_in_whole", {"variant": K_ONLY}, "The rules own and zero do not differ", "loss, own less zero",
-        less(where(K_ONLY, OWN), where(K_ONLY, ZERO), "loss"), below=WHOLE,
+    *(each for variant in (K_ONLY, SMEAR_EMBED, CONV) for each in of_shift(variant)),
+    ask(
+        "own_in_whole", (K_ONLY,), "The rules own and zero do not differ in the whole loss", "loss",
+        where(K_ONLY, OWN), where(K_ONLY, ZERO), below=MATTERS,
     ),
-    about(
-        "open_attention", {"variant": VANILLA}, "Attention across documents raises the loss", "loss, open less masked",
-        less(where(VANILLA, ZERO, OPEN), where(VANILLA, ZERO), "loss"), above=0.0,
+    ask(
+        "open_attention", (VANILLA,), "Attention across documents raises the loss", "loss",
+        where(VANILLA, ZERO, OPEN), where(VANILLA, ZERO), above=0.0,
     ),
     Ask(
         "packed_is_alone", "A packed document has the loss that it has alone, if nothing leaks.",
@@ -237,7 +208,7 @@ ASKS = (
 def leaks(data: pd.DataFrame) -> Figure:
     """Draw what the leak costs at each distance, by seed."""
     keys, rows = ["variant", "attention", "bos", "seed"], data.set_index("rule")
-    columns = {f"loss_{near}": f"distance {near}" for near in NEAR} | {"loss_more": "further away"}
+    columns = {f"loss_{near}": f"distance {near}" for near in NEAR} | {"loss_more": "further"}
     zero, leak = (rows.loc[rule].set_index(keys)[list(columns)] for rule in (ZERO, LEAK))
     cost = (leak - zero).dropna().rename(columns=columns).reset_index()
     cost["setting"] = cost["variant"] + ", " + cost["attention"]
@@ -253,7 +224,7 @@ RULES = {VANILLA: (ZERO,), K_ONLY: (LEAK, ZERO, OWN), SMEAR_EMBED: (LEAK, ZERO),
 CELLS = [
     *(where(variant, rule) for variant, rules in RULES.items() for rule in rules),
     *(where(variant, rule, OPEN) for variant, rules in RULES.items() for rule in rules if rule != OWN),
-    *(where(variant, rule, bos="BOS") for variant in SHIFTS for rule in (LEAK, ZERO)),
+    *(where(variant, rule, bos="BOS") for variant, rules in RULES.items() for rule in rules[:2] if variant != VANILLA),
 ]
 PACKING = Study(
     name="packing",

@@ -9,7 +9,7 @@ import torch
 from ihlab.claims.labels import K_ONLY
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
-from ihlab.studies.packing import CELLS, LEAK, OPEN, PACKING, by_distance, config, distances, documents, losses
+from ihlab.studies.packing import CELLS, LEAK, OPEN, PACKING, by_distance, config, distances, error_alone, losses
 from tasks import IGNORE, Batch
 from tests.studies.made_up import table, verdicts
 
@@ -33,14 +33,12 @@ def packed_batch(bos, rows=40, length=30):
 @pytest.mark.parametrize("bos", [False, True])
 def test_distances_count_from_the_first_token_of_text(bos):
     batch = packed_batch(bos)
-    found = distances(batch, bos)
-    for starts, row in zip(batch.document_starts, found, strict=True):
+    for starts, row in zip(batch.document_starts, distances(batch, bos), strict=True):
         since = None
         for start, distance in zip(starts, row, strict=True):
             since = 1 - bos if start else None if since is None else since + 1
             assert distance == since if since is not None else distance > 6
-    whole = np.concatenate([inputs for inputs, _ in documents(batch)])
-    assert np.array_equal(whole, batch.inputs.ravel())
+    assert error_alone(reader("none"), batch) == 0
 
 
 def reader(leak):
@@ -91,11 +89,18 @@ def judge(cost=0.0, whole=0.0, alone=0.2, k_alone=0.0, error=0.0):
         first = 2.9 + whole * leaks + cost * leaks
         lost = (k_alone if cell["variant"] == K_ONLY else alone) * leaks
         loss = 3.4 + whole * leaks + (0.1 if cell["attention"] == OPEN else 0.0)
-        return {"loss_1": first, "loss_more": 3.4 + whole * leaks, "loss": loss, "alone_1": first + lost}
+        return {
+            "loss_1": first,
+            "loss_2": first,
+            "loss_more": 3.4 + whole * leaks,
+            "loss": loss,
+            "alone_1": first + lost,
+            "alone_2": first + lost,
+        }
 
     data = table(PACKING, of, noise=0.0)
     rng = np.random.default_rng(1)
-    for name in ("loss_1", "loss_more", "loss", "alone_1"):
+    for name in ("loss_1", "loss_2", "loss_more", "loss", "alone_1", "alone_2"):
         data[name] += rng.normal(scale=1e-3, size=len(data))
     found = verdicts(PACKING, data.assign(alone_error=error))
     assert len(found) == len(PACKING.asks)
