@@ -17,7 +17,7 @@ stands alone, as prompts do. A shifted key does not: under the mask the first to
 changes at distance 1, and little at distance 2. Attention across documents costs more than any leak.
 
 `MATTERS`, .05, is about 2% of the loss at distance 1, and a bit more than the difference in whole loss between two runs
-of a pilot (seed 99), .03: five seeds cannot show much less. All cells have one learning rate, vanilla's of `mixes`: no
+of a pilot (seed 99), .03: a few seeds cannot show much less. All cells have one learning rate, vanilla's of `mixes`: no
 claim compares two variants. Runs of one seed see the same documents in the same order and are compared by seed. BOS
 adds a token and a target per document (2%), on both sides of each comparison.
 """
@@ -237,7 +237,7 @@ PACKING = Study(
     smoke=[cell for cell in CELLS if cell["variant"] == SMEAR_EMBED],
     config=config,
     measure=measure,
-    seeds=range(5),
+    seeds=range(12),
     asks=ASKS,
     view=leaks,
     shown=("loss_1", "loss_2", "loss_3", "loss_more", "loss", "alone_1", "alone"),

@@ -59,64 +59,53 @@ def test_a_packed_document_has_the_logits_that_it_has_alone_or_the_model_is_refu
 
 LEAKS = {
     "k_shift": {"attention": "k_shift"},
-    "v_shift": {"attention": "v_shift"},
     "v_shift, first own": {"attention": "v_shift", "shift_first": "own"},
     "key_offset": {"attention": "key_offset"},
     "smear": {"smear": "embedding"},
     "canon V": {"canon": "V", "canon_taps": 2},
-    "stream": {"stream_shift": "added"},
     "bigrams": {"bigram_table": 17},
 }
 
 
 @pytest.mark.parametrize("name", LEAKS)
 @torch.no_grad()
-def test_a_leak_of_shifts_changes_documents_by_the_last_token_before_them_alone(name):
-    """In one layer only the vectors of a document's first token differ, and only by the token before it."""
+def test_in_one_layer_a_leak_reaches_the_first_token_of_a_document_alone(name):
+    """Keys, values and stream differ from those of a reset at the first token of the second and third document."""
     cfg = ModelConfig(**{**SIZES, "n_layers": 1, **LEAKS[name]})
-    reset, model = made(cfg).model, made(cfg.replace(document_leak="shift")).model
-    model.load_state_dict(reset.state_dict())
-    tokens = made(cfg).tokens
+    model, tokens = made(cfg).model, made(cfg).tokens
 
-    def differs(by):
-        """Return where keys, values or stream differ from those without a leak, or with another token before."""
-        changed = tokens.clone()
-        changed[:, by] = (changed[:, by] + 1) % cfg.d_vocab
-        with packed(model, STARTS):
-            (plain, one), (other, two) = model.run_with_cache(tokens), model.run_with_cache(changed)
-        with packed(reset, STARTS):
-            _, zero = reset.run_with_cache(tokens)
+    def read(tokens, leak):
+        with packed(model, STARTS, leak):
+            logits, cache = model.run_with_cache(tokens)
         names = ("blocks.0.attn.hook_k", "blocks.0.attn.hook_v", "blocks.0.hook_resid_pre")
-        moved, leaked = (
-            sum((one[name] - side[name]).flatten(2).abs().sum(dim=2) for name in names) > 1e-9 for side in (two, zero)
-        )
-        return moved[0], leaked[0], (plain - other)[0].abs().amax(dim=1) > 1e-9
+        return logits[0], torch.cat([cache[name].flatten(2) for name in names], dim=2)[0]
 
-    moved, leaked, logits = differs(5)
-    assert leaked.nonzero().flatten().tolist() == [4, 6]  # the first tokens of the documents after the first one
-    assert moved.nonzero().flatten().tolist() == [5, 6]
-    alone_at_first = name in ("k_shift", "key_offset")  # its only key gets all attention, whatever the key is
-    assert logits.nonzero().flatten().tolist() == [5, *([] if alone_at_first else [6]), 7, 8]
-    assert not differs(3)[2][6:].any()  # the first document is not right before the third
+    def differ(one, two):
+        return ((one - two).abs().amax(dim=1) > 1e-9).nonzero().flatten().tolist()
+
+    changed = tokens.clone()
+    changed[:, 5] = (changed[:, 5] + 1) % cfg.d_vocab  # the token before the third document
+    (logits, parts), (other, moved), (_, reset) = read(tokens, "shift"), read(changed, "shift"), read(tokens, None)
+    assert differ(parts, reset) == [4, 6]
+    assert differ(parts, moved) == [5, 6]
+    only_key = name in ("k_shift", "key_offset")  # it gets all attention, whatever the key is
+    assert differ(logits, other) == [5, *([] if only_key else [6]), 7, 8]
 
 
 @torch.no_grad()
-def test_a_leak_of_attention_and_of_both():
-    cfg = ModelConfig(**{**SIZES, "attention": "kv_shift", "shift_first": "own"})
-    case = made(cfg)
-    leaks = {}
+def test_all_leaks_together_are_whole_sequences_and_each_alone_is_not():
+    case = made(ModelConfig(**{**SIZES, "attention": "kv_shift", "shift_first": "own"}))
+    leaks = {"whole": case.logits}
     for leak in ("none", "shift", "attention", "both"):
-        model = made(cfg.replace(document_leak=leak)).model
-        model.load_state_dict(case.model.state_dict())
-        with packed(model, STARTS):
-            leaks[leak] = model(case.tokens)
-    torch.testing.assert_close(leaks["both"], case.logits, atol=1e-6, rtol=0)
+        with packed(case.model, STARTS, leak):
+            leaks[leak] = case.model(case.tokens)
+    torch.testing.assert_close(leaks.pop("both"), leaks["whole"], atol=1e-6, rtol=0)
     assert all((leaks[one] - leaks[two]).abs().max() > 1e-3 for one in leaks for two in leaks if one < two)
 
 
 def test_a_cache_is_refused_while_packed_documents_are_read():
     model = made(ModelConfig(**{**SIZES, "attention": "kv_shift"})).model
-    tokens = torch.zeros(1, 9, dtype=torch.int64)
+    tokens = torch.zeros(1, 3, dtype=torch.int64)
     with packed(model, STARTS[:1]), pytest.raises(ConfigError, match="A KV cache continues whole sequences"):
         model.generate(tokens, 1)
-    assert model.generate(tokens[:, :3], 1).shape == (1, 4)
+    assert model.generate(tokens, 1).shape == (1, 4)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from ihlab.claims.labels import K_ONLY
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.studies.packing import CELLS, LEAK, OPEN, PACKING, by_distance, config, distances, error_alone, losses
@@ -81,41 +80,27 @@ def test_cells_of_a_variant_differ_in_packing_alone():
         assert run.model.document_leak in ("both", "attention") if cell["attention"] == OPEN else ("shift", "none")
 
 
-def judge(cost=0.0, whole=0.0, alone=0.2, k_alone=0.0, error=0.0):
+def judge(cost=0.0, whole=0.0, alone=0.2):
     """Return the verdicts if a leak costs so much at distance 1, in the whole loss, and when documents stand alone."""
 
     def of(cell):
-        leaks = cell["rule"] == LEAK
-        first = 2.9 + whole * leaks + cost * leaks
-        lost = (k_alone if cell["variant"] == K_ONLY else alone) * leaks
-        loss = 3.4 + whole * leaks + (0.1 if cell["attention"] == OPEN else 0.0)
-        return {
-            "loss_1": first,
-            "loss_2": first,
-            "loss_more": 3.4 + whole * leaks,
-            "loss": loss,
-            "alone_1": first + lost,
-            "alone_2": first + lost,
-        }
+        by = cell["rule"] == LEAK
+        first, more = 2.9 + (whole + cost) * by, 3.4 + whole * by
+        lost = {"alone_1": first + alone * by, "alone_2": 3.0 + (alone - 0.2) * by}
+        whole_loss = more + 0.1 * (cell["attention"] == OPEN)
+        return {"loss_1": first, "loss_2": 3.0, "loss_more": more, "loss": whole_loss, **lost}
 
-    data = table(PACKING, of, noise=0.0)
-    rng = np.random.default_rng(1)
-    for name in ("loss_1", "loss_2", "loss_more", "loss", "alone_1", "alone_2"):
-        data[name] += rng.normal(scale=1e-3, size=len(data))
-    found = verdicts(PACKING, data.assign(alone_error=error))
+    data, rng = table(PACKING, of, noise=0.0), np.random.default_rng(1)
+    noisy = [column for column in data if column.startswith(("loss", "alone"))]
+    data[noisy] += rng.normal(scale=1e-3, size=(len(data), len(noisy)))
+    found = verdicts(PACKING, data.assign(alone_error=abs(whole)))
     assert len(found) == len(PACKING.asks)
     return {kind: {verdict for id, verdict in found.items() if id.startswith(kind)} for kind in KINDS}
 
 
-KINDS = ("leak_helps", "leak_in_whole", "leak_with_bos", "leak_alone", "packed_is_alone", "open_attention")
+KINDS = ("leak_helps", "leak_in_whole", "leak_with_bos", "leak_alone", "packed_is_alone")
 
 
 def test_verdicts_can_come_out_either_way():
-    predicted = judge()
-    assert predicted == {kind: {"fails" if kind == "leak_helps" else "holds"} for kind in KINDS}
-    helps = judge(cost=-0.3, whole=0.2, alone=0.0, error=1e-3)
-    for kind in KINDS[:3]:
-        assert helps[kind] == {"holds" if kind == "leak_helps" else "fails"}
-    assert helps["leak_alone"] == {"holds", "fails"}  # K only loses nothing
-    assert helps["packed_is_alone"] == {"fails"}
-    assert judge(k_alone=0.3)["leak_alone"] == {"holds", "fails"}
+    assert judge() == {kind: {"fails" if kind == "leak_helps" else "holds"} for kind in KINDS}
+    assert judge(-0.3, 0.2, 0.0) == {kind: {"holds" if kind == "leak_helps" else "fails"} for kind in KINDS}
