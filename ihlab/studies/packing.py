@@ -255,7 +255,7 @@ PACKING = Study(
     smoke=[cell for cell in CELLS if cell["variant"] == SMEAR_EMBED and cell["steps"] == STEPS],
     config=config,
     measure=measure,
-    seeds=lambda cell: range(12 if cell["steps"] == STEPS else 5),
+    seeds=lambda cell: range(8 if cell["steps"] == STEPS else 5),
     asks=ASKS,
     view=leaks,
     shown=("loss_1", "loss_2", "loss_3", "loss_more", "loss", "alone_1", "alone"),

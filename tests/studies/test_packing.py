@@ -71,10 +71,11 @@ def test_a_planted_leak_of_known_size_is_found_at_distance_1_and_nowhere_else(le
     assert found["loss_more"] == pytest.approx(reset["loss_more"], abs=1e-6)
 
 
-def test_cells_of_a_variant_differ_in_packing_alone():
+def test_cells_of_a_variant_differ_in_packing_and_steps_alone():
+    first = config(CELLS[0], "laptop")
     for cell in CELLS:
-        run, first = config(cell, "laptop"), config(CELLS[0], "laptop")
-        assert run.replace(model=first.model, task=first.task) == first
+        run = config(cell, "laptop")
+        assert run.replace(model=first.model, task=first.task, steps=first.steps) == first
         model = run.model.replace(document_leak="none", shift_first="zero")
         assert model == config({**CELLS[0], "variant": cell["variant"]}, "laptop").model
         assert run.model.document_leak in ("both", "attention") if cell["attention"] == OPEN else ("shift", "none")
