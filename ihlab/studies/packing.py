@@ -175,9 +175,10 @@ def ask(id: str, settings: tuple[str, ...], sentence: str, column: str, one: Cel
 
     what = f"{'size of ' * size}{column}, {one['rule']}, {one['attention']}, less {other['rule']}, {other['attention']}"
     return Ask(
-        claim_id(id, *settings), f"{sentence} ({', '.join(settings)}).", named(f"{what}, nats per target", estimate, one),
+        claim_id(id, *settings), f"{sentence} ({', '.join(settings)}).",
+        named(f"{what}, nats per target", estimate, one), above=at.get("above"), below=at.get("below"),
         setting={"variant": settings[0], "condition": ", ".join(settings[1:])},
-        source="a question of the field about packing", above=at.get("above"), below=at.get("below"),
+        source="a question of the field about packing",
     )  # fmt: skip
 
 
