@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 
 IGNORE = -100
 """The target of a position at which nothing is scored (the ignore index of PyTorch's losses).
@@ -21,13 +21,16 @@ class Batch:
     - `answers` int64 [batch, pos]: the tokens on which accuracy is measured, else `IGNORE`. By default it is
       `targets`; it differs if a model is trained and graded at different positions;
     - `groups`  name -> int array: slices for metrics. [batch] if a whole sequence is in one slice, such as its number
-      of hops; [batch, pos] if each answer has its own, such as its gap (any value where there is no answer).
+      of hops; [batch, pos] if each answer has its own, such as its gap (any value where there is no answer);
+    - `document_starts` bool [batch, pos]: the first token of each document, if sequences are packed with several; None:
+      a sequence is one document. Only training and its evaluations read such batches.
     """
 
     inputs: Int64[np.ndarray, "batch pos"]
     targets: Int64[np.ndarray, "batch pos"]
     answers: Int64[np.ndarray, "batch pos"] = None  # type: ignore[assignment]  # filled below
     groups: dict[str, np.ndarray] = field(default_factory=dict)
+    document_starts: Bool[np.ndarray, "batch pos"] | None = None
 
     def __post_init__(self) -> None:
         if self.answers is None:
@@ -36,7 +39,8 @@ class Batch:
     def rows(self, start: int, stop: int) -> "Batch":
         """Return sequences start .. stop - 1 (views, no copies)."""
         groups = {name: values[start:stop] for name, values in self.groups.items()}
-        return Batch(self.inputs[start:stop], self.targets[start:stop], self.answers[start:stop], groups)
+        starts = None if self.document_starts is None else self.document_starts[start:stop]
+        return Batch(self.inputs[start:stop], self.targets[start:stop], self.answers[start:stop], groups, starts)
 
 
 @runtime_checkable

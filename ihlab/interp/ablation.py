@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from ihlab.interp.checks import require_heads
 from ihlab.interp.head_model import HeadModel
 from ihlab.interp.sources import opened_model
+from ihlab.measure.batches import require_whole
 from ihlab.measure.padding import moved_batch
 from ihlab.model.padding import Mask
 from ihlab.model.settings import own_settings
@@ -254,11 +255,12 @@ def check_measurable(batch: Batch) -> None:
 
 
 def require_batch(batch: Any) -> None:
-    """Raise `ConfigError` for anything but a `Batch`."""
+    """Raise `ConfigError` for anything but a `Batch` of whole sequences."""
     require(
         isinstance(batch, Batch),
         f"batch is a {type(batch).__name__}, but must be a tasks.Batch, as from task.batch(size, rng).",
     )
+    require_whole(batch)
 
 
 def totals(rows: pd.DataFrame) -> dict[str, float]:

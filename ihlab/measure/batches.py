@@ -14,11 +14,12 @@ EVAL_SEED = 20241129
 """The seed of the held-out set, which is the same for every run of a task, whatever the run's own seed."""
 
 
-def draw(task: Task, seed: int, split: Split, step: int, size: int) -> Batch:
+def draw(task: Task, seed: int, split: Split, step: int, size: int, packed: bool = False) -> Batch:
     """Return the batch of one step. Each step has its own seed, so steps can be drawn in any order.
 
     If a task evaluates on other sequences than it trains on, such as held-out documents, its `held_out` is the task
-    that draws them. Raises `ConfigError` as `require_batch` does.
+    that draws them. Raises `ConfigError` as `require_batch` does, and for packed documents unless `packed`: the
+    caller must tell the model where they start (`ihlab.model.documents`).
 
     The generator is seeded with (split, seed, step). NumPy ignores zeros at the end of a seed, so `default_rng(0)`
     gives the first training batch of seed 0. For sequences that no run has trained on, draw with `EVAL_SEED`.
@@ -27,7 +28,18 @@ def draw(task: Task, seed: int, split: Split, step: int, size: int) -> Batch:
         task = getattr(task, "held_out", task)
     batch = task.batch(size, np.random.default_rng([SPLITS.index(split), seed, step]))
     require_batch(task, batch, size)
+    if not packed:
+        require_whole(batch)
     return batch
+
+
+def require_whole(batch: Batch) -> None:
+    """Raise `ConfigError` for packed documents."""
+    require(
+        batch.document_starts is None,
+        "The batch has several documents in a sequence (document_starts), which only training and its evaluations "
+        "read: take a batch without them.",
+    )
 
 
 def require_batch(task: Task, batch: Batch, size: int) -> None:
@@ -41,6 +53,12 @@ def require_batch(task: Task, batch: Batch, size: int) -> None:
         if field == "answers" and batch.answers is batch.targets:  # the default; skipped to save time
             continue
         _require_ids(name, task, field, getattr(batch, field), least, size)
+    starts = batch.document_starts
+    require(
+        starts is None
+        or (isinstance(starts, np.ndarray) and starts.dtype == bool and starts.shape == batch.inputs.shape),
+        f"{name} returned document_starts that are not a NumPy array of bool, [{size}, {task.length}].",
+    )
     for group, values in batch.groups.items():
         _require_group(name, task, group, values, size)
 

@@ -24,7 +24,8 @@ class TrainingBatch:
       multiple of a sixteenth of all positions, so that a compiled step meets few shapes;
     - `queries`: the `query_positions` of the targets; None: all positions;
     - `count`: the number of targets that are not padding;
-    - `total`: the number of targets in the whole step, in all its microbatches. The loss is divided by it.
+    - `total`: the number of targets in the whole step, in all its microbatches. The loss is divided by it;
+    - `starts`: the first token of each packed document; None: sequences are whole.
 
     In a stacked batch (`ihlab.training.ensemble`) every tensor and the total have a leading member dimension.
     """
@@ -35,6 +36,7 @@ class TrainingBatch:
     queries: Int64[Tensor, "*member batch query"] | None
     count: int
     total: int | Float[Tensor, " member"]
+    starts: Bool[Tensor, "batch pos"] | None = None
 
     def to(self, device: torch.device) -> "TrainingBatch":
         """Return a copy on a device, without waiting for it."""
@@ -82,6 +84,7 @@ class EvaluationBatch:
     n_targets: int
     n_answers: int
     n_first: int
+    starts: Bool[Tensor, "batch pos"] | None = None
 
 
 def evaluation_batch(batch: Batch, device: torch.device | None = None) -> EvaluationBatch:
@@ -101,8 +104,14 @@ def evaluation_batch(batch: Batch, device: torch.device | None = None) -> Evalua
         n_targets=int(has_target.sum()),
         n_answers=int(has_answer.sum()),
         n_first=int(first.sum()),
+        starts=document_starts(batch),
     )
     return each_tensor(gathered, lambda x: x.to(device))
+
+
+def document_starts(batch: Batch) -> Bool[Tensor, "batch pos"] | None:
+    """Return a batch's `document_starts` as a tensor."""
+    return None if batch.document_starts is None else torch.from_numpy(batch.document_starts)
 
 
 LARGEST_MASK = 2**26

@@ -17,6 +17,7 @@ from ihlab.measure.gathered import EvaluationBatch, each_tensor, evaluation_batc
 from ihlab.measure.heads import mean_attention, scored_patterns
 from ihlab.measure.probe import Probe, task_probe
 from ihlab.model.config import ModelConfig
+from ihlab.model.documents import packed
 from ihlab.model.modes import in_eval_mode
 from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
@@ -55,7 +56,7 @@ class Evaluator:
 
     @own_settings()
     def __init__(self, run: Measured, device: torch.device, members: int = 1) -> None:
-        batch = draw(run.task, EVAL_SEED, "eval", 0, run.eval_rows)
+        batch = draw(run.task, EVAL_SEED, "eval", 0, run.eval_rows, packed=True)
         on_cpu = device.type == "cpu"
         positions = min(CPU_POSITIONS, STACKED_POSITIONS // members) if on_cpu else CHUNK_POSITIONS
         rows = max(1, positions // run.task.length)
@@ -105,7 +106,8 @@ def _counts(
     """Return the summed loss, and the number of correct answers: all, first answers, and per slice."""
     by_batch = []
     for i, batch in enumerate(batches):
-        logits = model.unembed(model.residual_at(batch.tokens, batch.index, batch.queries)).float()
+        with packed(model, batch.starts):
+            logits = model.unembed(model.residual_at(batch.tokens, batch.index, batch.queries)).float()
         loss = F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum")
         hit = logits.argmax(dim=-1) == batch.answers
         right = torch.stack([hit.sum(), (hit & batch.first).sum()])
@@ -180,8 +182,10 @@ class AnswerPlaces:
 
 
 def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPlaces | None:
-    """Return the places of each sequence's first answer; None if some sequence has no such place."""
+    """Return the places of each sequence's first answer; None without one, and for packed documents."""
     tokens, answered = batch.inputs, batch.answers != IGNORE
+    if batch.document_starts is not None:
+        return None
     rows, query = np.arange(len(tokens)), answered.argmax(axis=1)
     followed = tokens[:, :-1] == tokens[rows, query][:, None]
     right = tokens[:, 1:] == batch.answers[rows, query][:, None]

@@ -54,7 +54,7 @@ def task_tokens(task: Task) -> ProbeTokens:
     A model has learned no other ids. Its probes are as long as the task's sequences and begin with the same tokens.
     The task defines which ids are not content (`tasks.Task`).
     """
-    rows = draw(task, EVAL_SEED, "probe", 0, 256).inputs
+    rows = draw(task, EVAL_SEED, "probe", 0, 256, packed=True).inputs
     begin = getattr(task, "begins_with", None)
     if begin is None:
         first = rows[0, 0]

@@ -8,6 +8,7 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.attend import at_positions, explicit_pattern, fused, is_hooked, read_values
 from ihlab.model.config import ModelConfig
 from ihlab.model.depthwise import make_head_convolutions
+from ihlab.model.documents import elsewhere, separate, with_first
 from ihlab.model.head_weights import HeadWeights
 from ihlab.model.kv_cache import KVCache, earlier, next_positions
 from ihlab.model.norm import RMSNorm
@@ -113,10 +114,10 @@ class Attention(HeadWeights):
             return x
         raw, weight = SHIFT_HOOKS[side]
         x = getattr(self, raw)(x)
-        shifted = shift(x, getattr(self, weight), earlier(cache, side, x, shift.window - 1))
+        mixed = shift(x, getattr(self, weight), earlier(cache, side, x, shift.window - 1))
         if self.first_own and next_positions(cache, 0).start == 0:
-            return torch.cat([x[:, :1], shifted[:, 1:]], dim=1)
-        return shifted
+            return with_first(x, mixed)
+        return mixed
 
     def read(
         self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None = None
@@ -156,7 +157,9 @@ class Attention(HeadWeights):
         whole_or_last = isinstance(positions, slice) and (
             positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
         )
-        return None if self.only_causal and whole_or_last else self.score_bias(k, positions)
+        return (
+            None if self.only_causal and whole_or_last and not separate("attention") else self.score_bias(k, positions)
+        )
 
     def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:
         """Return the bias on the scores: -inf at keys that a query may not see, plus ALiBi if the model has it.
@@ -164,7 +167,9 @@ class Attention(HeadWeights):
         The queries are at `positions`. Only the number of keys, the type and the device of k are used.
         """
         key, query = torch.arange(k.shape[1], device=k.device), as_tensor(positions, k.device)[:, :, None]
-        hidden = key >= query if self.strict else key > query
+        hidden, others = key >= query if self.strict else key > query, elsewhere(positions)
+        if others is not None:
+            hidden = hidden | others
         if self.alibi is None:  # do not compute distances: they take 8 bytes per score
             bias = torch.zeros_like(hidden, dtype=k.dtype)[:, None]
         else:

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ihlab.model.documents import previous
 from ihlab.model.kv_cache import KVCache
 
 
@@ -28,8 +29,7 @@ class BigramTable(nn.Module):
     def rows_of(self, tokens: Int[Tensor, "batch pos"], cache: KVCache | None = None) -> Int[Tensor, "batch pos"]:
         """Return the row of each token and the one before it. With a cache, the tokens continue its sequences."""
         known = tokens + 1  # a cache has 0 before the first token
-        first = known.new_zeros(len(known), 1) if cache is None else cache.exchange("token", known, 1)
-        before = torch.cat([first, known[:, :-1]], dim=1)
+        before = previous(known, None if cache is None else cache.exchange("token", known, 1))
         rows = ((36313 * tokens) ^ (27191 * (before - 1))) % (len(self.weight) - 1)
         return rows.masked_fill(before == 0, len(self.weight) - 1)
 

@@ -14,6 +14,7 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
+from ihlab.model.documents import previous
 from ihlab.model.kv_cache import KVCache, earlier
 from ihlab.model.shapes import Heads, Keys, Stream, Values
 from ihlab.model.shift import GatedShift, TokenMix
@@ -36,8 +37,7 @@ class InputGate(TokenMix):
         `before`: with a cache, the keys or values of the token before x.
         """
         own = hook(F.linear(read, self.weight, self.bias).sigmoid())[..., None]
-        first = torch.zeros_like(x[:, :1]) if before is None else before
-        return own * x + (1 - own) * torch.cat([first, x[:, :-1]], dim=1)
+        return own * x + (1 - own) * previous(x, before)
 
 
 class GatedAttention(Attention):

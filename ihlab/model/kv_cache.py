@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from ihlab.model.documents import require_unpacked
+
 
 class KVCache:
     """One layer's keys and values of the tokens read so far, in preallocated buffers.
@@ -25,6 +27,7 @@ class KVCache:
     selection: Tensor | None = None
 
     def __init__(self, capacity: int) -> None:
+        require_unpacked()
         self.capacity, self.length = capacity, 0
         self.raw: dict[str, Tensor] = {}
 

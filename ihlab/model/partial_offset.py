@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
+from ihlab.model.documents import previous, with_first
 from ihlab.model.kv_cache import KVCache, earlier, next_positions
 from ihlab.model.positions import Rotary
 from ihlab.model.shapes import Keys, Stream, Values
@@ -51,6 +52,5 @@ class PartialOffsetAttention(PartialRotaryAttention):
         """Return the keys, half of each from the token before, and the values."""
         begins = next_positions(cache, x.shape[1]).start == 0
         k, v = super().project(x, cache)
-        before = earlier(cache, "key", k, 1)
-        first = k[:, :1] if before is None or begins else before
-        return offset(k, torch.cat([first, k[:, :-1]], dim=1)), v
+        before = previous(k, earlier(cache, "key", k, 1))
+        return offset(k, with_first(k, before) if begins else before), v

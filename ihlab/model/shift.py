@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.documents import shifted
 from ihlab.model.shapes import Heads
 from ihlab.model.variants import RULES, VARIANTS
 
@@ -37,7 +37,7 @@ def token_shift(
     seen = x if before is None else torch.cat([before, x], dim=1)
     total = seen * wide[0]
     for back in range(1, min(len(wide), seen.shape[1])):
-        total = total + F.pad(seen, (0, 0, 0, 0, back, -back)) * wide[back]
+        total = total + shifted(seen, back) * wide[back]
     return total if before is None else total[:, before.shape[1] :]
 
 

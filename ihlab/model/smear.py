@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.documents import previous
 from ihlab.model.kv_cache import KVCache, earlier
 from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix
@@ -31,6 +32,4 @@ class Smear(TokenMix):
     def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
         """Add the tokens before. With a cache, x continues its sequences."""
         gate = self.hook_gate(self.scale * F.linear(x[..., : self.weight.shape[1]], self.weight).sigmoid())
-        before = earlier(cache, "smear", x, 1)
-        first = torch.zeros_like(x[:, :1]) if before is None else before
-        return x + gate * torch.cat([first, x[:, :-1]], dim=1)
+        return x + gate * previous(x, earlier(cache, "smear", x, 1))

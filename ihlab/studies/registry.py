@@ -21,6 +21,7 @@ from ihlab.studies.lengths import LENGTHS
 from ihlab.studies.many_heads import MANY_HEADS
 from ihlab.studies.mixes import MIXES
 from ihlab.studies.mqar import MQAR
+from ihlab.studies.packing import PACKING
 from ihlab.studies.pairs import PAIRS
 from ihlab.studies.parallel import PARALLEL
 from ihlab.studies.period import PERIOD
@@ -73,6 +74,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         KEY_OFFSET,
         MIXES,
         PAIRS,
+        PACKING,
         BY_POSITION,
         DEPO,
         *COMPARISONS,

@@ -126,7 +126,11 @@ class Stack:
         self._losses = of_each_member(self.model, summed_loss, mapped)
 
     def joined(self, batches: Sequence[TrainingBatch]) -> TrainingBatch:
-        """Stack the members' microbatches (`stack_batches`)."""
+        """Stack the members' microbatches (`stack_batches`). Raises `ConfigError` for packed documents."""
+        require(
+            all(batch.starts is None for batch in batches),
+            f"{type(self.config.task).__name__} packs documents, which stacked runs do not read: train each alone.",
+        )
         return stack_batches(batches, half=self.config.compile)
 
     def joined_states(self, states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -24,11 +24,12 @@ FIRST_DEFAULTS: dict[str, dict[str, Any]] = {
     "ModelConfig": {
         "attention": "vanilla", "n_key_value_heads": None, "d_head": None, "d_mlp": None, "mlp": "swiglu",
         "shift_window": 2, "query_window": None, "shift_start": "equal", "shift_share": "head", "shift_first": "zero",
-        "stream_shift": "none", "canon": "", "canon_taps": 4, "smear": "none", "bigram_table": 0, "positional": "rope",
-        "rotary_base": 100000.0, "rotary_frequencies": None, "rotary_scale": 1.0, "rotary_layers": None,
-        "alibi_slopes": None, "mla_rank": None, "qk_norm": False, "mask": "causal", "norm": "rms", "eps": 1e-6,
-        "bias": False, "dropout": 0.0, "residual": True, "tied_embeddings": False, "unembedding": "linear",
-        "init_std": None, "scaled_residual_init": False, "embed_std": None,
+        "stream_shift": "none", "canon": "", "canon_taps": 4, "smear": "none", "bigram_table": 0,
+        "document_leak": "none", "positional": "rope", "rotary_base": 100000.0, "rotary_frequencies": None,
+        "rotary_scale": 1.0, "rotary_layers": None, "alibi_slopes": None, "mla_rank": None, "qk_norm": False,
+        "mask": "causal", "norm": "rms", "eps": 1e-6, "bias": False, "dropout": 0.0, "residual": True,
+        "tied_embeddings": False, "unembedding": "linear", "init_std": None, "scaled_residual_init": False,
+        "embed_std": None,
     },
     "BrevoTask": {"vocab_size": 16, "length": 38, "vertices": 6},
     "CheckerTask": {"vocab_size": 64, "length": 32, "asked": "second"},
@@ -49,7 +50,7 @@ FIRST_DEFAULTS: dict[str, dict[str, Any]] = {
     "NGramTask": {"vocab_size": 64, "length": 63, "order": 3, "table_size": 200, "table_seed": 0, "bos": False},
     "PairTask": {"vocab_size": 16, "length": 72, "letters": 4},
     "RepeatTask": {"vocab_size": 16, "length": 8, "followers": 1},
-    "TextTask": {"corpus": "stdlib", "vocab_size": 2048, "length": 256, "split": "train"},
+    "TextTask": {"corpus": "stdlib", "vocab_size": 2048, "length": 256, "split": "train", "pack": False, "bos": False},
     "TriggerTask": {"vocab_size": 32, "length": 64, "triggers": 8, "table_seed": 0},
 }  # fmt: skip
 

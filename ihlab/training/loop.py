@@ -20,9 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ihlab.measure.batches import SPLITS, draw
-from ihlab.measure.gathered import TrainingBatch, each_tensor, training_batch
+from ihlab.measure.gathered import TrainingBatch, document_starts, each_tensor, training_batch
 from ihlab.measure.loss import summed_loss
 from ihlab.measure.metrics import Evaluator
+from ihlab.model.documents import packed
 from ihlab.model.modes import evaluating
 from ihlab.model.shift import projected
 from ihlab.model.transformer import Transformer
@@ -37,6 +38,7 @@ from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, RunWriter, Stored, TrainingDivergedError
 from tasks import IGNORE
+from tasks.config import require
 
 REPORT_EVERY = 0.2  # seconds
 
@@ -74,10 +76,15 @@ def learning_rate(config: RunConfig, step: int) -> float:
 
 def microbatches(config: RunConfig, step: int) -> list[TrainingBatch]:
     """Return the `RunConfig.accumulate` microbatches of one step of a run."""
-    batch = draw(config.task, config.seed, "train", step, config.batch_size)
+    batch = draw(config.task, config.seed, "train", step, config.batch_size, packed=True)
+    require(
+        batch.document_starts is None or not config.compile,
+        "RunConfig.compile is True, but packed documents are trained without: it must be False.",
+    )
     total, size = int((batch.targets != IGNORE).sum()), config.batch_size // config.accumulate
     parts = [batch.rows(i, i + size) for i in range(0, config.batch_size, size)]
-    return [replace(training_batch(part.inputs, part.targets), total=total) for part in parts]
+    drawn = [(training_batch(part.inputs, part.targets), document_starts(part)) for part in parts]
+    return [replace(piece, total=total, starts=starts) for piece, starts in drawn]
 
 
 def prefetch(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T]:
@@ -123,7 +130,8 @@ class SingleModel:
 
     def summed_losses(self, batch: TrainingBatch) -> Float[Tensor, " member=1"]:
         """Return the summed loss of a microbatch."""
-        return self._loss(self.model, *batch.tensors).reshape(1)
+        with packed(self.model, batch.starts):
+            return self._loss(self.model, *batch.tensors).reshape(1)
 
     def clip(self, limit: float) -> None:
         """Scale the gradient to a norm of at most `limit`."""

@@ -42,7 +42,7 @@ def require_fits(config: RunConfig, device: torch.device, members: int = 1) -> N
         limit, on_device = machine_memory(), on_device | on_host
     _require_within(limit, on_device)
     require_registered(config.task)
-    scored = draw(config.task, EVAL_SEED, "eval", 0, min(config.eval_rows, ANSWER_ROWS))
+    scored = draw(config.task, EVAL_SEED, "eval", 0, min(config.eval_rows, ANSWER_ROWS), packed=True)
     probed = (TASK_ROWS, PREFIX_REPEATS * task_period(config.task))
     for rows, positions in [probed] if answer_places(scored) is None else [scored.inputs.shape, probed]:
         what = f"the attention patterns of {rows} sequences of {positions} positions (length), which evaluations score"

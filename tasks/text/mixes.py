@@ -24,6 +24,16 @@ def prose(documents: Documents) -> Documents:
     return [replace(document, content="\n".join(_prose(document)).encode() + b"\n") for document in documents]
 
 
+def paragraphs(documents: Documents) -> Documents:
+    """Return each paragraph of a docstring as a document of its own. Its directory is its file, for the split."""
+    return [
+        replace(document, path=f"{document.path}/{node.lineno:06}-{at:03}", content=paragraph.encode() + b"\n")
+        for document in documents
+        for node, text in _docstrings(document)
+        for at, paragraph in enumerate(text.split("\n\n"))
+    ]
+
+
 def bare(documents: Documents) -> Documents:
     """Return each file without its comments, docstrings and empty lines."""
     return [replace(document, content=_bare(document)) for document in documents]
@@ -59,7 +69,9 @@ def half(documents: Documents) -> Documents:
     return [prose([document])[0] if at % 2 else document for at, document in enumerate(documents)]
 
 
-RULES: dict[str, Callable[[Documents], Documents]] = {rule.__name__: rule for rule in (prose, bare, names, lines, half)}
+RULES: dict[str, Callable[[Documents], Documents]] = {
+    rule.__name__: rule for rule in (prose, paragraphs, bare, names, lines, half)
+}
 """The rules by name."""
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Int64
 
-from tasks.batch import Batch
+from tasks.batch import IGNORE, Batch
 from tasks.config import PATH, config, named, require, shown
 from tasks.memory import require_rows
 from tasks.registry import register_task
@@ -22,9 +22,11 @@ class TextTask:
     """Sequences cut out of real text. Every next token is a target.
 
     A sequence lies within one document, and all such sequences are equally likely. Documents of at most `length` tokens
-    are not used. Evaluations draw from `held_out`: other directories of the corpus, without near-copies
-    (`tasks.text.corpus`). The corpus stdlib differs between versions of Python. `provenance` identifies the corpus and
-    is stored with the run, which can be resumed only on the same corpus.
+    are not used. With `pack`, documents of any length follow each other in a random order, without replacement within a
+    batch, and are cut into sequences; no target is the first token of the next document. Evaluations draw from
+    `held_out`: other directories of the corpus, without near-copies (`tasks.text.corpus`). The corpus stdlib differs
+    between versions of Python. `provenance` identifies the corpus and is stored with the run, which can be resumed only
+    on the same corpus.
 
     Attributes:
         corpus: stdlib: the sources of the running Python's standard library (9 MB, on every machine); sample: the
@@ -34,6 +36,8 @@ class TextTask:
             side.
         length: Number of input tokens in a sequence.
         split: Documents to draw from: train, or test, which training never sees.
+        pack: Fill sequences with whole documents and pieces of documents, and mark where documents start.
+        bos: Begin each packed document with the id of the byte 0xFF, which UTF-8 never has.
     """
 
     kind: ClassVar[str] = "text"
@@ -42,6 +46,8 @@ class TextTask:
     vocab_size: int = 2048
     length: int = 256
     split: Literal["train", "test"] = "train"
+    pack: bool = False
+    bos: bool = False
 
     def __post_init__(self) -> None:
         require(
@@ -50,6 +56,7 @@ class TextTask:
             f"{MOST_IDS}.",
         )
         require(self.length >= 1, f"TextTask.length is {self.length}, but must be at least 1.")
+        require(self.pack or not self.bos, "TextTask.bos is True, but only packed documents begin with it: set pack.")
         require(self.corpus != "", f"TextTask.corpus is empty, but must be '{STDLIB}', '{SAMPLE}' or a folder.")
 
     @property
@@ -75,9 +82,14 @@ class TextTask:
         return {"corpus_sha256": self.prepared.sha256, "python": platform.python_version()}
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
-        """Draw `size` sequences with replacement. Raises `ConfigError` if no document is longer than `length`."""
+        """Draw `size` sequences, with replacement unless packed.
+
+        Raises `ConfigError` if no document is longer than `length`, and for a byte 0xFF in the text if it is the BOS.
+        """
         require_rows(self, size, rng)
         part: Part = getattr(self.prepared, self.split)
+        if self.pack:
+            return self._packed(part, size, rng)
         starts_in = np.maximum(np.diff(part.bounds) - self.length, 0)
         until = np.cumsum(starts_in)
         require(
@@ -90,6 +102,34 @@ class TextTask:
         start = part.bounds[document] + drawn - (until - starts_in)[document]
         rows = part.ids[start[:, None] + np.arange(self.length + 1)].astype(np.int64)
         return Batch(np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:]))
+
+    def _packed(self, part: Part, size: int, rng: np.random.Generator) -> Batch:
+        lengths, needed = np.diff(part.bounds) + self.bos, size * self.length + 1
+        order = np.concatenate([rng.permutation(len(lengths)) for _ in range(1 + needed // int(lengths.sum()))])
+        drawn = order[: 1 + np.searchsorted(lengths[order].cumsum(), needed)]
+        stream = np.full(lengths[drawn].sum(), self.bos_id)
+        starts = np.zeros(len(stream), dtype=bool)
+        starts[np.cumsum([0, *lengths[drawn[:-1]]])] = True
+        text = np.concatenate([part.ids[part.bounds[i] : part.bounds[i + 1]] for i in drawn])
+        require(
+            not self.bos or self.bos_id not in text,
+            f"TextTask.bos is True, but the text of '{self.corpus}' has the byte 0xFF: it must be UTF-8.",
+        )
+        stream[~starts if self.bos else slice(None)] = text
+        targets = np.where(starts, IGNORE, stream)[1:needed]
+        rows = (size, self.length)
+        inputs, begins = stream[: needed - 1].reshape(rows), starts[: needed - 1].reshape(rows)
+        return Batch(inputs, targets.reshape(rows), document_starts=begins)
+
+    @property
+    def bos_id(self) -> int:
+        """The id that packed documents begin with if `bos` is set."""
+        return self.prepared.vocabulary.index(b"\xff")
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The ids that are not text."""
+        return (self.bos_id,) if self.bos else ()
 
     def n_bytes(self, ids: Int64[np.ndarray, "*shape"]) -> Int64[np.ndarray, "*shape"]:
         """Return the number of bytes that each id stands for."""
@@ -109,10 +149,12 @@ class TextTask:
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the text of a sequence with a bar between tokens, and its last target."""
-        whole = [*batch.inputs[row], batch.targets[row, -1]]
+        last = batch.targets[row, -1]
+        whole = [*batch.inputs[row], *([last] if last != IGNORE else [])]
         text = "|".join(readable(self.prepared.vocabulary[i], breaks=True) for i in whole)
         unit = "bytes" if self.vocab_size == BYTES else "tokens"
-        return f"{text}\n\nEvery one of these {self.length + 1} {unit} but the first is a target."
+        of_documents = " of each document" if self.pack else ""
+        return f"{text}\n\nEvery one of these {len(whole)} {unit} but the first{of_documents} is a target."
 
 
 def readable(token: bytes, breaks: bool = False) -> str:

@@ -36,6 +36,8 @@ def changed(array, value):
         ({"inputs": changed(BATCH.inputs, 20)}, "id 20 in inputs, but ids are 0 to 19"),
         ({"inputs": changed(BATCH.inputs, IGNORE)}, "id -100 in inputs"),
         ({"targets": changed(BATCH.targets, -1)}, "id -1 in targets, .* or -100 where nothing is scored"),
+        ({"document_starts": np.zeros((4, 5), dtype=bool)}, r"document_starts that are not .* of bool, \[4, 6\]"),
+        ({"document_starts": BATCH.inputs}, "document_starts that are not"),
         ({"groups": {"half": np.zeros(4)}}, "group 'half' as float64"),
         ({"groups": {"half": np.zeros(6, dtype=int)}}, r"group 'half' as int64 of the shape \[6\]"),
     ],

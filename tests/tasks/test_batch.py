@@ -30,9 +30,12 @@ def test_shapes_and_types_are_checked_in_tests(targets):
 
 def test_rows_cuts_everything_alike():
     grid = np.arange(12).reshape(4, 3)
-    batch = Batch(inputs=grid, targets=grid + 1, answers=grid + 2, groups={"hops": np.arange(4)})
+    batch = Batch(
+        inputs=grid, targets=grid + 1, answers=grid + 2, groups={"hops": np.arange(4)}, document_starts=grid % 2 == 0
+    )
     middle = batch.rows(1, 3)
     assert middle.inputs.tolist() == grid[1:3].tolist()
     assert middle.targets.tolist() == (grid + 1)[1:3].tolist()
     assert middle.answers.tolist() == (grid + 2)[1:3].tolist()
     assert middle.groups["hops"].tolist() == [1, 2]
+    assert middle.document_starts.tolist() == (grid % 2 == 0)[1:3].tolist()

@@ -26,6 +26,9 @@ class MixingOptions(ShiftOptions):
             token (modded-nanogpt's smear).
         bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
             embedding (ihlab.model.bigram). 0: none.
+        document_leak: What tokens see of earlier documents in the same sequence, if a task packs several into one
+            (ihlab.model.documents): nothing (none); the last tokens, in shifts, convolutions and other local mixers
+            (shift); every token, in attention (attention); or both. No effect on sequences of one document.
     """
 
     stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
@@ -33,6 +36,7 @@ class MixingOptions(ShiftOptions):
     canon_taps: int = 4
     smear: Literal["none", "embedding", "attention"] = "none"
     bigram_table: int = 0
+    document_leak: Literal["none", "shift", "attention", "both"] = "none"
 
     def check(self) -> None:
         """Raise `ConfigError` for places that the model does not have, or where its attention already mixes tokens."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ihlab.measure.batches import draw
-from tasks import ConfigError, Task, TextTask
+from tasks import IGNORE, ConfigError, Task, TextTask
 from tasks.codec import from_plain, to_plain
 from tasks.config import name_path
 from tasks.text.corpus import SAMPLE, read, split
@@ -110,3 +110,50 @@ def test_a_folder_that_only_a_file_names_is_not_read(tmp_path, monkeypatch):
 
 def test_own_corpora_need_no_naming():
     assert from_plain(Task, to_plain(TASK)).batch(1, np.random.default_rng(0)).inputs.shape == (1, 24)
+
+
+PACKED = TextTask(corpus=SAMPLE, vocab_size=300, length=24, pack=True)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([5, 24, 3000]), st.booleans(), st.sampled_from([256, 300]))
+def test_packed_sequences_are_documents_one_after_another_without_targets_across_them(seed, length, bos, vocab_size):
+    task = replace(PACKED, length=length, bos=bos, vocab_size=vocab_size)
+    batch, size = task.batch(3, np.random.default_rng(seed)), 3 * length
+    stream, targets, starts = (x.ravel() for x in (batch.inputs, batch.targets, batch.document_starts))
+    contents, text = {document.content for document in split(read(SAMPLE)).train}, []
+    for ids in np.split(stream, np.flatnonzero(starts)[1:]):
+        assert (ids == task.bos_id).nonzero()[0].tolist() == [0] * bos
+        text.append(task.decode(ids[bos:]))
+    assert starts[0]
+    assert set(text[:-1]) <= contents
+    assert any(content.startswith(text[-1]) for content in contents)
+    few = len(text) <= len(contents)
+    assert not few or len(set(text)) == len(text)
+    wanted = np.where(starts[1:], IGNORE, stream[1:])
+    assert np.array_equal(targets[:-1], wanted[: size - 1])
+    again = task.batch(3, np.random.default_rng(seed))
+    assert np.array_equal(again.inputs, batch.inputs)
+    assert np.array_equal(again.document_starts, batch.document_starts)
+
+
+def test_packing_uses_every_token_equally_often_and_short_documents_too(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(range(100, 109)))
+    (tmp_path / "b").write_bytes(b"xy")
+    (tmp_path / "c").write_bytes(b"z")
+    assert [document.path for document in split(read(str(tmp_path))).test] == ["c"]
+    task = TextTask(corpus=str(tmp_path), vocab_size=256, length=11, pack=True)
+    counts = np.unique(task.batch(2000, np.random.default_rng(0)).inputs, return_counts=True)
+    assert counts[0].tolist() == [*range(100, 109), ord("x"), ord("y")]
+    assert set(counts[1]) == {2000}
+    shown = task.show(task.batch(4, np.random.default_rng(1)), 0)
+    assert "the first of each document is a target" in shown
+
+
+def test_bos_needs_packing_and_text_without_its_byte(tmp_path):
+    with pytest.raises(ConfigError, match=r"TextTask.bos is True, but only packed documents"):
+        TextTask(bos=True)
+    (tmp_path / "a").write_bytes(b"ab\xff" * 9)
+    (tmp_path / "b").write_bytes(b"c")
+    task = TextTask(corpus=str(tmp_path), vocab_size=256, length=8, pack=True, bos=True)
+    with pytest.raises(ConfigError, match="has the byte 0xFF: it must be UTF-8"):
+        task.batch(2, np.random.default_rng(0))

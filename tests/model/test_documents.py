@@ -1,0 +1,111 @@
+"""Packed documents: each has the logits that it has alone, a leak is found where it must be, and misuse is refused."""
+
+import pytest
+import torch
+
+from ihlab.model.config import ModelConfig
+from ihlab.model.documents import packed
+from ihlab.model.variants import VARIANTS
+from tasks import ConfigError
+from tests.model.test_contracts import INDEX, OPTIONS, OWN_OPTIONS, QUERIES, SHIFT_OPTIONS, SIZES, made
+
+STARTS = torch.zeros(2, 9, dtype=torch.bool)
+STARTS[0, [0, 4, 6]] = True  # three documents, one of them shorter than a window of three
+STARTS[1, [3, 8]] = True  # the end of a document, a whole one, and one of a single token
+
+REFUSED = {"selective", "multi_token", "gated_linear", "gated_delta", "trapezoid"}
+CASES = {
+    **{variant: {"attention": variant} for variant in VARIANTS},
+    **{
+        f"kv_shift, {name}": {"attention": "kv_shift", **fields}
+        for name, fields in OPTIONS.items()
+        if "canon" not in fields
+    },
+    **{f"canon, {name}": fields for name, fields in OPTIONS.items() if "canon" in fields},
+    **{f"qkv_shift, {name}": {"attention": "qkv_shift", **fields} for name, fields in SHIFT_OPTIONS.items()},
+    **{f"mla_kv, {name}": {"attention": "mla_kv", **fields} for name, fields in OWN_OPTIONS["mla_kv"].items()},
+}
+
+
+def alone(model, tokens, starts):
+    """Return the logits of every document of every sequence, each in a forward pass of its own."""
+    rows = []
+    for row, begins in zip(tokens, starts, strict=True):
+        cuts = begins.nonzero().flatten().tolist()
+        documents = row.tensor_split(cuts)
+        rows.append(torch.cat([model(document[None])[0] for document in documents if len(document)]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_a_packed_document_has_the_logits_that_it_has_alone_or_the_model_is_refused(name):
+    cfg = ModelConfig(**{**SIZES, "d_head": 8, **CASES[name]})
+    case = made(cfg)
+    if cfg.attention in REFUSED or cfg.positional == "learned":
+        with pytest.raises(ConfigError, match="packed documents"), packed(case.model, STARTS):
+            pass
+        return
+    wanted = alone(case.model, case.tokens, STARTS)
+    assert (wanted - case.logits).abs().max() > 1e-3
+    with packed(case.model, STARTS):
+        found, (hooked, _) = case.model(case.tokens), case.model.run_with_cache(case.tokens)
+        at = case.model.unembed(case.model.residual_at(case.tokens, INDEX, QUERIES))
+    for logits in (found, hooked):
+        torch.testing.assert_close(logits, wanted, atol=1e-6, rtol=0)
+    torch.testing.assert_close(at, wanted.flatten(0, 1)[INDEX], atol=1e-6, rtol=0)
+    torch.testing.assert_close(case.model(case.tokens), case.logits, atol=0, rtol=0)  # nothing of it stays
+
+
+LEAKS = {
+    "k_shift": {"attention": "k_shift"},
+    "v_shift, first own": {"attention": "v_shift", "shift_first": "own"},
+    "key_offset": {"attention": "key_offset"},
+    "smear": {"smear": "embedding"},
+    "canon V": {"canon": "V", "canon_taps": 2},
+    "bigrams": {"bigram_table": 17},
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+@torch.no_grad()
+def test_in_one_layer_a_leak_reaches_the_first_token_of_a_document_alone(name):
+    """Keys, values and stream differ from those of a reset at the first token of the second and third document."""
+    cfg = ModelConfig(**{**SIZES, "n_layers": 1, **LEAKS[name]})
+    model, tokens = made(cfg).model, made(cfg).tokens
+
+    def read(tokens, leak):
+        with packed(model, STARTS, leak):
+            logits, cache = model.run_with_cache(tokens)
+        names = ("blocks.0.attn.hook_k", "blocks.0.attn.hook_v", "blocks.0.hook_resid_pre")
+        return logits[0], torch.cat([cache[name].flatten(2) for name in names], dim=2)[0]
+
+    def differ(one, two):
+        return ((one - two).abs().amax(dim=1) > 1e-9).nonzero().flatten().tolist()
+
+    changed = tokens.clone()
+    changed[:, 5] = (changed[:, 5] + 1) % cfg.d_vocab  # the token before the third document
+    (logits, parts), (other, moved), (_, reset) = read(tokens, "shift"), read(changed, "shift"), read(tokens, None)
+    assert differ(parts, reset) == [4, 6]
+    assert differ(parts, moved) == [5, 6]
+    only_key = name in ("k_shift", "key_offset")  # it gets all attention, whatever the key is
+    assert differ(logits, other) == [5, *([] if only_key else [6]), 7, 8]
+
+
+@torch.no_grad()
+def test_all_leaks_together_are_whole_sequences_and_each_alone_is_not():
+    case = made(ModelConfig(**{**SIZES, "attention": "kv_shift", "shift_first": "own"}))
+    leaks = {"whole": case.logits}
+    for leak in ("none", "shift", "attention", "both"):
+        with packed(case.model, STARTS, leak):
+            leaks[leak] = case.model(case.tokens)
+    torch.testing.assert_close(leaks.pop("both"), leaks["whole"], atol=1e-6, rtol=0)
+    assert all((leaks[one] - leaks[two]).abs().max() > 1e-3 for one in leaks for two in leaks if one < two)
+
+
+def test_a_cache_is_refused_while_packed_documents_are_read():
+    model = made(ModelConfig(**{**SIZES, "attention": "kv_shift"})).model
+    tokens = torch.zeros(1, 3, dtype=torch.int64)
+    with packed(model, STARTS[:1]), pytest.raises(ConfigError, match="A KV cache continues whole sequences"):
+        model.generate(tokens, 1)
+    assert model.generate(tokens, 1).shape == (1, 4)

@@ -1,0 +1,62 @@
+"""Training on packed documents: losses of each document alone, and what cannot read them refuses."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ihlab import ModelConfig, Transformer, train
+from ihlab.interp.ablation import ablate_heads
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.training.loop import SingleModel, microbatches
+from ihlab.training.train import train_ensemble
+from tasks import IGNORE, ConfigError, TextTask
+
+TASK = TextTask(corpus="sample:paragraphs", vocab_size=300, length=40, pack=True)
+MODEL = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=300, n_ctx=40, attention="kv_shift", canon="OM")
+
+
+@pytest.fixture
+def config(small):
+    return small.replace(task=TASK, model=MODEL, steps=6, accumulate=2)
+
+
+def losses_alone(model, batch):
+    """Return the summed loss of every document in a forward pass of its own, and the number of targets."""
+    total, count = 0.0, 0
+    for inputs, targets, starts in zip(batch.inputs, batch.targets, batch.document_starts, strict=True):
+        cuts = torch.from_numpy(starts).nonzero().flatten().tolist()
+        documents = zip(*(torch.from_numpy(row).tensor_split(cuts) for row in (inputs, targets)), strict=True)
+        for tokens, wanted in ((tokens, wanted) for tokens, wanted in documents if len(tokens)):
+            assert (wanted[:-1] != IGNORE).all()
+            total += F.cross_entropy(model(tokens[None])[0], wanted, ignore_index=IGNORE, reduction="sum")
+            count += int((wanted != IGNORE).sum())
+    return total, count
+
+
+@pytest.mark.slow
+def test_training_and_its_evaluations_read_each_document_alone(config, tmp_path):
+    model = Transformer(MODEL, seed=1)
+    trained = SingleModel(model, config, torch.device("cpu"))
+    loss, count = losses_alone(model, draw(TASK, config.seed, "train", 3, config.batch_size, packed=True))
+    pieces = microbatches(config, 3)
+    assert {piece.total for piece in pieces} == {count}
+    torch.testing.assert_close(sum(trained.summed_losses(piece) for piece in pieces)[0], loss)
+    run = train(config, tmp_path)
+    with torch.no_grad():
+        loss, count = losses_alone(run.model(), draw(TASK, EVAL_SEED, "eval", 0, config.eval_rows, packed=True))
+    assert run.metrics["eval_loss"].iloc[-1] == pytest.approx(float(loss) / count, rel=1e-5)
+    leaking = train(config.replace(model=MODEL.replace(document_leak="shift")), tmp_path)
+    assert leaking.metrics["eval_loss"].iloc[0] != pytest.approx(run.metrics["eval_loss"].iloc[0], rel=1e-5)
+
+
+def test_what_would_read_packed_documents_as_one_sequence_refuses(config, tmp_path):
+    with pytest.raises(ConfigError, match=r"RunConfig.compile is True, but packed documents"):
+        train(config.replace(compile=True), tmp_path)
+    with pytest.raises(ConfigError, match="TextTask packs documents, which stacked runs"):
+        train_ensemble([config, config.replace(seed=1)], tmp_path, stack=2)
+    with pytest.raises(ConfigError, match=r"ModelConfig.positional is 'learned'"):
+        train(config.replace(model=MODEL.replace(positional="learned")), tmp_path)
+    with pytest.raises(ConfigError, match="several documents in a sequence"):
+        draw(TASK, 0, "train", 0, 2)
+    with pytest.raises(ConfigError, match="several documents in a sequence"):
+        ablate_heads(Transformer(MODEL), draw(TASK, 0, "train", 0, 2, packed=True), [(0, 0)])
