@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from ihlab import ModelConfig, Transformer
 from ihlab.hf import KVShiftConfig, KVShiftForCausalLM, standalone, to_hf
-from ihlab.hf.conformance import prepared
+from ihlab.hf.conformance.suite import prepared
 from tests.hf.conftest import maker
 
 OURS = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=50, n_ctx=32, attention="kv_shift")
