@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+PAGES = [README, ROOT / "docs" / "conformance.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 NAMES = [page.stem for page in PAGES]
 
 LINKED = re.compile(r"\]\((?!http)([^)#]+)[^)]*\)|`((?:ihlab|tasks|tests|docs|notebooks)/[\w/.]+)`")

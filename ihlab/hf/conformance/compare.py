@@ -49,6 +49,13 @@ def logits(model: Any, ids: Tensor, **inputs: Any) -> Tensor:
     return found
 
 
+def reach(model: Any) -> float:
+    """Return by how much other earlier tokens change the logits of the last of 8 tokens."""
+    ids = tokens(model, 1, 8)
+    other = torch.cat([tokens(model, 1, 7, seed=1), ids[:, 7:]], dim=1)
+    return off(logits(model, other)[:, 7], logits(model, ids)[:, 7])
+
+
 def read(model: Any, cache: Any, ids: Tensor, **inputs: Any) -> tuple[Tensor, Any]:
     """Return the logits of the next tokens, and the cache with them: `past_key_values`, `cache_params` or `state`."""
     names = inspect.signature(model.forward).parameters

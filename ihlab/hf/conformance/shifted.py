@@ -34,9 +34,9 @@ from ihlab.hf.conformance.compare import (
 from ihlab.hf.model import unshifted
 
 
-def taps_of(model: nn.Module) -> list[Tensor]:
-    """Return all alphas and betas of a model."""
-    found = [getattr(part, name, None) for part in model.modules() for name in ("alpha", "beta")]
+def taps_of(model: nn.Module, *names: str) -> list[Tensor]:
+    """Return the taps of these names in a model; default: all alphas and betas."""
+    found = [getattr(part, name, None) for part in model.modules() for name in names or ("alpha", "beta")]
     return list({id(taps): taps for taps in found if isinstance(taps, Tensor) and taps.ndim == 2}.values())
 
 
@@ -60,57 +60,48 @@ def draw_taps(model: Any) -> None:
         taps.copy_(torch.rand(taps.shape, generator=random) * 2 - 1)
 
 
+def loop(weights: Tensor, first: str) -> Any:
+    """Return a hook that mixes a projection's outputs, token by token, with weights [channel, tokens back]."""
+
+    def hook(module: nn.Module, args: Any, raw: Tensor) -> Tensor:
+        mixed = torch.zeros_like(raw)
+        for t in range(raw.shape[1]):
+            for back in range(min(t + 1, weights.shape[1])):
+                mixed[:, t] += weights[:, back] * raw[:, t - back]
+        if first == "own":
+            mixed[:, 0] = raw[:, 0]
+        return mixed
+
+    return hook
+
+
+def offset_channels(d_head: int) -> Tensor:
+    """Return which channels of a head have the offset: the second and fourth quarter."""
+    return 4 * torch.arange(d_head) // d_head % 2 == 1
+
+
+def without_rotation(module: Any, args: Any, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Let rotary embeddings leave the channels with the offset as they are."""
+    cos, sin = angles
+    moved = offset_channels(cos.shape[-1])
+    return cos.masked_fill(moved, module.attention_scaling), sin.masked_fill(moved, 0.0)
+
+
 def shift_by_loop(model: Any) -> Any:
     """Return the oracle: the unshifted model, with projections that a loop over tokens shifts."""
     plain, first = unshifted(model), getattr(model.config, "shift_first", "zero")
-    ours = [part for part in model.modules() if hasattr(part, "k_proj") and hasattr(part, "v_proj")]
-    theirs = [part for part in plain.modules() if hasattr(part, "k_proj") and hasattr(part, "v_proj")]
-
-    def looped(taps: Tensor, d_head: int) -> Any:
-        def hook(module: nn.Module, args: Any, raw: Tensor) -> Tensor:
-            mixed = torch.zeros_like(raw)
-            for row in range(raw.shape[0]):
-                for t in range(raw.shape[1]):
-                    for head, weights in enumerate(taps.tolist()):
-                        channels = slice(head * d_head, (head + 1) * d_head)
-                        for back, weight in enumerate(weights):
-                            if t >= back:
-                                mixed[row, t, channels] += weight * raw[row, t - back, channels]
-                        if t == 0 and first == "own":
-                            mixed[row, t, channels] = raw[row, t, channels]
-            return mixed
-
-        return hook
-
-    def offset(d_head: int) -> Any:
-        def hook(module: nn.Module, args: Any, raw: Tensor) -> Tensor:
-            mixed = raw.clone()
-            for channel in range(raw.shape[2]):
-                if 4 * (channel % d_head) // d_head in (1, 3):
-                    mixed[:, 1:, channel] = raw[:, :-1, channel]
-                    mixed[:, 0, channel] = raw[:, 0, channel] if first == "own" else 0
-            return mixed
-
-        return hook
-
-    def stopped(module: Any, args: Any, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        cos, sin = angles[0].clone(), angles[1].clone()
-        for channel in range(cos.shape[-1]):
-            if 4 * channel // cos.shape[-1] in (1, 3):
-                cos[..., channel], sin[..., channel] = module.attention_scaling, 0.0
-        return cos, sin
-
-    for shifted, plain_attention in zip(ours, theirs, strict=True):
-        holder = next((part for part in shifted.modules() if isinstance(getattr(part, "alpha", None), Tensor)), None)
-        holder = holder or next((p for p in shifted.modules() if isinstance(getattr(p, "beta", None), Tensor)), None)
-        for name, projection in (("alpha", plain_attention.k_proj), ("beta", plain_attention.v_proj)):
-            taps = getattr(holder, name, None)
-            if isinstance(taps, Tensor):
-                projection.register_forward_hook(looped(taps, plain_attention.head_dim))
-        if getattr(model.config, "shift_rule", "taps") == "partial_key_offset":
-            plain_attention.k_proj.register_forward_hook(offset(plain_attention.head_dim))
-    if getattr(model.config, "shift_rule", "taps") == "partial_key_offset":
-        plain.base_model.rotary_emb.register_forward_hook(stopped)
+    has_offset = getattr(model.config, "shift_rule", "taps") == "partial_key_offset"
+    ours, theirs = ([part for part in one.modules() if hasattr(part, "k_proj")] for one in (model, plain))
+    for shifted, attention in zip(ours, theirs, strict=True):
+        d_head = attention.head_dim
+        for name, projection in (("alpha", attention.k_proj), ("beta", attention.v_proj)):
+            for taps in taps_of(shifted, name):
+                projection.register_forward_hook(loop(taps.repeat_interleave(d_head, dim=0), first))
+        if has_offset:
+            moved = offset_channels(d_head).repeat(attention.k_proj.out_features // d_head)
+            attention.k_proj.register_forward_hook(loop(torch.stack([~moved, moved], dim=1), first))
+    if has_offset:
+        plain.base_model.rotary_emb.register_forward_hook(without_rotation)
     return plain
 
 

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ihlab.hf.conformance import black_box, shifted
-from ihlab.hf.conformance.compare import FaultError, MakeModel, NotApplicableError, logits, off, tokens
+from ihlab.hf.conformance.compare import FaultError, MakeModel, NotApplicableError, reach
 from tasks.config import ConfigError, choose, require
 
 CHECKS: dict[str, tuple[str, Callable[..., None]]] = {**black_box.CHECKS, **shifted.CHECKS}
@@ -50,14 +50,12 @@ def require_checkable(make: MakeModel) -> Any:
     require(known, f"The function returns a {type(model).__name__}, but must return a causal model of transformers.")
     model = prepared(lambda: model)
     try:
-        ids = tokens(model, 1, 8)
-        other = torch.cat([tokens(model, 1, 7, seed=1), ids[:, 7:]], dim=1)
-        right, found = logits(model, ids)[:, 7], logits(model, other)[:, 7]
+        change = reach(model)
     except Exception as error:  # a model may fail in any way
         raise ConfigError(f"The {type(model).__name__} returns no logits of token ids: {said(error)}") from error
     require(
-        off(found, right) > 1e-3,
-        f"Earlier tokens change the logits by {off(found, right):.0e} of the largest, so a fault would not show: give "
+        change > 1e-3,
+        f"Earlier tokens change the logits by {change:.0e} of the largest, so a fault would not show: give "
         "the model larger weights, for example initializer_range=0.2.",
     )
     return model
