@@ -241,7 +241,7 @@ def test_seeds_that_change_nowhere_leave_the_order_open():
         flat = data.copy()
         flat.loc[(data["curve"] == V2) & (data["seed"] < lost), ATTENTION] = 0.1
         claim = Formation().claims(flat, "laptop")[1]
-        assert claim.measure.startswith(f"{V2}: start")
+        assert claim.measure.startswith(f"{V2}: step at the start")
         assert claim.verdict == verdict
         assert math.isinf(claim.estimate.high) == (lost == 4)
     said = [text.get_text() for axes in Formation().draw(flat, "laptop").get_axes() for text in axes.texts]
