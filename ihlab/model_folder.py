@@ -31,6 +31,8 @@ MOST_TENSORS = 2**18
 """Largest number of stored tensors. DeepSeek-V3 has 91,991."""
 MOST_PARTS = 2**17
 """Largest number of modules, parameters and buffers that are built to measure a model: they take 7 seconds."""
+FREE_LAYERS, FREE_WEIGHTS = 8, 2**20
+"""Layers and weights that a config may have beside any file: they cost nothing."""
 FREE_BUFFERS = 2**28
 """Bytes of buffers that a model of any size may have. Causal masks of old models can outweigh a small model."""
 
@@ -90,13 +92,14 @@ def load(
     """Return `read(files.name, *args, **options)` for a `from_pretrained` of transformers, from safetensors only.
 
     Raises `ConfigError` for a config of a larger model than the weights, before it is allocated, and for weights that
-    lack a tensor or have another shape.
+    lack a tensor or have another shape. With `output_loading_info` it returns what is lacking instead, as transformers.
     """
     _require_size(files, config)
     rules = {"use_safetensors": True, "trust_remote_code": False, "ignore_mismatched_sizes": True}
     model, said = read(files.name, *args, **(options | rules), output_loading_info=True)
     lacking = sorted(said["missing_keys"])
-    require(not lacking, lambda: f"{files.weights[0]}: the weights lack the tensor {shown(lacking[0])}.")
+    told = output_loading_info or not lacking
+    require(told, lambda: f"{files.weights[0]}: the weights lack the tensor {shown(lacking[0])}.")
     for tensor, stored, wanted in () if ignore_mismatched_sizes else sorted(said["mismatched_keys"]):
         raise ConfigError(
             f"{files.path}: {shown(tensor)} has the shape {list(wanted)}, but {list(stored)} in the weights."
@@ -137,6 +140,8 @@ def of_model(name: str | os.PathLike[str]) -> Iterator[None]:
         if not isinstance(error, Exception) and not panic:
             raise
         if "can't allocate memory" in str(error) or "out of memory" in str(error).lower():
+            raise
+        if "meta device" in str(error):  # the caller's
             raise
         place = Path(_place(name))
         where = place / "config.json" if place.is_dir() else f"The model {shown(name)}"
@@ -303,14 +308,14 @@ def _require_size(files: ModelFiles, config: Any) -> None:
             )
             shapes += [opened.get_slice(name).get_shape() for name in names]
     for field, value in _parts(files.config, "it"):
-        right = field not in LAYERS or (type(value) is int and 1 <= value <= len(shapes))
+        right = field not in LAYERS or (type(value) is int and 1 <= value <= max(len(shapes), FREE_LAYERS))
         require(
             right, f"{files.path}: {field} is {shown(value)}, but must be 1 to {len(shapes)}, the number of tensors."
         )
     made = _unallocated(files, config, min(16 * len(shapes) + 4096, MOST_PARTS))
     n_numbers, wanted = sum(map(math.prod, shapes)), sum(tensor.numel() for tensor in made.parameters())
     require(
-        wanted <= 2 * n_numbers,  # twice, because a tied unembedding is stored once
+        wanted <= max(2 * n_numbers, FREE_WEIGHTS),  # twice, because a tied unembedding is stored once
         f"{files.path} describes a model of {wanted} weights, but {files.weights[0]} and its like hold {n_numbers}.",
     )
     weights, buffers = (sum(tensor.nbytes for tensor in of) for of in (made.parameters(), made.buffers()))

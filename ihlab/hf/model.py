@@ -159,10 +159,13 @@ class KVShiftForCausalLM(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
         """Return the model of a folder or hub name, as transformers does; the folder's config names its model type.
 
-        Weights are read only from safetensors. Raises `ConfigError` for what `ihlab heads --hf` refuses, too, and for a
-        model that is not shifted.
+        Weights are read only from safetensors, or given as `state_dict` with the name None. Raises `ConfigError` for
+        what `ihlab heads --hf` refuses, too, and for a model that is not shifted.
         """
         name = pretrained_model_name_or_path
+        if name is None and kwargs.get("state_dict") is not None:
+            made = shifted_model(_base_class(config)) if cls is KVShiftForCausalLM else cls
+            return super(KVShiftForCausalLM, made).from_pretrained(None, *args, config=config, **kwargs)
         require(isinstance(name, str | os.PathLike), f"The model is {shown(name)}, but must be a folder or a name.")
         for option, only in {"use_safetensors": True, "variant": None, "gguf_file": None}.items():
             given = kwargs.pop(option, None)
