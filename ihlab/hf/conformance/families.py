@@ -80,6 +80,7 @@ def has_local_state(make: MakeModel) -> bool:
     if reach(model) < 1e-4:
         return False
     cache = model(input_ids=tokens(model, 1, 8), use_cache=True).get("past_key_values")
+    cache = getattr(cache, "self_attention_cache", cache)  # of a decoder that could also read an encoder
     attention = {DynamicLayer, DynamicSlidingWindowLayer, DynamicIndexedLayer}
     plain = cache is None or (type(cache) is DynamicCache and {type(layer) for layer in cache.layers} <= attention)
     return model._is_stateful or not plain
