@@ -130,7 +130,10 @@ def tokenizer_of(name: str, local: bool = False) -> Any | None:
 
 @contextmanager
 def of_model(name: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn any error in the block into a `ConfigError` that names the model, except running out of memory."""
+    """Turn any error in the block into a `ConfigError` that names the model.
+
+    Not so if memory runs out, and if the caller's default device is "meta", for which transformers has a sentence.
+    """
     try:
         yield
     except (ConfigError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -139,10 +142,9 @@ def of_model(name: str | os.PathLike[str]) -> Iterator[None]:
         panic = type(error).__name__ == "PanicException"
         if not isinstance(error, Exception) and not panic:
             raise
-        if "can't allocate memory" in str(error) or "out of memory" in str(error).lower():
-            raise
-        if "meta device" in str(error):  # the caller's
-            raise
+        said = str(error)
+        if "can't allocate memory" in said or "out of memory" in said.lower() or "meta device" in said:
+            raise  # it is about the machine, or the caller's default device
         place = Path(_place(name))
         where = place / "config.json" if place.is_dir() else f"The model {shown(name)}"
         raise ConfigError(f"{where}: transformers cannot open it as a causal language model: {_said(error)}.") from None

@@ -36,9 +36,6 @@ MATH = re.compile(
     r"\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$]+?)\$|\\\[(?P<tex_block>.+?)\\\]|\\\((?P<tex>.+?)\\\)", re.S
 )
 
-COMMANDS = "train", "sweep", "sample igsm", "runs", "view", "heads", "attribute", "shift", "reproduce", "suite"
-"""Commands whose help is printed on the page of the command line."""
-
 GALLERY = {
     "figure1a": "How many layers does induction need, and which learn it fastest?",
     "figure1b": "How narrow can a model be and still learn induction?",
@@ -144,13 +141,16 @@ def public() -> dict[str, str]:
 
 def command_line() -> str:
     """Return the page of the command line: the help of every command, as it is printed."""
+    from ihlab.cli.overview import GROUPS
+
     parts = [
         "# The command line",
         "`ihlab COMMAND --help` prints these pages. `ihlab train` and `ihlab sample` have one a task.",
         f"```text\n{_help('')}\n```",
     ]
-    for command in COMMANDS:
-        parts += [f"## ihlab {command}", f"```text\n{_help(command)}\n```"]
+    for command in (name for examples in GROUPS.values() for name in examples):
+        shown = "sample igsm" if command == "sample" else command  # without a task it has few options
+        parts += [f"## ihlab {shown}", f"```text\n{_help(shown)}\n```"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -146,7 +146,7 @@ class KVShiftForCausalLM(PreTrainedModel):
     _keep_in_fp32_modules_strict = (SHIFT,)
 
     def __new__(cls, config: KVShiftConfig | None = None, *args: Any, **kwargs: Any) -> "KVShiftForCausalLM":  # noqa: D102
-        return super().__new__(shifted_model(_base_class(config)) if cls is KVShiftForCausalLM else cls)
+        return super().__new__(cls._of_family(config))
 
     def __init__(self, config: KVShiftConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
@@ -154,6 +154,11 @@ class KVShiftForCausalLM(PreTrainedModel):
         for part in self.modules():
             if isinstance(part, Taps):
                 self._init_weights(part)
+
+    @classmethod
+    def _of_family(cls, config: Any) -> Any:
+        """Return this class, or for `KVShiftForCausalLM` itself the subclass of the config's model type."""
+        return shifted_model(_base_class(config)) if cls is KVShiftForCausalLM else cls
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
@@ -164,8 +169,9 @@ class KVShiftForCausalLM(PreTrainedModel):
         """
         name = pretrained_model_name_or_path
         if name is None and kwargs.get("state_dict") is not None:
-            made = shifted_model(_base_class(config)) if cls is KVShiftForCausalLM else cls
-            return super(KVShiftForCausalLM, made).from_pretrained(None, *args, config=config, **kwargs)
+            return super(KVShiftForCausalLM, cls._of_family(config)).from_pretrained(
+                None, *args, config=config, **kwargs
+            )
         require(isinstance(name, str | os.PathLike), f"The model is {shown(name)}, but must be a folder or a name.")
         for option, only in {"use_safetensors": True, "variant": None, "gguf_file": None}.items():
             given = kwargs.pop(option, None)
@@ -179,8 +185,8 @@ class KVShiftForCausalLM(PreTrainedModel):
                 f"{files.path}: model_type is {shown(kind)}, but must be 'kv_shift': add_shift shifts other models.",
             )
             known = cls.config_class.from_pretrained(files.name, **hub) if config is None else config
-            made = shifted_model(_base_class(known)) if cls is KVShiftForCausalLM else cls
-            model = load(files, known, super(KVShiftForCausalLM, made).from_pretrained, *args, config=config, **kwargs)
+            read = super(KVShiftForCausalLM, cls._of_family(known)).from_pretrained
+            model = load(files, known, read, *args, config=config, **kwargs)
             if known.base_model_type not in FAMILIES:
                 require_shiftable(model[0] if isinstance(model, tuple) else model)
         return model

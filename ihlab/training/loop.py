@@ -83,8 +83,9 @@ def microbatches(config: RunConfig, step: int) -> list[TrainingBatch]:
     )
     total, size = int((batch.targets != IGNORE).sum()), config.batch_size // config.accumulate
     parts = [batch.rows(i, i + size) for i in range(0, config.batch_size, size)]
-    drawn = [(training_batch(part.inputs, part.targets), document_starts(part)) for part in parts]
-    return [replace(piece, total=total, starts=starts) for piece, starts in drawn]
+    return [
+        replace(training_batch(part.inputs, part.targets), total=total, starts=document_starts(part)) for part in parts
+    ]
 
 
 def prefetch(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T]:

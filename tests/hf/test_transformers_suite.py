@@ -4,8 +4,10 @@ import pytest
 
 from tests.hf.transformers_suite import FOLDER, lost, run
 
-PART = "torch_save_load or static_cache or 4d_attention or honors_shift_labels or continue_from or inherits "
-PART += "or missing_keys or no_checkpoint or meta_device_context or no_missing_tied"
+PART = (
+    "torch_save_load or static_cache or 4d_attention or honors_shift_labels or continue_from or inherits or "
+    "missing_keys or no_checkpoint or meta_device_context or no_missing_tied"
+)
 
 
 @pytest.mark.slow
