@@ -30,9 +30,10 @@ to the highest seed.
 | layer 0, layer 1 | the largest effect of a head of the layer, as a fraction of the swing |
 
 In the pictures, the left panel has the accuracy by training step. The others have the circuit of each seed, one disc
-per head. Red is a positive effect, blue a negative one; the colour is full at the size of the swing. A bold edge marks
-a true head, and letters are its true inputs: queries, keys or values. A line is a true path from a head to an input of
-a later head, and is wider for a larger effect. Where the swing is below one logit there is no difference to explain:
+per head. Red is a positive effect, blue a negative one; the colour is full at the size of the swing. A bold
+outline marks a *true* head: its effect, or what its corrupted output costs a clean prompt, is at least a tenth of the
+swing. Letters are its true inputs: queries, keys or values. A line is a true path from a head to an input of a later
+head, and is wider for a larger effect. Where the swing is below one logit there is no difference to explain:
 effects are left out."""
 
 COLUMNS = ("member", "learned", "accuracy", "onset", "swing", "layer 0", "layer 1")
