@@ -14,6 +14,7 @@ from ihlab.studies.figure4 import FIGURE4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.flatness import FLATNESS
 from ihlab.studies.formation import Formation
+from ihlab.studies.formation_laws import FORMATION_LAWS
 from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
 from ihlab.studies.key_offset import KEY_OFFSET
@@ -77,6 +78,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         PACKING,
         BY_POSITION,
         DEPO,
+        FORMATION_LAWS,
         *COMPARISONS,
     )
 }
