@@ -27,7 +27,7 @@ from ihlab.claims.induction import GIVEN_HEAD, induction_run
 from ihlab.claims.labels import K_ONLY
 from ihlab.claims.rates import ACCURACY
 from ihlab.claims.study import Study, Tuned, cells, wide
-from ihlab.plots.views import curves
+from ihlab.plots.views import dots
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
@@ -95,7 +95,7 @@ CELLS = cells(variant=(VANILLA2, GIVEN, K1), length=LENGTHS)
 FORMATION_LAWS = Study(
     name="formation_laws",
     title="Steps to 90% accuracy by the length of sequences",
-    key="Line: the median of the seeds. Band: all seeds. Batches have equally many tokens at every length.",
+    key="Dot: a seed. Bar: the median. Batches have equally many tokens at every length.",
     declared="2026-11-28",
     cells=CELLS,
     smoke=CELLS[::4],
@@ -123,9 +123,6 @@ FORMATION_LAWS = Study(
             steeper(VANILLA2, K1), above=0.0, source="a prediction of our own",
         ),
     ],
-    view=curves(
-        "length", "steps_to_90", colors="variant", xlabel="length", ylabel="steps to 90% accuracy", xscale="log",
-        yscale="log", xticks=LENGTHS, xticklabels=LENGTHS,
-    ),
+    view=dots("length", colors="variant"),
     shown=wide("length", "variant"),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from ihlab.studies.formation import Formation
 from ihlab.studies.formation_laws import FORMATION_LAWS
 from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
+from ihlab.studies.idle_layers import IDLE_LAYERS
 from ihlab.studies.key_offset import KEY_OFFSET
 from ihlab.studies.lengths import LENGTHS
 from ihlab.studies.many_heads import MANY_HEADS
@@ -79,6 +80,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         BY_POSITION,
         DEPO,
         FORMATION_LAWS,
+        IDLE_LAYERS,
         *COMPARISONS,
     )
 }
