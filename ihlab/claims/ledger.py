@@ -169,6 +169,7 @@ TITLES = {
     "by_position": "Is induction by position learned?",
     "checker": "Which half recalls, which checks?",
     "depo": "Depo: is the key tap what gives Canon its depth?",
+    "lengths_16": "Does the shift help on longer sequences?",
     "idle_layers": "Which attention becomes idle beside convolutions?",
     "formation_laws": "How do steps grow with the length?",
     "elsewhere": "Does shifting elsewhere help?",

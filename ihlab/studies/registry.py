@@ -19,7 +19,7 @@ from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
 from ihlab.studies.idle_layers import IDLE_LAYERS
 from ihlab.studies.key_offset import KEY_OFFSET
-from ihlab.studies.lengths import LENGTHS
+from ihlab.studies.lengths import LENGTHS, LENGTHS_16
 from ihlab.studies.many_heads import MANY_HEADS
 from ihlab.studies.mixes import MIXES
 from ihlab.studies.mqar import MQAR
@@ -65,6 +65,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         FUSION,
         PARALLEL,
         LENGTHS,
+        LENGTHS_16,
         FIGURE8_LEARNED,
         FIGURE8_LAW,
         SAVED_LAYER,
