@@ -30,7 +30,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, Measured, claim_id, less, of_kind, values
+from ihlab.claims.ask import Ask, Cell, Measured, claim_id, of_kind, values
 from ihlab.claims.experiment import Scale
 from ihlab.claims.real_text import text_run
 from ihlab.claims.study import Study, cells
@@ -129,12 +129,16 @@ def idle(cell: Cell, predicted: bool) -> Ask:
 
 def shuts(task: str) -> Ask:
     """Ask whether convolutions shut the gates of the first layer."""
-    one, other = {"task": task, "sites": NO_CONV}, {"task": task, "sites": "KOM"}
+
+    def number(data: pd.DataFrame) -> Measured:
+        open_, shut = (values(data, {"task": task, "sites": sites}, "gate_0") for sites in (NO_CONV, "KOM"))
+        words = f"mean gate of layer 0, none ({np.mean(open_):.2f}) minus KOM ({np.mean(shut):.2f})"
+        return Measured(words, stats.difference(open_, shut, stats.DIFFERENCE), len(shut))
+
     return Ask(
         claim_id("shuts", task),
         f"Convolutions at keys and at both outputs shut the first layer's gates ({task}).",
-        less("gate_0", one, other), above=SHUT, setting={"task": task},
-        source="a question to marin-community/marin 8820",
+        number, above=SHUT, setting={"task": task}, source="a question to marin-community/marin 8820",
     )  # fmt: skip
 
 
