@@ -13,7 +13,6 @@ from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import FIGURE4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.flatness import FLATNESS
-from ihlab.studies.formation import Formation
 from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
 from ihlab.studies.key_offset import KEY_OFFSET
@@ -48,7 +47,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         Figure8(),
         Figure9(),
         TABLE5,
-        Formation(),
         PERIOD,
         ATTRIBUTION,
         CHECKER,

@@ -317,39 +317,6 @@ def test_mqar():
         same(median_ratio(steps("KV shifting, 1 layer"), steps(other), data["horizon"].max()), claim)
 
 
-def test_formation():
-    data = table("formation")
-    series = ["accuracy above guessing", "attention to the answer", "alpha2 share", "beta1 share"]
-
-    def crossings(run, name, part):
-        """The last step at which the smoothed curve has not yet gone that part of its way, between two evaluations."""
-        steps, values = run["step"].to_numpy(), run[name].to_numpy()
-        first, last = values[:5].mean(), values[-5:].mean()
-        smooth = [np.median(values[max(0, i - 2) : i + 3]) for i in range(len(values))]
-        way = (np.array(smooth) - first) / (last - first)
-        i = max(np.flatnonzero(way < part))
-        return steps[i] + (part - way[i]) / (way[i + 1] - way[i]) * (steps[i + 1] - steps[i])
-
-    assert data["accuracy above guessing"].to_numpy() == pytest.approx(
-        np.maximum(0, (data["accuracy"] - data["guess"]) / (1 - data["guess"])).to_numpy(), abs=2e-5
-    )
-    for part, of in (("start", 0.2), ("middle", 0.5)):
-        for name, curve, names in (
-            ("kv1", "KV shifting, 1 layer", series),
-            ("vanilla2", "vanilla, 2 layers", series[:2]),
-        ):
-            runs = [run for _, run in data[data["curve"] == curve].groupby("seed")]
-            at = {name: np.array([crossings(run, name, of) for run in runs]) for name in ("accuracy", *names)}
-            attention = at[series[1]]
-            [claim] = claims("formation", f"attention_first.{name}.{part}")
-            same(np.median(attention - at[series[0]]), claim)
-            same(np.median(attention - at["accuracy"]), claim["first"])  # as it was declared
-            for weight in names[2:]:
-                [claim] = claims("formation", f"{weight[:-7]}_first.{part}")
-                for one, accuracy in ((claim, at[series[0]]), (claim["first"], at["accuracy"])):
-                    same(np.median(at[weight] - np.minimum(attention, accuracy)), one)
-
-
 def test_basin_map():
     data = table("basin_map")
     runs, again = data[data["kind"] == "run"], data[data["kind"] == "follow"]
