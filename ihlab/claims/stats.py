@@ -255,11 +255,6 @@ def share_difference(hits_a: int, n_a: int, hits_b: int, n_b: int) -> Estimate:
     return _sampled(a - b, at, DIFFERENCE)
 
 
-def fisher(hits_a: int, n_a: int, hits_b: int, n_b: int) -> float:
-    """Return the p-value of Fisher's exact test that two fractions are equal. Use it for few models."""
-    return float(stats.fisher_exact(np.array([[hits_a, n_a - hits_a], [hits_b, n_b - hits_b]])).pvalue)
-
-
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
     """Return the mean over seeds of accuracies that were all measured on the same `rows` sequences.
 

@@ -14,7 +14,7 @@ from ihlab.studies.figure4 import FIGURE4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.flatness import FLATNESS
 from ihlab.studies.fusion import FUSION
-from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
+from ihlab.studies.hops import FIGURE8_LEARNED, SAVED_LAYER, Figure8
 from ihlab.studies.key_offset import KEY_OFFSET
 from ihlab.studies.lengths import LENGTHS
 from ihlab.studies.many_heads import MANY_HEADS
@@ -62,10 +62,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         PARALLEL,
         LENGTHS,
         FIGURE8_LEARNED,
-        FIGURE8_LAW,
         SAVED_LAYER,
-        SHIFT_HALVES,
-        ONE_MORE_LAYER,
         TEXT,
         FLATNESS,
         SHIFTS,
