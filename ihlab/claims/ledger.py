@@ -169,7 +169,6 @@ TITLES = {
     "checker": "Which half recalls, which checks?",
     "depo": "Depo: is the key tap what gives Canon its depth?",
     "elsewhere": "Does shifting elsewhere help?",
-    "key_offset": "Is a key offset enough?",
     "lengths": "What happens on longer sequences?",
     "many_heads": "Do more heads learn faster?",
     "mixes": "Which text does the shift help?",

@@ -15,7 +15,6 @@ from ihlab.studies.figure9 import Figure9
 from ihlab.studies.flatness import FLATNESS
 from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LEARNED, SAVED_LAYER, Figure8
-from ihlab.studies.key_offset import KEY_OFFSET
 from ihlab.studies.lengths import LENGTHS
 from ihlab.studies.many_heads import MANY_HEADS
 from ihlab.studies.mixes import MIXES
@@ -66,7 +65,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         TEXT,
         FLATNESS,
         SHIFTS,
-        KEY_OFFSET,
         MIXES,
         PAIRS,
         PACKING,

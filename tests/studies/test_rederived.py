@@ -540,44 +540,6 @@ def test_shifts():
         assert claim["verdict"] == ("holds" if claim["value"] else "fails")
 
 
-def test_key_offset():
-    """Steps by the median over pairs, and what the ablation of a part of the keys costs."""
-    data = table("key_offset")
-    data = data[data["kind"] == "run"].set_index(["variant", "setting"])
-    induction = "induction, 1 layer"
-    fast = f"{induction}, fast rotation"
-    compared = (
-        ("K only", induction), ("K only", fast), ("K only, half unrotated", fast), ("K only", "2 hops, 2 layers"),
-        ("KV shifting", fast),
-    )  # fmt: skip
-    in_steps = [claim for claim in claims("key_offset") if "steps to 90%" in claim["measure"]]
-    for claim, (other, setting) in zip(in_steps, compared, strict=True):
-        steps = [data.loc[[(name, setting)], "steps_to_90"].to_numpy() for name in ("partial key offset", other)]
-        ratio = median_ratio(*steps, 600)
-        same(max(ratio, 1 / ratio) if claim["measure"].startswith("factor") else ratio, claim)
-    names = ("K only", "KV shifting", "partial key offset", "K only, taps by channel")
-    runs = {name: data.loc[[(name, induction)]] for name in names}
-    fall = {
-        (name, part): rows["whole"] - rows[f"without_{part}"]
-        for name, rows in runs.items()
-        for part in ("own", "previous", "fast", "slow")
-    }
-    taps = runs["K only, taps by channel"]
-    expected = [
-        fall["partial key offset", "own"],
-        fall["partial key offset", "previous"],
-        fall["K only", "own"],
-        fall["K only", "slow"] - fall["K only", "fast"],
-        taps["taps_slow"] - taps["taps_fast"],
-        fall["KV shifting", "own"],
-        fall["KV shifting", "slow"] - fall["KV shifting", "fast"],
-    ]
-    in_match = [claim for claim in claims("key_offset") if claim not in in_steps]
-    for values, claim in zip(expected, in_match, strict=True):
-        same(values.mean(), claim)
-        assert claim["p"] == pytest.approx(stats.ttest_1samp(values, claim["threshold"]).pvalue, rel=0.01)
-
-
 def test_mixes():
     """Lines by SciPy through each mix's gain, and the mean difference of two gains."""
     data = table("mixes").groupby(["variant", "mix"]).first()
