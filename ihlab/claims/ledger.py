@@ -171,7 +171,6 @@ TITLES = {
     "elsewhere": "Does shifting elsewhere help?",
     "lengths": "What happens on longer sequences?",
     "many_heads": "Do more heads learn faster?",
-    "mixes": "Which text does the shift help?",
     "mqar": "MQAR: does the shift help?",
     "parallel": "Parallel inductions: do narrow models find fewer?",
     "pairs": "Which shift gives two-token induction?",

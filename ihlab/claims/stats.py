@@ -106,23 +106,6 @@ def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
     return _sampled(value, _student(value, float(x.std(ddof=1) / math.sqrt(len(x))), len(x) - 1), within)
 
 
-def line(x: Sequence[float], y: Sequence[float]) -> tuple[Estimate, Estimate]:
-    """Return slope and intercept of the least-squares line of y on x, with Student's t intervals of len(x) - 2 degrees.
-
-    The scatter about the line is the only source of error: points are independent, and x is known.
-    """
-    if len(x) < 2 or _alike(np.asarray(x, dtype=float)):
-        return unknown(), unknown()
-    fit = stats.linregress(x, y)
-    pairs = (fit.slope, fit.stderr), (fit.intercept, fit.intercept_stderr)
-    if len(x) < 3 or not np.isfinite([*x, *y]).all() or fit.stderr <= ROUNDING:
-        return unknown(float(fit.slope)), unknown(float(fit.intercept))
-    slope, intercept = (
-        _sampled(float(value), _student(float(value), float(error), len(x) - 2)) for value, error in pairs
-    )
-    return slope, intercept
-
-
 def mean_correlation(values: Sequence[float]) -> Estimate:
     """Return the mean correlation over seeds, by Student's t on Fisher's z, which keeps it inside (-1, 1)."""
     z = mean(np.arctanh(np.clip(np.asarray(values, dtype=float), -1 + 1e-9, 1 - 1e-9)).tolist())

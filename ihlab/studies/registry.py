@@ -17,7 +17,6 @@ from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LEARNED, SAVED_LAYER, Figure8
 from ihlab.studies.lengths import LENGTHS
 from ihlab.studies.many_heads import MANY_HEADS
-from ihlab.studies.mixes import MIXES
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.packing import PACKING
 from ihlab.studies.pairs import PAIRS
@@ -65,7 +64,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         TEXT,
         FLATNESS,
         SHIFTS,
-        MIXES,
         PAIRS,
         PACKING,
         BY_POSITION,

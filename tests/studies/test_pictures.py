@@ -17,7 +17,7 @@ PAGE, LETTER, CAPITAL = 880, 9, 0.729
 CHECKED = (
     *("figure2", "figure7", "figure8", "figure9", "figure10", "figure11", "mqar", "table2", "table4"),
     *("table5", "table15", "tables6to13", "basin_map", "elsewhere", "zoo"),
-    *("saved_layer", "shifts", "mixes"),
+    *("saved_layer", "shifts"),
     *("many_heads", "by_position", "width", "fusion"),
 )
 

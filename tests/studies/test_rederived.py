@@ -538,27 +538,3 @@ def test_shifts():
         predicted = claim["sentence"].rpartition(": ")[2].partition(" within ")[0]
         same(float(found[cell] == predicted), claim)
         assert claim["verdict"] == ("holds" if claim["value"] else "fails")
-
-
-def test_mixes():
-    """Lines by SciPy through each mix's gain, and the mean difference of two gains."""
-    data = table("mixes").groupby(["variant", "mix"]).first()
-    plain = data.loc["vanilla"]
-    copyable = plain["bits_copyable"] / plain["bits_per_byte"]
-    gain = {name: 1 - data.loc[name, "bits_per_byte"] / plain["bits_per_byte"] for name in set(data.index.levels[0])}
-    for claim in claims("mixes"):
-        if claim["id"] == "k_and_offset_alike":
-            same(abs((gain["K only"] - gain["partial key offset"]).mean()), claim)
-            continue
-        if claim["id"].startswith("kv_as_"):
-            halves = (gain["K only"], gain["V only"])
-            both = np.maximum(*halves) if claim["id"] == "kv_as_the_better_half" else sum(halves)
-            same((gain["KV shifting"] - both).mean(), claim)
-            continue
-        line = stats.linregress(copyable, gain[claim["setting"]["variant"]])
-        if claim["id"].startswith("gain_grows."):
-            same(line.slope, claim)
-            half = stats.t.ppf(0.975, len(copyable) - 2) * line.stderr
-            assert claim["interval"] == pytest.approx([line.slope - half, line.slope + half])
-        else:
-            same(abs(line.intercept) if claim["measure"].startswith("size") else line.intercept, claim)
