@@ -81,18 +81,18 @@ def gentle(k):
 
 
 @pytest.mark.parametrize(
-    ("vanilla", "shifted", "noise", "better", "degrades", "reaches"),
+    ("vanilla", "shifted", "noise", "better"),
     [
-        (steep(2), gentle, 0.001, H, H, H),  # the paper's picture: vanilla degrades beyond 2 hops, KV reaches 4
-        (gentle, steep(2), 0.001, F, F, F),
-        (gentle, gentle, 0.001, U, F, H),  # the same errors show no bias for multi-hop, small ones no degradation
-        (lambda k: 0.05 * k / 4 + 0.05 * (k == 4), lambda k: 0.05 * k / 4, 0.05, U, U, U),  # noise decides nothing
+        (steep(2), gentle, 0.001, H),  # the paper's picture: vanilla degrades beyond 2 hops
+        (gentle, steep(2), 0.001, F),
+        (gentle, gentle, 0.001, U),  # the same errors show no bias for multi-hop
+        (lambda k: 0.05 * k / 4 + 0.05 * (k == 4), lambda k: 0.05 * k / 4, 0.05, U),  # noise decides nothing
     ],
 )
-def test_figure8_is_judged_by_its_errors(vanilla, shifted, noise, better, degrades, reaches):
+def test_figure8_is_judged_by_its_errors(vanilla, shifted, noise, better):
     data = errors(vanilla, shifted, noise=noise)
-    assert verdicts(Figure8(), data) == [better, better, N, N, degrades, reaches]
-    assert verdicts(FIGURE8_LEARNED, data) == [better, better, degrades, reaches]
+    assert verdicts(Figure8(), data) == [better, better, N, N]
+    assert verdicts(FIGURE8_LEARNED, data) == [better, better]
     assert not any(claim.of_paper for claim in FIGURE8_LEARNED.claims(data, "laptop"))
 
 
@@ -150,18 +150,17 @@ def crossing(hops):
 @pytest.mark.parametrize(
     ("hops", "expected"),
     [
-        ((7.0, 3.2, 7.0), [H, H, N, H, H, H, N, H, U]),  # by hand: 7 is not beyond 7
-        ((4.4, 2.2, 4.4), [H, H, N, H, H, H, N, F, F]),  # pointers alone
-        ((3.2, 3.2, 7.0), [U, F, N, F, H, H, N, F, F]),  # the shift does nothing; equality is no more
-        ((5.3, 3.2, 5.5), [H, U, N, H, H, U, N, H, F]),  # .73 and .78 of a doubling, to be told from .7
-        ((7.5, 3.2, 4.0), [H, H, N, H, F, F, N, H, H]),  # it is worth more than a vanilla layer
+        ((7.0, 3.2, 7.0), [H, N]),  # by hand
+        ((4.4, 2.2, 4.4), [H, N]),  # pointers alone
+        ((3.2, 3.2, 7.0), [F, N]),  # the shift does nothing
+        ((5.3, 3.2, 5.5), [U, N]),  # .73 of a doubling, to be told from .7
     ],
 )
 def test_whether_the_shift_saves_a_layer(hops, expected):
     data = crossing(hops)
     assert verdicts(SAVED_LAYER, data) == expected
     first = [claim.first.verdict for claim in judged(SAVED_LAYER.claims(data, "laptop")) if claim.first]
-    assert first == [H, H], "as declared, no horizon that sequences of 8 hops can show is more than a layer"
+    assert first == [H], "as declared, no horizon that sequences of 8 hops can show is more than a layer"
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop"])
