@@ -173,6 +173,7 @@ TITLES = {
     "mqar": "MQAR: does the shift help?",
     "parallel": "Parallel inductions: do narrow models find fewer?",
     "pairs": "Which shift gives two-token induction?",
+    "packing": "Packed documents: does a leaking shift matter?",
     "period": "Is training on one period enough?",
     "robustness": "Which settings change the speed?",
     "saved_layer": "Is the shift worth one layer?",

@@ -17,6 +17,7 @@ from ihlab.studies.hops import FIGURE8_LEARNED, SAVED_LAYER, Figure8
 from ihlab.studies.lengths import LENGTHS
 from ihlab.studies.many_heads import MANY_HEADS
 from ihlab.studies.mqar import MQAR
+from ihlab.studies.packing import PACKING
 from ihlab.studies.pairs import PAIRS
 from ihlab.studies.parallel import PARALLEL
 from ihlab.studies.period import PERIOD
@@ -63,6 +64,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         FLATNESS,
         SHIFTS,
         PAIRS,
+        PACKING,
         BY_POSITION,
         *COMPARISONS,
     )
