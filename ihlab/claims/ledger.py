@@ -167,6 +167,7 @@ TITLES = {
     "basin_map": "Which starts lead to induction?",
     "by_position": "Is induction by position learned?",
     "checker": "Which half recalls, which checks?",
+    "depo": "Depo: is the key tap what gives Canon its depth?",
     "elsewhere": "Does shifting elsewhere help?",
     "lengths": "What happens on longer sequences?",
     "many_heads": "Do more heads learn faster?",

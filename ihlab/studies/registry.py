@@ -7,6 +7,7 @@ from ihlab.studies.attribution import ATTRIBUTION
 from ihlab.studies.basin_map import BasinMap
 from ihlab.studies.by_position import BY_POSITION
 from ihlab.studies.checker import CHECKER
+from ihlab.studies.depo import DEPO
 from ihlab.studies.figure1 import Figure1a, Figure1b
 from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import FIGURE4
@@ -66,6 +67,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         PAIRS,
         PACKING,
         BY_POSITION,
+        DEPO,
         *COMPARISONS,
     )
 }
