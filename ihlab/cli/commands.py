@@ -49,10 +49,9 @@ def reproduce(
     Args:
         names: Figures to make, such as figure1a, or module:Class of your own; if none is named,
             figure1a, figure1b, figure2, figure8, figure9, table2, table5 and tables6to13. The others take longer:
-            figure1a_learned, figure1b_learned, figure4, figure7, figure8_learned, figure8_law, saved_layer,
-            shift_halves, one_more_layer, figure10, figure11, elsewhere, table4, table15, mqar, formation, basin_map,
-            robustness, width, parallel, fusion, flatness, lengths, many_heads, period, attribution, checker, pairs,
-            by_position, shifts, mixes, key_offset, depo, packing, text and zoo.
+            figure1a_learned, figure1b_learned, figure4, figure7, figure8_learned, saved_layer, figure10, figure11,
+            elsewhere, table4, table15, mqar, basin_map, robustness, width, parallel, fusion, flatness, lengths,
+            many_heads, period, attribution, checker, pairs, by_position, shifts, depo, packing, text and zoo.
         scale: smoke (seconds), laptop (minutes), gpu (tens of minutes) or paper (the paper's own sizes).
         jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.
