@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ihlab.cli.defaults import run_options, to_run
 from ihlab.cli.named import registered_experiment
-from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
+from ihlab.cli.paths import TABLES, check_output, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.files import require_writable
 from ihlab.training.search import listable
@@ -163,7 +163,6 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
         task: Annotated[task_type, tyro.conf.arg(name="")] = task_type(**SAMPLED.get(kind, {})),  # type: ignore[valid-type]  # noqa: B008
         rows: int = 1,
         seed: int = 0,
-        out: Path | None = None,
     ) -> None:
         """Print sequences of the task.
 
@@ -171,7 +170,6 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
             task: The task.
             rows: Number of sequences.
             seed: Seed of the random generator.
-            out: A picture of the sequences' graphs, such as igsm.svg; iGSM only.
         """
         require(rows >= 1, f"rows is {rows}, but must be at least 1.")
         require(
@@ -180,34 +178,22 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
             f"ask for at most {MOST_PRINTED} positions, with fewer sequences or a shorter length.",
         )
         require(seed >= 0, f"seed is {seed}, but must not be negative.")
-        require(
-            out is None or kind == "igsm",
-            f"--out is {str(out)!r}, but only igsm has graphs to draw: leave it out for {kind}.",
-        )
-        check_output("--out", out, PICTURES)
         batch = task.batch(rows, np.random.default_rng(seed))  # type: ignore[attr-defined]
         for row in range(rows):
             print(task.show(batch, row))  # type: ignore[attr-defined]
             if isinstance(task, IGSMTask):
-                _show_graphs(task, batch, row, out)
+                _show_graphs(task, batch, row)
 
     return sample_task
 
 
-def _show_graphs(task: IGSMTask, batch: Batch, row: int, out: Path | None) -> None:
-    """Print a problem's graphs as text; with `out`, draw them as `<out>-<row>-structure` and `-dependencies`."""
+def _show_graphs(task: IGSMTask, batch: Batch, row: int) -> None:
+    """Print a problem's graphs as text."""
     from ihlab.igsm.graphs import dependency_text, structure_text
     from tasks.igsm.problem import Problem
 
     problem = Problem.parse(task.decode(batch.inputs[row]), task.language.modulus, task.flat)
     print(f"\nStructure\n{structure_text(problem)}\n\nDependencies\n{dependency_text(problem)}\n")
-    if out is None:
-        return
-    from ihlab.igsm.plots import dependency_graph, structure_graph
-
-    write_picture(dependency_graph(problem), out.with_stem(f"{out.stem}-{row}-dependencies"))
-    if not task.flat:
-        write_picture(structure_graph(problem), out.with_stem(f"{out.stem}-{row}-structure"))
 
 
 def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Path | None = None) -> None:
