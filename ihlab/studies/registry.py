@@ -13,9 +13,11 @@ from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import FIGURE4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.flatness import FLATNESS
+from ihlab.studies.formation_laws import FORMATION_LAWS
 from ihlab.studies.fusion import FUSION
 from ihlab.studies.hops import FIGURE8_LEARNED, SAVED_LAYER, Figure8
-from ihlab.studies.lengths import LENGTHS
+from ihlab.studies.idle_layers import IDLE_LAYERS
+from ihlab.studies.lengths import LENGTHS, LENGTHS_16
 from ihlab.studies.many_heads import MANY_HEADS
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.packing import PACKING
@@ -59,6 +61,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         FUSION,
         PARALLEL,
         LENGTHS,
+        LENGTHS_16,
         FIGURE8_LEARNED,
         SAVED_LAYER,
         TEXT,
@@ -68,6 +71,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         PACKING,
         BY_POSITION,
         DEPO,
+        FORMATION_LAWS,
+        IDLE_LAYERS,
         *COMPARISONS,
     )
 }
