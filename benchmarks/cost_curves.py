@@ -32,7 +32,7 @@ AXES = {
     "vocab_size": (1024, 2048, 4096, 8192, 16384),
     "batch_size": (4, 8, 16, 32, 64),
     "members": (1, 2, 4, 8, 16),
-    "runs": (1, 2, 4, 8, 16),
+    "runs": (1, 2, 4, 8),
 }
 NAMES = {
     "length": "length",

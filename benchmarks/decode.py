@@ -10,7 +10,7 @@ from workers import by_turns
 
 SHAPE = {"n_layers": 4, "d_model": 256, "n_heads": 4, "d_vocab": 512, "n_ctx": 192}
 PROMPT, NEW = 64, 128
-ROUNDS = {1: 5, 64: 2}  # batch size -> turns of a start
+ROUNDS = {1: 5, 64: 1}  # batch size -> turns of a start
 OURS, SHIFTED, LLAMA = "ours, vanilla", "ours, KV shifting", "Hugging Face's Llama"
 
 SMOLLM2 = {"num_hidden_layers": 30, "hidden_size": 576, "intermediate_size": 1536, "vocab_size": 49_152}
@@ -19,7 +19,7 @@ HEADS = {"num_attention_heads": 9, "num_key_value_heads": 3}
 LENGTH, DECODED = 256, 8
 PLAIN_HF, SHIFTED_HF = "Llama", "Llama with add_shift"
 
-STARTS = 5
+STARTS = 3
 SHIFT_GOAL, LLAMA_GOAL = 1.05, 1.0
 
 

@@ -37,9 +37,12 @@ def measure(quick: bool = False) -> pd.DataFrame:
     """Return the ratios to vanilla of every variant of the zoo and of the study of token shifts; when quick, of two."""
     zoo = {name: variant_fields(name, MODEL.n_heads) for name in ZOO_VARIANTS}
     variants = {VANILLA: {}} | zoo | TOKEN_SHIFTS
-    sides = {name: Side(RUN, compiled=False, fields=variants[name]) for name in list(variants)[: 3 if quick else None]}
+    sides = {
+        name: Side(RUN, compiled=False, fields=variants[name], steps=1)
+        for name in list(variants)[: 3 if quick else None]
+    }
     seconds, steps = by_turns(prepare, sides, 1 if quick else 10)
-    decoding, caches = by_turns(_decoder, sides, 1 if quick else 10)
+    decoding, caches = by_turns(_decoder, sides, 1 if quick else 5)
     step, cache = steps.pop(VANILLA), caches.pop(VANILLA)
     rows = []
     for name in steps:

@@ -60,11 +60,39 @@ def _waits(folder: Path, quick: bool) -> list[Wait]:
         Wait(
             "`ihlab --help`", [*ihlab, "--help"], 0.5, "importing NumPy, jaxtyping and tyro, which describe options", 7
         ),
-        Wait(f"`ihlab runs`, {n_runs:,} runs", [*ihlab, "runs"], 2.0, "", 3),
-        Wait("`ihlab view`, 20 checkpoints", [*ihlab, "view", name, "--out", "page.html"], 10.0, "", 3),
-        Wait("`ihlab reproduce figure1a --from-data`", [*ihlab, "reproduce", "figure1a", "--from-data"], 10.0, "", 3),
-        Wait("`locate_induction_heads`, the size of SmolLM2-135M", [*python, "-c", LOCATE, hf], 30.0, ""),
-        Wait("`ihlab heads --hf`, the size of SmolLM2-135M", [*ihlab, "heads", "--hf", hf], 60.0, ""),
+        Wait(
+            f"`ihlab runs`, {n_runs:,} runs",
+            [*ihlab, "runs"],
+            2.0,
+            "importing torch; every config and evaluation is checked",
+            3,
+        ),
+        Wait(
+            "`ihlab view`, 20 checkpoints",
+            [*ihlab, "view", name, "--out", "page.html"],
+            10.0,
+            "importing torch; the model at every checkpoint",
+            3,
+        ),
+        Wait(
+            "`ihlab reproduce figure1a --from-data`",
+            [*ihlab, "reproduce", "figure1a", "--from-data"],
+            10.0,
+            "importing torch; intervals of every claim; drawing",
+            3,
+        ),
+        Wait(
+            "`locate_induction_heads`, the size of SmolLM2-135M",
+            [*python, "-c", LOCATE, hf],
+            30.0,
+            "three forward passes of 16 sequences",
+        ),
+        Wait(
+            "`ihlab heads --hf`, the size of SmolLM2-135M",
+            [*ihlab, "heads", "--hf", hf],
+            60.0,
+            "forward passes, one of them for each ablated head",
+        ),
     ]
 
 
@@ -76,10 +104,7 @@ def _runs(root: Path, n: int) -> str:
     config = figure1_run("laptop").replace(steps=40, compile=False, checkpoints=20, name="run-0")
     first = train(config, root, "cpu").folder
     for i in range(1, n):
-        copy = root / f"run-{i}{first.name.removeprefix('run-0')}"
-        copy.mkdir()
-        for path in first.glob("*.*"):  # no checkpoints: they are not read
-            shutil.copy(path, copy)
+        shutil.copytree(first, root / first.name.replace("run-0", f"run-{i}"), copy_function=os.link)
     return first.name
 
 
