@@ -152,7 +152,7 @@ def slope(x: np.ndarray, y: np.ndarray | pd.Series) -> float:
 
 def limits(points: pd.DataFrame) -> list[dict[str, object]]:
     """Return where 2,000 steps take an hour, projected from the two largest points, and what the paper's run takes."""
-    base = points[(points["axis"] == "length") & (points["value"] == BASE["length"])]
+    base = points[(points["axis"] == "n_layers") & (points["value"] == BASE["n_layers"])]
     rows = [figure(TABLE, "2,000 steps at the base", 2 * base["ms"].to_numpy(), "s")]
     for axis in ("length", "d_model", "n_layers", "batch_size"):
         last = points[points["axis"] == axis].tail(2)
