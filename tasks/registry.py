@@ -4,12 +4,12 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import numpy as np
 
 from tasks.batch import Batch
-from tasks.config import ConfigError, config, require, shown
+from tasks.config import ConfigError, config, require, shown, type_hints
 
 GROUP = "ihlab.tasks"
 """The group of entry points through which installed packages offer task classes."""
@@ -50,7 +50,7 @@ def kinds() -> dict[str, type[Any]]:
 def _kinds_of(cls: type[Any]) -> tuple[str, ...]:
     if all(field.name != "kind" for field in dataclasses.fields(cls)):
         return (cls.kind,)
-    return (cls.kind, *get_args(get_type_hints(cls)["kind"]))
+    return (cls.kind, *get_args(type_hints(cls)["kind"]))
 
 
 def rule_of(task: Any) -> int:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "benchmarks/results.md"),
-    *("benchmarks/*.svg", "benchmarks/*.png"),
+    "benchmarks/*.svg",
     *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/*/*/*.png"),
     "notebooks/*.ipynb",
 )
