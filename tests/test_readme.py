@@ -81,7 +81,7 @@ def test_shell_examples(page, empty, capsys):
             TRAINED.setdefault(shlex.join(command), empty / "runs")
     printed = capsys.readouterr().out
     expected = {
-        "README": [blocks(README, "text")[3].strip()],
+        "README": ["Pictures, numbers and intervals: figures/README.md"],
         "train": ["Runs in runs", "hops"],
         "sweep": ["rates.csv: 4 runs"],
         "analyse": ["Shifts of kv-shift-1-layer"],

@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.plots.style import new_figure, printed
+from ihlab.plots.style import new_figure, points, printed
 from tasks.config import choose
 
 NAMED = 8
@@ -29,6 +29,6 @@ def head_training(table: pd.DataFrame, title: str, column: str = "prefix_matchin
         if named:
             line.set_label(f"{curve['layer'].iloc[0]}.{curve['head'].iloc[0]}")
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], title="head", fontsize=8)
+    axes.legend(handles[::-1], labels[::-1], title="head", fontsize=points(8))
     axes.set(xlabel="training step", ylabel=column, title=title)
     return figure

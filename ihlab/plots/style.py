@@ -29,8 +29,11 @@ PAGE = 8.8
 STEPS = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 """Ticks of a log axis of training steps."""
 
+FONT = 10
+"""Size in points of text whose size nobody names."""
+
 PRINT: Any = {
-    "font.size": 10,
+    "font.size": FONT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -46,14 +49,20 @@ PRINT: Any = {
 
 
 def printed(draw: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function to draw in the print style, without changing the user's own style."""
+    """Decorate a function to draw in the print style. What the user has set in matplotlib's rcParams stays as set."""
 
     @wraps(draw)
     def in_style(*args: P.args, **kwargs: P.kwargs) -> T:
-        with mpl.rc_context(PRINT):
+        untouched = {name: PRINT[name] for name in PRINT if mpl.rcParams[name] == mpl.rcParamsDefault[name]}
+        with mpl.rc_context(untouched):
             return draw(*args, **kwargs)
 
     return in_style
+
+
+def points(size: float) -> float:
+    """Return the size in points of a text that has `size` points at the default font size."""
+    return size * float(mpl.rcParams["font.size"]) / FONT
 
 
 @printed
