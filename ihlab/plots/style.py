@@ -14,15 +14,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Okabe and Ito (2008), readable with any colour vision; the order is ours.
-BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#D55E00",
-    "#000000",
-)
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = COLORS
 LINES = ("-", "--", "-.", ":")
 PAGE = 8.8
 """Width of a figure in inches. A page shows it 880 pixels wide; capitals of 9 points are then 9 pixels high."""
@@ -60,15 +53,15 @@ def printed(draw: Callable[P, T]) -> Callable[P, T]:
     return in_style
 
 
-def points(size: float) -> float:
-    """Return the size in points of a text that has `size` points at the default font size."""
+def scaled(size: float) -> float:
+    """Return a size of text or of a figure, in proportion to the user's font size: `size` at the default of 10."""
     return size * float(mpl.rcParams["font.size"]) / FONT
 
 
 @printed
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, sized in inches, outside pyplot's state."""
-    return Figure(figsize=(width, height), layout="constrained")
+    """Return an empty figure, sized in inches, outside pyplot's state. Larger text makes it larger."""
+    return Figure(figsize=(scaled(width), scaled(height)), layout="constrained")
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

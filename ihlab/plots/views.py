@@ -14,10 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.style import (BLACK, BLUE, GREEN, LINES, ORANGE, PAGE, PINK, RED, SKY, STEPS, new_figure, points,
-                               printed)  # fmt: skip
+from ihlab.plots.style import COLORS, LINES, PAGE, STEPS, new_figure, printed, scaled
 
-COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK)
 MARKERS = "osD^vPX"
 NEVER = 1.5
 """Position of "never" on an axis of steps, as a multiple of the last step."""
@@ -147,7 +145,7 @@ def _axis(axes: Axes, table: pd.DataFrame, log: bool, xlim: tuple[float, float] 
         ticks = [tick for tick in STEPS if low / 1.6 <= tick <= (never / 2 if above else high)] or [low]
         axes.set(xscale="log", xlim=(low / 1.3, 1.25 * (never if above else high)))
         names = [*(f"{tick:g}" for tick in ticks), *("never" for _ in above)]
-        axes.set_xticks([*ticks, *above], names, fontsize=points(9))
+        axes.set_xticks([*ticks, *above], names, fontsize=scaled(9))
         axes.minorticks_off()
     if xlim is not None:
         axes.set_xlim(*xlim)
