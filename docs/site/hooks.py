@@ -50,7 +50,7 @@ GALLERY = {
 }
 """Figures on the home page, each with its question."""
 
-FOLDED = ("CHANGELOG.md", "benchmarks/results.md", "docs/LOG.md", "docs/cli.md")
+FOLDED = ("CHANGELOG.md", "benchmarks/results.md", *(f"docs/{name}.md" for name in ("LOG", "cli", "hooks", "variants")))
 """Pages of which only the headings of sections are open."""
 
 WIDTH = 88
