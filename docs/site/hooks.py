@@ -50,7 +50,11 @@ GALLERY = {
 }
 """Figures on the home page, each with its question."""
 
-FOLDED = ("CHANGELOG.md", "benchmarks/results.md", *(f"docs/{name}.md" for name in ("LOG", "cli", "hooks", "variants")))
+FOLDED = (
+    "CHANGELOG.md",
+    "benchmarks/results.md",
+    *(f"docs/{name}.md" for name in ("LOG", "cli", "conformance", "hooks", "token_shifts", "variants")),
+)
 """Pages of which only the headings of sections are open."""
 
 WIDTH = 88
