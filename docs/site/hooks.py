@@ -43,7 +43,6 @@ GALLERY = {
     "figure2": "Where does gradient descent lead a head's alpha and beta?",
     "figure8": "How many hops do models follow?",
     "figure9": "Does the shift help or hurt where the answer is in the weights?",
-    "formation": "What rises first while induction heads form?",
     "attribution": "Which attribution methods see the heads of the circuit?",
     "shifts": "Which token shift learns which task?",
     "text": "Does the shift help on text, and where?",

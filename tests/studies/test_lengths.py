@@ -7,10 +7,11 @@ import torch
 
 from ihlab import train
 from ihlab.claims.claim import judged
-from ihlab.claims.induction import KV1
+from ihlab.claims.induction import KV1, V2
 from ihlab.measure.batches import draw
-from ihlab.studies.lengths import FACTORS, LENGTHS, QUESTIONS, ROWS, TEST_SEED, accuracy_by_length
+from ihlab.studies.lengths import FACTORS, LENGTHS, LENGTHS_16, QUESTIONS, ROWS, TEST_SEED, accuracy_by_length
 from tasks import IGNORE, InductionTask
+from tests.studies import made_up
 
 pytestmark = pytest.mark.slow
 
@@ -62,3 +63,19 @@ def test_help_is_judged_against_vanilla_models_that_have_learned_the_task():
 def test_a_model_that_has_not_learned_the_task_keeps_nothing():
     same = dict.fromkeys(("no positions", "RoPE", "ALiBi", "learned positions"), 0.1)
     assert set(verdicts(0.1, same)) == {"not tested at this scale"}
+
+
+def test_equally_good_models_are_compared_on_longer_sequences():
+    def judge(short, ahead):
+        def of(cell):
+            return {"accuracy_at_16": short, "accuracy_at_128": 0.5 + ahead * (cell["variant"] != V2)}
+
+        return set(made_up.verdicts(LENGTHS_16, made_up.table(LENGTHS_16, of, noise=0.01)).values())
+
+    assert judge(0.99, 0.2) == {"holds"}
+    assert judge(0.99, -0.2) == {"fails"}
+    assert judge(0.9, 0.2) == {"not tested at this scale"}
+    runs = [plan.config for plan in LENGTHS_16.runs("laptop")]
+    same = {run.replace(model=runs[0].model, name="same", seed=0) for run in runs}
+    assert len(same) == 1
+    assert len({run.model for run in runs}) == 9
