@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from io import StringIO
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,13 @@ GALLERY = {
     "text": "Does the shift help on text, and where?",
 }
 """Figures on the home page, each with its question."""
+
+FOLDED = (
+    "CHANGELOG.md",
+    "benchmarks/results.md",
+    *(f"docs/{name}.md" for name in ("LOG", "cli", "conformance", "hooks", "token_shifts", "variants")),
+)
+"""Pages of which only the headings of sections are open."""
 
 WIDTH = 88
 """Columns of the help."""
@@ -182,10 +190,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return a page with MathML for its mathematics, which browsers draw, and without what it loads from elsewhere."""
-    notebook = page.file.src_uri.endswith(".ipynb")
-    if not notebook and 'class="arithmatex"' not in html:
+    notebook, folded = page.file.src_uri.endswith(".ipynb"), page.file.src_uri in FOLDED
+    if not (notebook or folded or 'class="arithmatex"' in html):
         return html
     soup = BeautifulSoup(html, "html.parser")
+    if folded:
+        _fold(soup)
     for text in list(_texts(soup, ".jp-RenderedMarkdown" if notebook else ".arithmatex")):
         if MATH.search(text):
             text.replace_with(BeautifulSoup(_mathml(text), "html.parser"))
@@ -195,6 +205,13 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         for link in soup.select(".jp-RenderedMarkdown a[href]"):
             link["href"] = _resolved(str(link["href"]), page, files)
     return str(soup)
+
+
+def _fold(soup: BeautifulSoup) -> None:
+    """Put each section below its heading into an element that a click opens, as a search or a link to it does."""
+    for heading in soup.find_all("h2"):
+        body = list(takewhile(lambda part: getattr(part, "name", None) != "h2", heading.next_siblings))
+        heading.wrap(soup.new_tag("summary")).wrap(soup.new_tag("details")).extend(body)
 
 
 def _texts(soup: BeautifulSoup, selector: str) -> Iterator[Any]:

@@ -85,7 +85,7 @@ class Figure1a(Figure1):
         axes.set(xlabel="training step", ylabel="accuracy at the first repeat", ylim=(-0.02, 1.02))
         axes.legend(loc="center right")
         figure.suptitle(
-            f"Induction at various depths, {POSITIONS[self.positional]} ({scale} scale)\n"
+            f"How many layers does induction need? {POSITIONS[self.positional]}, {scale} scale\n"
             "Line: median of the seeds. Band: all seeds. Runs of four layers end at 90%.",
             fontsize=11,
         )
@@ -184,7 +184,7 @@ class Figure1b(Figure1):
         figure.legend(handles, keys, loc="outside lower center", ncols=3)
         drawn[0].set_ylabel("accuracy at the first repeat")
         figure.suptitle(
-            f"Induction at various widths, {POSITIONS[self.positional]} ({scale} scale)\n"
+            f"How narrow can a model that learns induction be? {POSITIONS[self.positional]}, {scale} scale\n"
             "Line: median of the seeds. Band: all seeds.",
             fontsize=11,
         )

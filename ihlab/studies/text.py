@@ -339,7 +339,7 @@ def gain_by_position(data: pd.DataFrame) -> Figure:
 
 TEXT = Study(
     name="text",
-    title="Real text: the standard library's sources",
+    title="Does the shift help on text? The standard library's sources",
     declared="2026-11-22",
     cells=cells(arm=tuple(ARMS)),
     config=config,
