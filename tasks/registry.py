@@ -47,7 +47,7 @@ def kinds() -> dict[str, type[Any]]:
     return {kind: cls for cls in TASKS.values() for kind in _kinds_of(cls)}
 
 
-def _kinds_of(cls: type[Any]) -> tuple[str, ...]:
+def _kinds_of(cls: Any) -> tuple[str, ...]:
     if all(field.name != "kind" for field in dataclasses.fields(cls)):
         return (cls.kind,)
     return (cls.kind, *get_args(type_hints(cls)["kind"]))
