@@ -1,32 +1,17 @@
 """Reliable timing on a noisy machine: sides take turns, and ratios compare adjacent turns."""
 
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-COLUMNS = ("table", "measured", "median", "min", "max", "unit", "bar", "note")
-"""Columns of every benchmark's DataFrame, which has one figure per row."""
+COLUMNS = ("table", "measured", "against", "median", "low", "high", "unit", "goal", "note")
+"""Columns of every benchmark's DataFrame, which has one number per row. `goal` is the largest median wanted, or NaN."""
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A limit for a median."""
-
-    limit: float
-    at_least: bool = False
-
-    def __str__(self) -> str:
-        return f"{'>=' if self.at_least else '<='} {self.limit:g}"
-
-    def kept(self, value: float) -> bool:
-        return value >= self.limit if self.at_least else value <= self.limit
-
-
-def take_turns(sides: dict[str, Callable[[], float]], rounds: int) -> dict[str, np.ndarray]:
+def take_turns(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, np.ndarray]:
     """Return the seconds of each side in each round: A B, A B, ..., after one warm-up round."""
     turns = [[side() for side in sides.values()] for _ in range(rounds + 1)][1:]
     return dict(zip(sides, np.array(turns).T, strict=True))
@@ -43,42 +28,34 @@ def timed(run: Callable[[], object]) -> Callable[[], float]:
     return seconds
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread, and restore the number of threads afterwards."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def figure(
-    table: str, measured: str, samples: Sequence[float] | np.ndarray, unit: str, bar: Bar | None = None, note: str = ""
+    table: str,
+    measured: str,
+    samples: Sequence[float] | np.ndarray,
+    unit: str,
+    goal: float = math.nan,
+    note: str = "",
+    against: str = "",
 ) -> dict[str, object]:
-    """Return one row: the median of the samples, their range, and the median's limit."""
-    return dict(
-        zip(
-            COLUMNS,
-            (table, measured, np.median(samples), np.min(samples), np.max(samples), unit, bar, note),
-            strict=True,
-        )
-    )
+    """Return one row: the median of the starts, each the median of its turns, and the range of the starts.
+
+    `samples`: [start, turn], or [turn], where every turn counts as a start.
+    """
+    starts = np.median(np.reshape(samples, (len(samples), -1)), axis=1)
+    numbers = (np.median(starts), np.min(starts), np.max(starts))
+    return dict(zip(COLUMNS, (table, measured, against, *numbers, unit, goal, note), strict=True))
 
 
-def ratio(table: str, measured: str, a: np.ndarray, b: np.ndarray, bar: Bar | None = None) -> dict[str, object]:
-    """Return one row of ratios a[i] / b[i] of turns. The range is the middle half, since single turns vary a lot."""
-    low, middle, high = np.quantile(a / b, (0.25, 0.5, 0.75))
-    return dict(zip(COLUMNS, (table, measured, middle, low, high, "ratio", bar, ""), strict=True))
+def ratio(
+    table: str, measured: str, a: np.ndarray, b: np.ndarray, goal: float = math.nan, against: str = ""
+) -> dict[str, object]:
+    """Return one row for the ratios a / b of adjacent turns."""
+    return figure(table, measured, a / b, "ratio", goal, against=against)
 
 
 def missed(figures: pd.DataFrame) -> list[str]:
-    """Return a sentence for each limit that was exceeded."""
+    """Return a sentence for each median above its goal."""
     return [
-        f"{row.table}: {row.measured} has the median {row.median:.4g}, but must be {row.bar}."
-        for row in figures.itertuples()
-        if row.bar is not None and not row.bar.kept(row.median)
+        f"{row.table}: {row.measured} has the median {row.median:.4g}, but must be at most {row.goal:.4g}."
+        for row in figures[figures["median"] > figures["goal"]].itertuples()
     ]

@@ -1,6 +1,4 @@
-"""A minimal hand-written Llama: no hooks, no options, logits and loss at every position."""
-
-from collections.abc import Callable
+"""A minimal hand-written Llama with an optional KV shift: no hooks, no options, logits and loss at every position."""
 
 import torch
 from torch import Tensor, nn
@@ -8,46 +6,41 @@ from torch.nn import functional as F
 
 from ihlab.model.transformer import Transformer
 
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Causal attention of queries, keys and values [batch, head, pos, d_head]."""
-
-
-def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attend with torch's fused kernel."""
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-
 
 class Layer(nn.Module):
     """Attention with rotary positions, then SwiGLU, each after a norm and added to the residual stream."""
 
-    def __init__(self, d_model: int, n_heads: int, d_mlp: int, eps: float, attend: Attend) -> None:
+    def __init__(self, d_model: int, n_heads: int, d_mlp: int, eps: float, shift: bool) -> None:
         super().__init__()
-        self.n_heads, self.attend = n_heads, attend
+        self.n_heads = n_heads
         self.norm1, self.norm2 = (nn.RMSNorm(d_model, eps=eps) for _ in range(2))
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
         self.out = nn.Linear(d_model, d_model, bias=False)
         self.up = nn.Linear(d_model, 2 * d_mlp, bias=False)
         self.down = nn.Linear(d_mlp, d_model, bias=False)
+        self.alpha, self.beta = (nn.Parameter(torch.empty(n_heads, 2)) if shift else None for _ in range(2))
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         q, k, v = (
             y.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for y in self.qkv(self.norm1(x)).chunk(3, dim=-1)
         )
-        z = self.attend(rotate(q, cos, sin), rotate(k, cos, sin), v)
+        k, v = shifted(k, self.alpha), shifted(v, self.beta)
+        z = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
         x = x + self.out(z.transpose(1, 2).flatten(-2))
         gate, up = self.up(self.norm2(x)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)
 
 
 class PlainLlama(nn.Module):
-    """The network of a vanilla `Transformer`, with a copy of its weights. The forward returns the summed loss."""
+    """The network of a vanilla or KV-shifted `Transformer`, with a copy of its weights. It returns the summed loss."""
 
-    def __init__(self, model: Transformer, attend: Attend = causal) -> None:
+    def __init__(self, model: Transformer) -> None:
         super().__init__()
         cfg = model.cfg
         self.embed = nn.Embedding(cfg.d_vocab, cfg.d_model)
         self.layers = nn.ModuleList(
-            Layer(cfg.d_model, cfg.n_heads, cfg.mlp_width, cfg.eps, attend) for _ in range(cfg.n_layers)
+            Layer(cfg.d_model, cfg.n_heads, cfg.mlp_width, cfg.eps, cfg.attention == "kv_shift")
+            for _ in range(cfg.n_layers)
         )
         self.norm = nn.RMSNorm(cfg.d_model, eps=cfg.eps)
         self.unembed = nn.Linear(cfg.d_model, cfg.d_vocab, bias=False)
@@ -72,18 +65,25 @@ class PlainLlama(nn.Module):
                 (ours.up.weight, torch.cat([mlp.gate_proj.weight, mlp.in_proj.weight])),
                 (ours.down.weight, mlp.out_proj.weight),
             ]
+            if ours.alpha is not None:
+                pairs += [(ours.alpha, attn.alpha), (ours.beta, attn.beta)]
         for mine, given in pairs:
             mine.copy_(given)
 
-    def logits(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, targets: Tensor, ignore: int) -> Tensor:
         x = self.embed(tokens)
         for layer in self.layers:
             x = layer(x, self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]])
-        return self.unembed(self.norm(x)).float()
-
-    def forward(self, tokens: Tensor, targets: Tensor, ignore: int) -> Tensor:
-        logits = self.logits(tokens)
+        logits = self.unembed(self.norm(x)).float()
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=ignore, reduction="sum")
+
+
+def shifted(x: Tensor, weight: Tensor | None) -> Tensor:
+    """Mix each vector [batch, head, pos, d_head] with the one before, by weights [head, 2]."""
+    if weight is None:
+        return x
+    before = F.pad(x, (0, 0, 1, -1))
+    return weight[:, 0, None, None] * x + weight[:, 1, None, None] * before
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -1,67 +1,27 @@
-"""A whole training step: KV shifting against vanilla, and ours against Hugging Face's Llama and TransformerLens.
-
-Every model has its own process, as a training run does, and the processes take turns (`workers`).
-"""
+"""A whole training step of Figure 1a's models, against a hand-written model, Hugging Face's Llama and vanilla."""
 
 import itertools
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from paired import Bar, figure, ratio, take_turns, timed
-from workers import flops, peak_mib, resident_mib, workers
+from paired import figure, ratio, timed
+from workers import by_turns, flops, peak_mib, resident_mib
 
-from tasks import InductionTask, Task
+from ihlab.claims.induction import DEPTHS, KV1, V2, figure1_run
+from ihlab.training.config import RunConfig
 
-OURS, SHIFTED, LLAMA, LENS = "ours, vanilla", "ours, kv_shift", "Hugging Face Llama", "TransformerLens native"
-EVERYWHERE = "ours, vanilla, logits at every position"
+OURS, PLAIN, LLAMA = "ours", "hand-written PyTorch", "Hugging Face's Llama"
+EVERYWHERE = "ours, logits everywhere"
 """Our model with the same work as the Llama. `OURS`, as in training, computes logits only at scored positions."""
 SCALED = "ours, keys and values times a learned number"
 """The minimum cost of any change to keys and values: each is read and written once, forward and backward."""
-FIELDS = {SHIFTED: {"attention": "kv_shift"}, SCALED: {"attention": "kv_shift"}}
-"""Config fields of our models that are not vanilla."""
-MODES = {LENS: ("eager",), SCALED: ("compiled",)}
-"""Modes in which a model is timed, if not both."""
-SHIFT_BARS = {"eager": Bar(1.10), "compiled": Bar(1.05)}  # kv_shift / vanilla
-TOY_BAR, BAR = Bar(1 / 1.5), Bar(1.0)  # ours / Llama, the faster mode of each
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A model and its batches."""
-
-    name: str
-    vocab_size: int
-    length: int
-    d_model: int
-    n_layers: int
-    n_heads: int = 4
-    d_mlp: int | None = None
-    rows: int = 64
-    rounds: int = 40
-    batches: int = 8
-    llama_bar: Bar = TOY_BAR
-    task: type[Task] = InductionTask
-
-    @property
-    def title(self) -> str:
-        layers = f"{self.n_layers} layer{'s' if self.n_layers > 1 else ''}"
-        return (
-            f"{layers}, {self.name} (vocabulary {self.vocab_size}, length {self.length}, d_model {self.d_model}, "
-            f"{self.n_heads} heads, batch {self.rows})"
-        )
-
-
-SHAPES = (
-    Shape("small", 192, 48, 32, n_layers=1),
-    Shape("small", 192, 48, 32, n_layers=2),
-    Shape("larger", 512, 64, 64, n_layers=1),
-    Shape("larger", 512, 64, 64, n_layers=2),
-    Shape("wide", 512, 128, 128, n_layers=2, rows=32, rounds=20),
-    Shape("20M", 8000, 512, 1024, n_layers=1, n_heads=8, d_mlp=5504, rows=2, rounds=6, batches=4, llama_bar=BAR),
-)
+PLAIN_GOALS = {KV1: 0.30, V2: 0.45}  # ours as trained / the hand-written model, by curve of Figure 1a
+LLAMA_GOAL, SHIFT_GOAL = 0.95, 1.05
+STARTS, ROUNDS, BATCHES = 3, 20, 8
 
 
 @dataclass(frozen=True)
@@ -70,175 +30,172 @@ class Facts:
 
     - `loss`: loss of the first batch; `first`: seconds of the first step;
     - `memory`: MiB that model and step add to the process at its peak;
-    - `flops`: FLOPs of a step's matrix products, 0 if compilation hides them;
-    - `speed`: FLOP/s of one large matrix product on the same thread.
+    - `flops`: FLOPs of a step's matrix products, 0 if compilation hides them.
     """
 
     loss: float
     first: float
     memory: float
     flops: int
-    speed: float
 
 
 @dataclass(frozen=True)
 class Side:
-    """Shape, model and mode of one process; `fields` are config fields of our model that differ from vanilla."""
+    """The run and the model of one process; `members`: seeds that are stacked in one step, None: one run, not stacked.
 
-    shape: Shape
-    model: str
-    mode: str
+    `fields` are fields of the run's model that it changes. A turn takes `steps` steps.
+    """
+
+    run: RunConfig
+    model: str = OURS
+    compiled: bool = True
     fields: dict[str, Any] = field(default_factory=dict)
+    members: int | None = None
+    steps: int = 5
+
+    @property
+    def config(self) -> RunConfig:
+        return self.run.replace(model=self.run.model.replace(**self.fields), compile=self.compiled)
 
 
 def measure(quick: bool = False) -> pd.DataFrame:
-    """Return times and ratios of every shape; when quick, only of the smallest."""
-    shapes = SHAPES[: 1 if quick else None]
-    return pd.DataFrame([row for shape in shapes for row in _case(shape, 8 if quick else shape.rounds)])
+    """Return times and ratios of both models; when quick, few turns of the first."""
+    return pd.DataFrame([row for curve in [KV1, V2][: 1 if quick else None] for row in _case(curve, quick)])
 
 
-def _case(shape: Shape, rounds: int) -> list[dict[str, object]]:
-    """Return the figures of one shape."""
-    table = f"A training step, {shape.title}"
+def _case(curve: str, quick: bool) -> list[dict[str, object]]:
+    """Return the rows of one curve of Figure 1a."""
+    run = figure1_run("laptop")
+    run = run.replace(model=run.model.replace(**DEPTHS[curve]))
+    shifted, vanilla = {"attention": "kv_shift"}, {"attention": "vanilla"}
     sides = {
-        (model, mode): Side(shape, model, mode, FIELDS.get(model, {}))
-        for model in (OURS, EVERYWHERE, SHIFTED, SCALED, LLAMA, LENS)
-        for mode in MODES.get(model, tuple(SHIFT_BARS))
+        "KV shifting, compiled": Side(run, fields=shifted),
+        "vanilla, compiled": Side(run, fields=vanilla),
+        f"{SCALED}, compiled": Side(run, SCALED, fields=shifted),
+        "KV shifting, eager": Side(run, fields=shifted, compiled=False),
+        "vanilla, eager": Side(run, fields=vanilla, compiled=False),
+        f"{PLAIN}, eager": Side(run, PLAIN, compiled=False),
     }
-    with workers(prepare, list(sides.values())) as (turns, reported):
-        facts = dict(zip(sides, reported, strict=True))
-        _check_same_loss({name: fact.loss for name, fact in facts.items()})
-        by_name = take_turns({" ".join(name): turn for name, turn in zip(sides, turns, strict=True)}, rounds)
-    seconds = dict(zip(sides, by_name.values(), strict=True))
-    rows = [
-        figure(
-            table,
-            f"{model}, {mode}",
-            1e3 * times,
-            "ms",
-            note=_note(facts[model, mode], facts[SHIFTED if model == SCALED else model, "eager"].flops, shape, times),
-        )
-        for (model, mode), times in seconds.items()
-    ]
-    for mode, bar in SHIFT_BARS.items():
-        rows.append(ratio(table, f"kv_shift / vanilla, {mode}", seconds[SHIFTED, mode], seconds[OURS, mode], bar))
-    floor = seconds[SCALED, "compiled"]
-    rows.append(ratio(table, "the least for a change of k and v / vanilla, compiled", floor, seconds[OURS, "compiled"]))
-    for mode in SHIFT_BARS:
-        rows.append(ratio(table, f"ours / Llama, {mode}", seconds[OURS, mode], seconds[LLAMA, mode]))
-    ours, everywhere, theirs = (_faster(seconds, model) for model in (OURS, EVERYWHERE, LLAMA))
-    rows.append(ratio(table, "ours / Llama, the faster mode of each", ours, theirs, shape.llama_bar))
-    rows.append(ratio(table, "the same with logits at every position", everywhere, theirs))
-    rows.append(ratio(table, "ours / TransformerLens, the faster mode of each", ours, _faster(seconds, LENS), BAR))
-    return rows
-
-
-def _faster(seconds: dict[tuple[str, str], np.ndarray], model: str) -> np.ndarray:
-    """Return a model's times in its faster mode."""
-    return min((times for (of, _), times in seconds.items() if of == model), key=np.median)
-
-
-def _note(facts: Facts, counted: int, shape: Shape, seconds: np.ndarray) -> str:
-    middle = np.median(seconds)
-    compiled = "" if facts.flops else f"; first step {facts.first:.0f} s"
-    return (
-        f"{shape.rows * shape.length / middle / 1e3:.3g} k tokens/s; {facts.memory:.0f} MiB; "
-        f"{counted / middle / facts.speed:.0%} of matmul speed{compiled}"
+    if curve == V2:
+        sides |= {f"{model}, compiled": Side(run, model) for model in (EVERYWHERE, LLAMA)}
+        sides[f"{LLAMA}, eager"] = Side(run, LLAMA, compiled=False)
+    seconds, facts = by_turns(prepare, sides, *((3, 2) if quick else (ROUNDS, STARTS)))
+    _check_same_loss(sides, facts)
+    task, model = run.task, run.model
+    table = (
+        f"A training step: {curve} (vocabulary {task.vocab_size}, length {task.length}, d_model {model.d_model}, "
+        f"{model.n_heads} heads, batch {run.batch_size})"
     )
+    rows = [
+        figure(table, name, 1e3 * seconds[name], "ms", note=_note(facts[name], side)) for name, side in sides.items()
+    ]
+    trained, layers = curve.split(", ")
+    step = f"training step, {curve}"
+    plain = seconds[f"{PLAIN}, eager"]
+    for mode, goal in (("compiled", PLAIN_GOALS[curve]), ("eager", 1.0)):
+        rows.append(ratio(table, f"{step}, {mode}", seconds[f"{trained}, {mode}"], plain, goal, f"{PLAIN}, eager"))
+    if curve == V2:
+        same = seconds[f"{EVERYWHERE}, compiled"], seconds[f"{LLAMA}, compiled"]
+        rows.append(ratio(table, f"{step}, the same work, compiled", *same, LLAMA_GOAL, f"{LLAMA}, compiled"))
+    base = seconds["vanilla, compiled"]
+    floor = ratio(table, SCALED, seconds[f"{SCALED}, compiled"], base, against="vanilla")
+    goal = max(SHIFT_GOAL, float(floor["median"]))  # type: ignore[arg-type]
+    rows.append(
+        ratio(
+            table,
+            f"training step, KV shifting, {layers}, compiled",
+            seconds["KV shifting, compiled"],
+            base,
+            goal,
+            "vanilla",
+        )
+    )
+    eager = seconds["KV shifting, eager"], seconds["vanilla, eager"]
+    return [*rows, floor, ratio(table, "KV shifting, eager", *eager, against="vanilla, eager")]
 
 
-def _check_same_loss(losses: dict[tuple[str, str], float]) -> None:
-    """Check that all sides have the same loss on the first batch: times of different computations do not compare.
+def _note(facts: Facts, side: Side) -> str:
+    return f"{facts.memory:.0f} MiB" + (f"; first step {facts.first:.0f} s" if side.compiled else "")
 
-    `SCALED` is not checked, since no other side computes its loss.
-    """
-    for (model, mode), loss in losses.items():
-        if model == SCALED:
-            continue
-        apart = abs(loss - losses[SHIFTED if model == SHIFTED else OURS, "eager"])
-        assert apart < 1e-4, f"{model}, {mode}: the loss is {apart:.2g} from ours, eager"
+
+def _check_same_loss(sides: dict[str, Side], facts: dict[str, Facts]) -> None:
+    """Check that all sides of one attention have the same loss: times of different computations do not compare."""
+    losses: dict[str, dict[str, float]] = {}
+    for name, side in sides.items():
+        if side.model != SCALED:  # no other side computes its loss
+            losses.setdefault(side.config.model.attention, {})[name] = facts[name].loss
+    for same in losses.values():
+        assert np.ptp(list(same.values())) < 1e-4, f"the losses of the first batch are not the same: {same}"
 
 
 def prepare(side: Side) -> tuple[Facts, Callable[[], float]]:
     """Build a side. Return its `Facts`, and a function that returns the seconds of one step."""
-    speed = _matmul_speed()
     before = resident_mib()
     losses: list[float] = []
-    step = _stepper(side)
+    step = our_step(side) if side.model in (OURS, SCALED) else _their_step(side)
     first = timed(lambda: losses.append(step()))()
-    for _ in range(side.shape.batches):
+    for _ in range(BATCHES):
         step()
     memory = peak_mib() - before
-    counted = flops(step) if side.mode == "eager" else 0
-    return Facts(losses[0], first, memory, counted, speed), timed(step)
+    turn = timed(lambda: [step() for _ in range(side.steps)])
+    return Facts(losses[0], first, memory, 0 if side.compiled else flops(step)), lambda: turn() / side.steps
 
 
-def _matmul_speed() -> float:
-    """Return the FLOP/s of a product of two 1024 x 1024 matrices, the best of a few."""
+def our_step(side: Side) -> Callable[[], float]:
+    """Return a function that takes training's own step on the next of a few batches, and returns the mean loss."""
     import torch
 
-    a = torch.randn(1024, 1024)
-    product = timed(lambda: a @ a)
-    return 2 * 1024**3 / min(product() for _ in range(10))
+    from ihlab.training.ensemble import seeds
+    from ihlab.training.loop import Training
+    from ihlab.training.run import Run
 
-
-def _stepper(side: Side) -> Callable[[], float]:
-    """Return a function that takes a whole training step on the next of a few batches, and returns the loss."""
-    import torch
-    from lens_native import to_native
-    from torch.nn import functional as F
-
-    from ihlab.measure.gathered import TrainingBatch
-    from ihlab.measure.loss import summed_loss
-    from ihlab.model.config import ModelConfig
-    from ihlab.model.hf import to_llama
-    from ihlab.model.transformer import Transformer
-    from ihlab.training.config import RunConfig
-    from ihlab.training.loop import make_optimizer, microbatches
-    from tasks import IGNORE
-
-    shape = side.shape
-    task = shape.task(vocab_size=shape.vocab_size, length=shape.length)
-    config = ModelConfig(
-        n_layers=shape.n_layers,
-        d_model=shape.d_model,
-        d_mlp=shape.d_mlp,
-        d_vocab=shape.vocab_size,
-        n_ctx=shape.length,
-        **{"n_heads": shape.n_heads, **side.fields},
-    )
-    run = RunConfig(task=task, model=config, batch_size=shape.rows)
-    batches = [microbatches(run, i)[0] for i in range(shape.batches)]
-
-    def every_position(batch: TrainingBatch) -> torch.Tensor:
-        targets = torch.full((batch.tokens.numel(),), IGNORE)
-        if batch.index is None:
-            return batch.targets
-        targets[batch.index[: batch.count]] = batch.targets[: batch.count]
-        return targets
-
-    def loss_of_all(model: torch.nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = model(tokens, use_cache=False).logits if side.model == LLAMA else model(tokens, return_type="logits")
-        return F.cross_entropy(logits.flatten(0, 1), targets, ignore_index=IGNORE, reduction="sum")
-
-    model: torch.nn.Module = Transformer(config, seed=run.seed)
+    with tempfile.TemporaryDirectory() as root:  # the runs' folder; no results are stored
+        runs = [Run.create(config, root) for config in seeds(side.config, side.members or 1)]
+        training = Training(runs, torch.device("cpu"), stacked=side.members is not None)
     if side.model == SCALED:
-        for block in model.blocks:  # type: ignore[union-attr]
-            block.attn.key_shift, block.attn.value_shift = (_scale(shape.n_heads) for _ in range(2))
-    loss: Callable[..., torch.Tensor] = summed_loss
-    arguments: list[tuple[torch.Tensor | None, ...]] = [b.tensors for b in batches]
-    if side.model in (EVERYWHERE, LLAMA, LENS):
-        convert: dict[str, Callable[..., torch.nn.Module]] = {LLAMA: to_llama, LENS: to_native}
-        model, loss = convert.get(side.model, lambda ours: ours)(model).train(), loss_of_all
-        arguments = [(b.tokens, every_position(b)) for b in batches]
-    if side.mode == "compiled":
-        loss = torch.compile(loss)  # for every side, as in training
-    optimizer = make_optimizer(model, run)
-    turns = itertools.cycle(zip(arguments, [b.count for b in batches], strict=True))
+        for block in training.trained.model.layers:
+            for shift in (block.attn.key_shift, block.attn.value_shift):
+                shift.forward = lambda x, *_, weight=shift.weight: x * weight[:, :1]
+    batches = itertools.cycle([training.batches(i) for i in range(BATCHES)])
 
     def step() -> float:
-        tensors, count = next(turns)
-        mean = loss(model, *tensors) / count
+        training.running_loss.zero_()
+        training.train_step(next(batches))
+        return training.running_loss.mean().item()
+
+    return step
+
+
+def _their_step(side: Side) -> Callable[[], float]:
+    """Return the same for another model, with logits at every position and the training loop as one would write it."""
+    import torch
+    from plain_llama import PlainLlama
+    from torch.nn import functional as F
+
+    from ihlab.measure.batches import draw
+    from ihlab.model.hf import to_llama
+    from ihlab.model.transformer import Transformer
+    from tasks import IGNORE
+
+    config = side.config
+    drawn = [draw(config.task, config.seed, "train", i, config.batch_size) for i in range(BATCHES)]
+    batches = itertools.cycle([tuple(map(torch.as_tensor, (batch.inputs, batch.targets))) for batch in drawn])
+    ours = Transformer(config.model, seed=config.seed)
+    convert: dict[str, Callable[..., torch.nn.Module]] = {PLAIN: PlainLlama, LLAMA: to_llama, EVERYWHERE: lambda x: x}
+    model = convert[side.model](ours).train()
+    optimizer = torch.optim.AdamW(model.parameters(), config.lr, config.betas, fused=True)
+
+    def summed_loss(tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if side.model == PLAIN:
+            return model(tokens, targets, IGNORE)
+        logits = model(tokens, use_cache=False).logits if side.model == LLAMA else model(tokens, return_type="logits")
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum")
+
+    loss = torch.compile(summed_loss) if side.compiled else summed_loss
+
+    def step() -> float:
+        tokens, targets = next(batches)
+        mean = loss(tokens, targets) / (targets != IGNORE).sum()
         mean.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -246,14 +203,3 @@ def _stepper(side: Side) -> Callable[[], float]:
         return mean.item()
 
     return step
-
-
-def _scale(n_heads: int) -> Any:
-    """Return a shift without the previous token: it multiplies each head's vectors by a learned number."""
-    from ihlab.model.shift import TokenShift
-
-    class Scale(TokenShift):
-        def forward(self, x, hook=None, before=None):
-            return x * self.weight[:, :1]
-
-    return Scale(n_heads, 2)

@@ -5,17 +5,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from paired import COLUMNS, ratio, take_turns, timed
-from train_step import OURS, Shape, Side, prepare
-from workers import workers
+from paired import ratio, timed
+from train_step import Side, prepare
+from workers import by_turns
 
 from ihlab.claims.labels import VANILLA
 from ihlab.claims.token_shifts import VARIANTS as TOKEN_SHIFTS
+from ihlab.model.config import ModelConfig
 from ihlab.studies.variants import ZOO_VARIANTS, variant_fields
+from ihlab.training.config import RunConfig
+from tasks import InductionTask
 
-SHAPE = Shape("larger", 512, 64, 64, n_layers=2)
-ROUNDS = 30
-PROMPT, NEW, DECODE_ROUNDS = 16, 48, 10
+MODEL = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=512, n_ctx=64)
+RUN = RunConfig(task=InductionTask(vocab_size=512, length=64), model=MODEL, batch_size=64)
+PROMPT, NEW = 16, 48
+TABLE = (
+    "Attention variants against vanilla: two layers, d_model 64, 4 heads, vocabulary 512, length 64, batch 64, eager"
+)
 
 
 @dataclass(frozen=True)
@@ -29,50 +35,39 @@ class Cache:
 
 def measure(quick: bool = False) -> pd.DataFrame:
     """Return the ratios to vanilla of every variant of the zoo and of the study of token shifts; when quick, of two."""
-    zoo = {name: variant_fields(name, SHAPE.n_heads) for name in ZOO_VARIANTS}
-    tables = [{VANILLA: {}, **zoo}, TOKEN_SHIFTS][: 1 if quick else None]
-    rows = [row for variants in tables for row in _ratios(variants, quick)]
-    return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values("table", kind="stable", ignore_index=True)
-
-
-def _ratios(variants: dict[str, dict[str, Any]], quick: bool) -> list[dict[str, object]]:
-    """Return the rows of variants, the first of which is vanilla."""
-    names = list(variants)[: 3 if quick else None]
-    sides = {name: Side(SHAPE, OURS, "eager", variants[name]) for name in names}
-    with workers(prepare, list(sides.values())) as (turns, steps):
-        seconds = take_turns(dict(zip(names, turns, strict=True)), 3 if quick else ROUNDS)
-    with workers(_decoder, list(sides.values())) as (turns, caches):
-        decoding = take_turns(dict(zip(names, turns, strict=True)), 2 if quick else DECODE_ROUNDS)
-    (step, *_), (cache, *_) = steps, caches
+    zoo = {name: variant_fields(name, MODEL.n_heads) for name in ZOO_VARIANTS}
+    variants = {VANILLA: {}} | zoo | TOKEN_SHIFTS
+    sides = {
+        name: Side(RUN, compiled=False, fields=variants[name], steps=1)
+        for name in list(variants)[: 3 if quick else None]
+    }
+    seconds, steps = by_turns(prepare, sides, 1 if quick else 10)
+    decoding, caches = by_turns(_decoder, sides, 1 if quick else 5)
+    step, cache = steps.pop(VANILLA), caches.pop(VANILLA)
     rows = []
-    for name, its_step, its_cache in zip(names[1:], steps[1:], caches[1:], strict=True):
-        table = f"Attention variants / vanilla, {SHAPE.title}"
-        note = (
+    for name in steps:
+        its_step, its_cache = steps[name], caches[name]
+        counted = (
             f"{its_cache.parameters - cache.parameters:+,} parameters; FLOPs x {its_step.flops / step.flops:.3f}; "
             f"memory x {its_step.memory / step.memory:.2f}"
         )
-        rows.append(ratio(f"{table}: a training step, eager", name, seconds[name], seconds[VANILLA]) | {"note": note})
-        kept = f"{its_cache.a_token / cache.a_token:.3g} x the cache a token, and {its_cache.a_row:.0f} floats a layer"
-        decoded = ratio(f"{table}: {NEW} new tokens", name, decoding[name], decoding[VANILLA]) | {"note": kept}
-        rows.append(decoded)
-    return rows
+        kept = (
+            f"{its_cache.a_token / cache.a_token:.3g} x the cache of a token, and {its_cache.a_row:.0f} floats a layer"
+        )
+        for what, times, note in (("training step", seconds, counted), (f"{NEW} new tokens", decoding, kept)):
+            row = ratio(TABLE, f"{name}: {what}", times[name][0], times[VANILLA][0], against=VANILLA)
+            rows.append(row | {"note": note})
+    return pd.DataFrame(rows)
 
 
 def _decoder(side: Side) -> tuple[Cache, Callable[[], float]]:
     """Build a side. Return its `Cache`, and a function that returns the seconds of decoding one sequence."""
     import torch
 
-    from ihlab.model.config import ModelConfig
     from ihlab.model.transformer import Transformer
 
-    shape = side.shape
-    fields = {"n_heads": shape.n_heads, **side.fields}
-    model = Transformer(
-        ModelConfig(
-            n_layers=shape.n_layers, d_model=shape.d_model, d_vocab=shape.vocab_size, n_ctx=shape.length, **fields
-        )
-    )
-    prompt = torch.randint(shape.vocab_size, (1, PROMPT), generator=torch.Generator().manual_seed(0))
+    model = Transformer(side.config.model)
+    prompt = torch.randint(MODEL.d_vocab, (1, PROMPT), generator=torch.Generator().manual_seed(0))
     return _cache(model, prompt), timed(lambda: model.generate(prompt, NEW))
 
 
@@ -83,7 +78,7 @@ def _cache(model: Any, prompt: Any) -> Cache:
     decoder = Decoder(model, batch=1, capacity=prompt.shape[1])
     decoder.forward(prompt)
     layer = decoder.caches[0]
-    growing = sum(part.numel() for part in (layer.keys, layer.values, layer.selection))  # noqa: PD011 (no DataFrame)
+    growing = sum(part.numel() for part in vars(layer).values() if hasattr(part, "numel"))
     return Cache(
         a_token=growing / prompt.shape[1],
         a_row=sum(part.numel() for part in layer.raw.values()),

@@ -8,11 +8,14 @@ import multiprocessing as mp
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeVar
+
+import numpy as np
+from paired import take_turns
 
 S = TypeVar("S")  # the spec of one process
 F = TypeVar("F")  # the facts that it reports
@@ -28,35 +31,50 @@ PRELOAD = (
 )
 
 
-@contextmanager
-def workers(
-    prepare: Callable[[S], tuple[F, Callable[[], float]]], sides: Sequence[S]
-) -> Iterator[tuple[list[Callable[[], float]], list[F]]]:
-    """Start a one-thread process for each side; yield their turns (seconds of one step) and the facts they report.
+def by_turns(
+    prepare: Callable[[S], tuple[F, Callable[[], float]]], sides: Mapping[str, S], rounds: int, starts: int = 1
+) -> tuple[dict[str, np.ndarray], dict[str, F]]:
+    """Let a one-thread process for each side take turns, and repeat this with new processes `starts` times.
 
-    `prepare(side)` is called in the process and returns its facts and its turn. The processes are started one after
-    another, so that no other process runs while one compiles.
+    `prepare(side)` is called in the process and returns its facts and its turn, which returns the seconds of one step.
+    Return the seconds of each side [start, turn], and the facts of the first start. Only the first start compiles:
+    later ones read its cache.
+    """
+    seconds, facts = [], []
+    with tempfile.TemporaryDirectory() as cache:
+        for _ in range(starts):
+            with _workers(prepare, list(sides.values()), Path(cache)) as (turns, reported):
+                seconds.append(take_turns(dict(zip(sides, turns, strict=True)), rounds))
+                facts.append(dict(zip(sides, reported, strict=True)))
+    return {name: np.array([start[name] for start in seconds]) for name in sides}, facts[0]
+
+
+@contextmanager
+def _workers(
+    prepare: Callable[[S], tuple[F, Callable[[], float]]], sides: Sequence[S], cache: Path
+) -> Iterator[tuple[list[Callable[[], float]], list[F]]]:
+    """Start a process for each side; yield their turns and the facts they report.
+
+    The processes are started one after another, so that no other process runs while one compiles.
     """
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOAD))
     pipes, processes, facts = [], [], []
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            for number, side in enumerate(sides):
-                ours, theirs = context.Pipe()
-                cache = Path(folder) / str(number)
-                process = context.Process(target=_work, args=(theirs, prepare, side, cache), daemon=False)
-                process.start()
-                theirs.close()  # so that our recv raises EOFError instead of hanging if the worker dies
-                pipes.append(ours)
-                processes.append(process)
-                facts.append(ours.recv())
-            yield [_turn(pipe) for pipe in pipes], facts
-        finally:
-            for pipe in pipes:
-                pipe.close()  # ends the worker's loop
-            for process in processes:
-                process.join()
+    try:
+        for number, side in enumerate(sides):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, prepare, side, cache / str(number)), daemon=False)
+            process.start()
+            theirs.close()  # so that our recv raises EOFError instead of hanging if the worker dies
+            pipes.append(ours)
+            processes.append(process)
+            facts.append(ours.recv())
+        yield [_turn(pipe) for pipe in pipes], facts
+    finally:
+        for pipe in pipes:
+            pipe.close()  # ends the worker's loop
+        for process in processes:
+            process.join()
 
 
 def _turn(pipe: Connection) -> Callable[[], float]:
@@ -69,7 +87,7 @@ def _turn(pipe: Connection) -> Callable[[], float]:
 
 def _work(pipe: Connection, prepare: Callable[[S], tuple[F, Callable[[], float]]], side: S, cache: Path) -> None:
     """Send the facts of `prepare`, then take a turn for every message received."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)  # an empty cache: the first step includes the whole compilation
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)  # empty at first: the first step includes the whole compilation
     import torch
 
     torch.set_num_threads(1)

@@ -9,8 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from tasks.config import ConfigError, require
 
 
@@ -128,6 +126,8 @@ def locked(path: Path, taken: str, wait: float = 0.0) -> Iterator[os.stat_result
     The kernel releases the lock when the process dies; worker processes do not inherit it. Raises `TakenError` with the
     message `taken` if another process still holds it after `wait` seconds.
     """
+    from filelock import FileLock, Timeout  # imports asyncio, which commands that lock nothing need not wait for
+
     try:  # raise if the file system cannot lock: the soft fallback would outlive a killed process
         held = FileLock(path, fallback_to_soft=False).acquire(timeout=wait)
     except Timeout:

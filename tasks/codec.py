@@ -7,10 +7,10 @@ which config a mapping becomes.
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 from tasks.batch import Task
-from tasks.config import PATH, FromFile, choose, named, require, shown, stored_names, without_removed
+from tasks.config import PATH, FromFile, choose, named, require, shown, stored_names, type_hints, without_removed
 from tasks.registry import StoredTask, kinds, rule_of
 
 
@@ -84,7 +84,7 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
 
 
 def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> Any:
-    known, hints, stored = {field.name: field for field in fields(cls)}, get_type_hints(cls), stored_names(cls)
+    known, hints, stored = {field.name: field for field in fields(cls)}, type_hints(cls), stored_names(cls)
     prefix = f"{name}." if name else ""
     plain = {next((now for now, was in stored.items() if was == given), given): item for given, item in plain.items()}
     plain = without_removed(cls, plain)

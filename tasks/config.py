@@ -135,7 +135,7 @@ def config(cls: T) -> T:
 
     def __post_init__(self: Any) -> None:
         cls: Any = type(self)
-        hints = _hints(cls)
+        hints = type_hints(cls)
         for name in (known.name for known in fields(self)):
             value = getattr(self, name)
             checked = _checked(f"{type(self).__name__}.{name}", value, hints[name])
@@ -154,7 +154,8 @@ def config(cls: T) -> T:
 
 
 @cache
-def _hints(cls: Any) -> dict[str, Any]:
+def type_hints(cls: Any) -> dict[str, Any]:
+    """Return `typing.get_type_hints` of a class, resolved once: a list of runs opens thousands of configs."""
     return get_type_hints(cls)
 
 

@@ -1,18 +1,15 @@
 """Registry of tasks by kind: the package's own tasks, those of plugins and yours."""
 
 import dataclasses
-import signal
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, get_args
 
 import numpy as np
 
 from tasks.batch import Batch
-from tasks.config import ConfigError, config, require, shown
+from tasks.config import ConfigError, config, require, shown, type_hints
 
 GROUP = "ihlab.tasks"
 """The group of entry points through which installed packages offer task classes."""
@@ -50,10 +47,10 @@ def kinds() -> dict[str, type[Any]]:
     return {kind: cls for cls in TASKS.values() for kind in _kinds_of(cls)}
 
 
-def _kinds_of(cls: type[Any]) -> tuple[str, ...]:
+def _kinds_of(cls: Any) -> tuple[str, ...]:
     if all(field.name != "kind" for field in dataclasses.fields(cls)):
         return (cls.kind,)
-    return (cls.kind, *get_args(get_type_hints(cls)["kind"]))
+    return (cls.kind, *get_args(type_hints(cls)["kind"]))
 
 
 def rule_of(task: Any) -> int:
@@ -69,35 +66,12 @@ def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
     """
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
         try:
-            with _own_ctrl_c():
-                register(point.load())
-        except _CtrlC:
+            register(point.load())
+        except KeyboardInterrupt:
             raise
         except BaseException as error:  # a faulty plugin must not break the package
             said = f"{type(error).__name__}: {shown(error)}"
             warnings.warn(f"The plug-in {point.name} ({point.value}) is left out: {said}", stacklevel=2)
-
-
-class _CtrlC(KeyboardInterrupt):
-    """Ctrl-C of the user while plug-ins are loaded, unlike a KeyboardInterrupt that a plug-in raises."""
-
-
-@contextmanager
-def _own_ctrl_c() -> Iterator[None]:
-    """Raise `_CtrlC` for Ctrl-C, and restore Python's handler. Do nothing in threads or if there is another handler."""
-
-    def stop(signum: int, frame: Any) -> NoReturn:
-        raise _CtrlC
-
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @config

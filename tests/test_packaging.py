@@ -57,8 +57,10 @@ def test_every_dependency_has_a_pinned_version():
     assert declared - pinned == {"ihlab"}
 
 
-def test_the_changelogs_newest_release_is_this_version():
-    assert re.search(r"^## \[(\d.*?)\]", read("CHANGELOG.md"), flags=re.M)[1] == PROJECT["version"]
+def test_the_newest_release_of_the_changelog_and_of_the_citation_is_this_version():
+    release = re.search(r"^## \[(\d.*?)\] - (.*)$", read("CHANGELOG.md"), flags=re.M).groups()
+    assert release[0] == PROJECT["version"]
+    assert release == re.search(r"^version: (.*)\ndate-released: (.*)$", read("CITATION.cff"), flags=re.M).groups()
 
 
 def test_ruff_is_the_same_before_a_commit_as_in_lint():

@@ -3,7 +3,10 @@
 import re
 import shlex
 import shutil
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -51,8 +54,13 @@ def empty(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize("page", pages_with(lambda page: blocks(page, "python") and page.stem != "sweep"))
-def test_python_examples(page, capsys):
+def test_python_examples(page, capsys, monkeypatch):
     names: dict[str, object] = {}
+    wandb, board = MagicMock(), MagicMock()
+    if page.stem == "train":
+        monkeypatch.setitem(sys.modules, "wandb", wandb)
+        if find_spec("tensorboard") is None:
+            monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), names)
     if page == README:
@@ -63,6 +71,11 @@ def test_python_examples(page, capsys):
         assert not names["no_shift"].allclose(names["logits"])  # type: ignore[attr-defined]
     if page.stem == "train":
         assert names["accuracies"] == names["again"].metrics["accuracy"].tolist()  # type: ignore[attr-defined]
+        steps = names["again"].metrics["step"].tolist()  # type: ignore[attr-defined]
+        logged = wandb.init.return_value.__enter__.return_value.log.call_args_list
+        assert [call.kwargs["step"] for call in logged] == steps
+        added = board.SummaryWriter.return_value.__enter__.return_value.add_scalar.call_args_list
+        assert find_spec("tensorboard") or [call.args[2] for call in added if call.args[0] == "accuracy"] == steps
 
 
 TRAINED: dict[str, Path] = {}
@@ -81,7 +94,7 @@ def test_shell_examples(page, empty, capsys):
             TRAINED.setdefault(shlex.join(command), empty / "runs")
     printed = capsys.readouterr().out
     expected = {
-        "README": [blocks(README, "text")[3].strip()],
+        "README": ["Pictures, numbers and intervals: figures/README.md"],
         "train": ["Runs in runs", "hops"],
         "sweep": ["rates.csv: 4 runs"],
         "analyse": ["Shifts of kv-shift-1-layer"],

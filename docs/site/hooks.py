@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from io import StringIO
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "benchmarks/results.md"),
-    *("benchmarks/*.svg", "benchmarks/*.png"),
+    "benchmarks/*.svg",
     *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/*/*/*.png"),
     "notebooks/*.ipynb",
 )
@@ -42,12 +43,18 @@ GALLERY = {
     "figure2": "Where does gradient descent lead a head's alpha and beta?",
     "figure8": "How many hops do models follow?",
     "figure9": "Does the shift help or hurt where the answer is in the weights?",
-    "formation": "What rises first while induction heads form?",
     "attribution": "Which attribution methods see the heads of the circuit?",
     "shifts": "Which token shift learns which task?",
     "text": "Does the shift help on text, and where?",
 }
 """Figures on the home page, each with its question."""
+
+FOLDED = (
+    "CHANGELOG.md",
+    "benchmarks/results.md",
+    *(f"docs/{name}.md" for name in ("LOG", "cli", "conformance", "hooks", "token_shifts", "variants")),
+)
+"""Pages of which only the headings of sections are open."""
 
 WIDTH = 88
 """Columns of the help."""
@@ -183,10 +190,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return a page with MathML for its mathematics, which browsers draw, and without what it loads from elsewhere."""
-    notebook = page.file.src_uri.endswith(".ipynb")
-    if not notebook and 'class="arithmatex"' not in html:
+    notebook, folded = page.file.src_uri.endswith(".ipynb"), page.file.src_uri in FOLDED
+    if not (notebook or folded or 'class="arithmatex"' in html):
         return html
     soup = BeautifulSoup(html, "html.parser")
+    if folded:
+        _fold(soup)
     for text in list(_texts(soup, ".jp-RenderedMarkdown" if notebook else ".arithmatex")):
         if MATH.search(text):
             text.replace_with(BeautifulSoup(_mathml(text), "html.parser"))
@@ -196,6 +205,13 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         for link in soup.select(".jp-RenderedMarkdown a[href]"):
             link["href"] = _resolved(str(link["href"]), page, files)
     return str(soup)
+
+
+def _fold(soup: BeautifulSoup) -> None:
+    """Put each section below its heading into an element that a click opens, as a search or a link to it does."""
+    for heading in soup.find_all("h2"):
+        body = list(takewhile(lambda part: getattr(part, "name", None) != "h2", heading.next_siblings))
+        heading.wrap(soup.new_tag("summary")).wrap(soup.new_tag("details")).extend(body)
 
 
 def _texts(soup: BeautifulSoup, selector: str) -> Iterator[Any]:

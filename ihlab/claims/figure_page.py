@@ -25,8 +25,8 @@ could decide it.
 | accuracy; fraction of heads (a model has several) | Korn and Graubard |
 
 An interval is not corrected for the number of claims. So a claim can be undecided although the threshold is outside
-its interval. With one seed, the interval is over what the row names, such as mixes of text. Runs that never reach the
-accuracy can make a ratio a bound: *at least*, *at most*, or *about* if both sides have such runs.
+its interval. Runs that never reach the accuracy can make a ratio a bound: *at least*, *at most*, or *about* if both
+sides have such runs.
 
 <sub>The date under a threshold is the day on which measure and threshold were fixed, before the runs that they judge.
 Beside it is the first commit of that day with this measure and threshold. If that commit also brought the results, the

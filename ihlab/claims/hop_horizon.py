@@ -69,8 +69,8 @@ def hop_table(run: "Run") -> pd.DataFrame:
     return pd.DataFrame({**facts, "seed": run.config.seed, "hops": range(len(errors)), "error": errors})
 
 
-def hop_horizon(errors: Sequence[float]) -> tuple[int, float, str]:
-    """Return how many hops a model follows, log2 of its hop horizon, and "above" or "below" if that is only a bound.
+def hop_horizon(errors: Sequence[float]) -> tuple[int, float]:
+    """Return how many hops a model follows, and log2 of its hop horizon.
 
     `errors` are the errors at 1, 2, ... hops. A model follows h hops if no error at h or fewer hops exceeds
     `SMALL_ERROR`. The hop horizon `k*` is where the error first exceeds it, interpolated linearly in log2 of the hops.
@@ -81,19 +81,19 @@ def hop_horizon(errors: Sequence[float]) -> tuple[int, float, str]:
     log2 = np.log2(np.arange(1, len(error) + 1))
     followed = int(np.cumprod(error <= SMALL_ERROR).sum())
     if followed == len(error):
-        return followed, float(log2[-1]), "above"
+        return followed, float(log2[-1])
     if followed == 0:
-        return followed, 0.0, "below"
+        return followed, 0.0
     around = [followed - 1, followed]
-    return followed, float(np.interp(SMALL_ERROR, error[around], log2[around])), ""
+    return followed, float(np.interp(SMALL_ERROR, error[around], log2[around]))
 
 
 def hop_horizons(data: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per model: attention, n_layers, seed, and hops, log2_hops and bound (`hop_horizon`)."""
+    """Return one row per model: attention, n_layers, seed, hops and log2_hops (`hop_horizon`)."""
     rows, by = [], ["attention", "n_layers", "seed"]
     for model, curve in data[data["hops"] > 0].sort_values("hops").groupby(by):
         rows.append([*model, *hop_horizon(curve["error"].tolist())])
-    return pd.DataFrame(rows, columns=[*by, "hops", "log2_hops", "bound"])
+    return pd.DataFrame(rows, columns=[*by, "hops", "log2_hops"])
 
 
 def horizon_table(data: pd.DataFrame) -> pd.DataFrame:

@@ -1,7 +1,6 @@
 """The run on real text at each scale and the text on which models are measured, which several studies share."""
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,9 +9,6 @@ from ihlab.model.config import ModelConfig
 from ihlab.training.config import RunConfig
 from tasks import Batch, TextTask
 from tasks.text.corpus import SAMPLE
-
-if TYPE_CHECKING:
-    from ihlab.measure.text import RepeatedText
 
 
 def text_run(scale: Scale) -> RunConfig:
@@ -29,9 +25,6 @@ def text_run(scale: Scale) -> RunConfig:
     )  # fmt: skip
 
 
-# What follows does not depend on a model, so it is drawn once for all runs of a task.
-
-
 @lru_cache
 def held_out(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray]:
     """Return held-out sequences, and the number of bytes of each target."""
@@ -39,20 +32,3 @@ def held_out(task: TextTask, n_rows: int) -> tuple[Batch, np.ndarray]:
 
     batch = draw(task, EVAL_SEED, "eval", 2, n_rows)
     return batch, task.n_bytes(batch.targets)
-
-
-@lru_cache
-def held_out_classes(task: TextTask, n_rows: int, context: int) -> np.ndarray:
-    """Return the class of each position of `held_out`, by `context` bytes before it (see `position_classes`)."""
-    from ihlab.measure.text import position_classes
-
-    batch, _ = held_out(task, n_rows)
-    return position_classes(task, batch.inputs, batch.targets, context)
-
-
-@lru_cache
-def repeated(task: TextTask, n_rows: int) -> "RepeatedText":
-    """Return held-out text, each sequence repeated once."""
-    from ihlab.measure.text import repeated_text
-
-    return repeated_text(task, n_rows)

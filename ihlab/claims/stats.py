@@ -106,23 +106,6 @@ def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
     return _sampled(value, _student(value, float(x.std(ddof=1) / math.sqrt(len(x))), len(x) - 1), within)
 
 
-def line(x: Sequence[float], y: Sequence[float]) -> tuple[Estimate, Estimate]:
-    """Return slope and intercept of the least-squares line of y on x, with Student's t intervals of len(x) - 2 degrees.
-
-    The scatter about the line is the only source of error: points are independent, and x is known.
-    """
-    if len(x) < 2 or _alike(np.asarray(x, dtype=float)):
-        return unknown(), unknown()
-    fit = stats.linregress(x, y)
-    pairs = (fit.slope, fit.stderr), (fit.intercept, fit.intercept_stderr)
-    if len(x) < 3 or not np.isfinite([*x, *y]).all() or fit.stderr <= ROUNDING:
-        return unknown(float(fit.slope)), unknown(float(fit.intercept))
-    slope, intercept = (
-        _sampled(float(value), _student(float(value), float(error), len(x) - 2)) for value, error in pairs
-    )
-    return slope, intercept
-
-
 def mean_correlation(values: Sequence[float]) -> Estimate:
     """Return the mean correlation over seeds, by Student's t on Fisher's z, which keeps it inside (-1, 1)."""
     z = mean(np.arctanh(np.clip(np.asarray(values, dtype=float), -1 + 1e-9, 1 - 1e-9)).tolist())
@@ -253,11 +236,6 @@ def share_difference(hits_a: int, n_a: int, hits_b: int, n_b: int) -> Estimate:
         return a - b - math.hypot(a - low_a, high_b - b), a - b + math.hypot(high_a - a, b - low_b)
 
     return _sampled(a - b, at, DIFFERENCE)
-
-
-def fisher(hits_a: int, n_a: int, hits_b: int, n_b: int) -> float:
-    """Return the p-value of Fisher's exact test that two fractions are equal. Use it for few models."""
-    return float(stats.fisher_exact(np.array([[hits_a, n_a - hits_a], [hits_b, n_b - hits_b]])).pvalue)
 
 
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:

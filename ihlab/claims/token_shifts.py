@@ -25,6 +25,8 @@ OFFSET, CONTROL, OWN = "partial key offset", "half unrotated", "K only, first ow
 SMEAR_EMBED, SMEAR_READ, MULTI = "smear, embedding", "smear, attention's input", "multi-token attention"
 CONV_K, CONV_V, CONV_O, CONV_M, CONV_ALL = "conv K", "conv V", "conv attention out", "conv MLP out", "conv all four"
 LINEAR, LINEAR_CONV, DELTA, DELTA_CONV = "gated linear", "gated linear, conv", "gated delta", "gated delta, conv"
+DYNAMIC, ADAPTIVE, INTERPOLATED = "dynamic conv K, V", "adaptive key offset", "interpolation, embedding"
+IDENTITY, FILTERS = "conv all four, identity start", "filters of Q, K, V"
 TRAPEZOID, FORGET, GATED, BIGRAM = "trapezoid", "forgetting", "output gate", "bigram table"
 
 _NONE = {"positional": "none"}  # as in the recurrences' papers
@@ -52,6 +54,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     FORGET: {"attention": "forgetting"},
     GATED: {"attention": "output_gate"},
     BIGRAM: {"bigram_table": 4096},
+    DYNAMIC: {"attention": "dynamic_conv"},
+    ADAPTIVE: {"attention": "adaptive_offset"},
+    INTERPOLATED: {"smear": "interpolation"},
+    IDENTITY: {"canon": "KVOM", "shift_start": "identity"},
+    # Li and Oymak filter the inputs of the projections, with one number per tap: projections filtered alike.
+    FILTERS: {"attention": "qkv_shift", "shift_window": 4},
 }
 """Fields of the model that make each variant, by its label."""
 

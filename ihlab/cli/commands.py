@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ihlab.cli.defaults import run_options, to_run
 from ihlab.cli.named import registered_experiment
-from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
+from ihlab.cli.paths import TABLES, check_output, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.files import require_writable
 from ihlab.training.search import listable
@@ -49,11 +49,10 @@ def reproduce(
     Args:
         names: Figures to make, such as figure1a, or module:Class of your own; if none is named,
             figure1a, figure1b, figure2, figure8, figure9, table2, table5 and tables6to13. The others take longer:
-            figure1a_learned, figure1b_learned, figure4, figure7, figure8_learned, figure8_law, saved_layer,
-            shift_halves, one_more_layer, figure10, figure11, elsewhere, table4, table15, mqar, formation, basin_map,
-            robustness, width, parallel, fusion, flatness, lengths, lengths_16, many_heads, period, attribution,
-            checker, pairs, by_position, shifts, mixes, key_offset, depo, formation_laws, idle_layers,
-            packing, text and zoo.
+            figure1a_learned, figure1b_learned, figure4, figure7, figure8_learned, saved_layer, figure10, figure11,
+            elsewhere, table4, table15, mqar, basin_map, robustness, width, parallel, fusion, flatness, lengths,
+            lengths_16, many_heads, period, attribution, checker, pairs, by_position, shifts, depo,
+            formation_laws, idle_layers, packing, text and zoo.
         scale: smoke (seconds), laptop (minutes), gpu (tens of minutes) or paper (the paper's own sizes).
         jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.
@@ -165,7 +164,6 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
         task: Annotated[task_type, tyro.conf.arg(name="")] = task_type(**SAMPLED.get(kind, {})),  # type: ignore[valid-type]  # noqa: B008
         rows: int = 1,
         seed: int = 0,
-        out: Path | None = None,
     ) -> None:
         """Print sequences of the task.
 
@@ -173,7 +171,6 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
             task: The task.
             rows: Number of sequences.
             seed: Seed of the random generator.
-            out: A picture of the sequences' graphs, such as igsm.svg; iGSM only.
         """
         require(rows >= 1, f"rows is {rows}, but must be at least 1.")
         require(
@@ -182,34 +179,22 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
             f"ask for at most {MOST_PRINTED} positions, with fewer sequences or a shorter length.",
         )
         require(seed >= 0, f"seed is {seed}, but must not be negative.")
-        require(
-            out is None or kind == "igsm",
-            f"--out is {str(out)!r}, but only igsm has graphs to draw: leave it out for {kind}.",
-        )
-        check_output("--out", out, PICTURES)
         batch = task.batch(rows, np.random.default_rng(seed))  # type: ignore[attr-defined]
         for row in range(rows):
             print(task.show(batch, row))  # type: ignore[attr-defined]
             if isinstance(task, IGSMTask):
-                _show_graphs(task, batch, row, out)
+                _show_graphs(task, batch, row)
 
     return sample_task
 
 
-def _show_graphs(task: IGSMTask, batch: Batch, row: int, out: Path | None) -> None:
-    """Print a problem's graphs as text; with `out`, draw them as `<out>-<row>-structure` and `-dependencies`."""
+def _show_graphs(task: IGSMTask, batch: Batch, row: int) -> None:
+    """Print a problem's graphs as text."""
     from ihlab.igsm.graphs import dependency_text, structure_text
     from tasks.igsm.problem import Problem
 
     problem = Problem.parse(task.decode(batch.inputs[row]), task.language.modulus, task.flat)
     print(f"\nStructure\n{structure_text(problem)}\n\nDependencies\n{dependency_text(problem)}\n")
-    if out is None:
-        return
-    from ihlab.igsm.plots import dependency_graph, structure_graph
-
-    write_picture(dependency_graph(problem), out.with_stem(f"{out.stem}-{row}-dependencies"))
-    if not task.flat:
-        write_picture(structure_graph(problem), out.with_stem(f"{out.stem}-{row}-structure"))
 
 
 def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Path | None = None) -> None:

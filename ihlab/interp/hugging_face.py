@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from inspect import signature
 from typing import Any
 
 import torch
@@ -274,7 +275,7 @@ class HuggingFaceModel(HeadModel):
 
     def _patterns(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "layer batch head query key"]:
         with eager(self.module):
-            output = self._run(tokens, output_attentions=True)
+            output = self._run(tokens, output_attentions=True, **self._no_logits)
         patterns = getattr(output, "attentions", None) or ()
         given = sum(isinstance(pattern, Tensor) for pattern in patterns)
         require(
@@ -293,6 +294,11 @@ class HuggingFaceModel(HeadModel):
     def _run(self, tokens: Int[Tensor, "batch pos"], **options: Any) -> Any:
         # Without a mask, the library would treat ids that equal its padding id as padding.
         return self.module(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **options)
+
+    @property
+    def _no_logits(self) -> dict[str, int]:
+        """Options of a forward pass whose logits are not read: those of the last position only, if that is possible."""
+        return {"logits_to_keep": 1} if "logits_to_keep" in signature(self.module.forward).parameters else {}
 
     def _no_unembedding(self) -> ConfigError:
         return ConfigError(

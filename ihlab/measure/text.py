@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int8
-from torch import Tensor
 from torch.nn import functional as F
 
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.measure.heads import mean_attention, scored_patterns
 from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
 from tasks import TextTask
@@ -22,9 +20,6 @@ CLASSES = {ELIGIBLE: "eligible", MISLED: "misled", REST: "rest"}
 
 CHUNK_LOGITS = 2**24
 """Maximum number of logits in memory at once."""
-
-EARLY, LATE = (20 / 256, 50 / 256), (200 / 256, 1.0)
-"""Parts of a sequence that the in-context score compares: positions 20 to 49, and 200 to 255, of 256."""
 
 
 @in_eval_mode
@@ -89,13 +84,6 @@ def position_classes(
     return classes
 
 
-def in_context_score(losses: Float[np.ndarray, "rows pos"]) -> float:
-    """Return the late minus the early mean loss of sequences, in nats (Olsson et al. 2022, arXiv 2209.11895)."""
-    length = losses.shape[1]
-    early, late = (losses[:, round(a * length) : round(b * length)].mean() for a, b in (EARLY, LATE))
-    return float(late - early)
-
-
 @dataclass(frozen=True)
 class RepeatedText:
     """Held-out text, repeated once: `inputs`, `targets` int64 [rows, pos] of 2 x `period` - 1 positions."""
@@ -119,16 +107,3 @@ def repeat_gain(losses: Float[np.ndarray, "rows pos"], period: int) -> float:
     Both means leave out the first token of the second copy, because it cannot be predicted.
     """
     return float(losses[:, : period - 1].mean() - losses[:, period:].mean())
-
-
-@in_eval_mode
-@torch.no_grad()
-def repeat_attention(model: Transformer, text: RepeatedText) -> Float[Tensor, " heads"]:
-    """Return every head's mean attention, layer by layer, from the second copy to the next token in the first.
-
-    This is the prefix-matching score on natural text: attention from position t to t - period + 1.
-    """
-    tokens = torch.from_numpy(text.inputs).to(model.embed.weight.device)
-    at = torch.arange(tokens.shape[1], device=tokens.device)
-    places = (at[:, None] - text.period + 1 == at) & (at[:, None] >= text.period)
-    return scored_patterns(model, tokens, lambda pattern: mean_attention(pattern, places.expand(len(tokens), -1, -1)))

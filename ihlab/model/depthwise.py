@@ -57,13 +57,13 @@ def make_canon(
 ) -> list[Depthwise]:
     """Return the Canon layers of a place, one for each number of groups; none if the place is not in `cfg.canon`.
 
-    They start as `torch.nn.Conv1d` does, from U(-b, b) with b = 1 / sqrt(taps), 1/2 for four. They have their own
-    generator, so all other parameters start as without them.
+    They start as `torch.nn.Conv1d` does, from U(-b, b) with b = 1 / sqrt(taps), 1/2 for four; with shift_start
+    "identity", as 0. They have their own generator, so all other parameters start as without them.
     """
     if place not in cfg.canon:
         return []
     source = spawned(generator, layer, 1 + _DRAWS.index(place))
-    bound = cfg.canon_taps**-0.5
+    bound = 0.0 if cfg.shift_start == "identity" else cfg.canon_taps**-0.5
     taps = (bound * (2 * torch.rand(n, cfg.canon_taps, width, generator=source) - 1) for n in groups)
     return [Depthwise(each, residual=True) for each in taps]
 

@@ -34,7 +34,7 @@ from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
 from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix
-from ihlab.model.smear import Smear
+from ihlab.model.smear import OF_EMBEDDING, Smear
 from tasks.config import ConfigError, choose, require
 
 WITH_MATRIX = (nn.Linear, nn.Bilinear, nn.Embedding, nn.Conv1d, nn.Conv2d)
@@ -140,7 +140,7 @@ class Network(HookedRootModule):
         if self.pos_embed is not None:
             self.hook_pos_embed = HookPoint()
         self.dropout = make_dropout(cfg)
-        self.smear = Smear(cfg.d_model) if cfg.smear == "embedding" else None
+        self.smear = OF_EMBEDDING[cfg.smear](cfg.d_model) if cfg.smear in OF_EMBEDDING else None
         self.blocks = nn.ModuleList(Block(cfg, layer, shifts) for layer in range(cfg.n_layers))
         if cfg.shift_share == "model" and cfg.shifted:
             for block in self.layers[1:]:

@@ -242,6 +242,8 @@ def make_shifts(
             shared=cfg.shift_share in ("layer", "model"),
             d_head=cfg.head_width if cfg.shift_share == "channel" else None,
         )
+        if cfg.shift_start == "identity":
+            shift.restart(1.0)
         return None if rule is None else shift
 
     return (

@@ -5,6 +5,13 @@
 with zeros before the first token. lambda is one learned number, and w reads the first 12 channels of x. Both start as
 0, so the model starts as one without smear. In the sources x is the embedding; here it can also be attention's input.
 Keys and values then contain the same mix: no weights give a key of only the previous token and a value of the token.
+
+Parameter-golf's pull request 371 interpolates the embedding instead, with a constant gate g = sigmoid(w) per channel:
+
+    y[t] = (1 - g) (.) x[t] + g (.) x[t - 1].
+
+w starts as 0, so at first both tokens have the weight 1/2. Channels with g = 1 have only the previous token, channels
+with g = 0 only the token itself, so keys can read the former and values the latter.
 """
 
 import torch
@@ -33,3 +40,19 @@ class Smear(TokenMix):
         """Add the tokens before. With a cache, x continues its sequences."""
         gate = self.hook_gate(self.scale * F.linear(x[..., : self.weight.shape[1]], self.weight).sigmoid())
         return x + gate * previous(x, earlier(cache, "smear", x, 1))
+
+
+class Interpolation(TokenMix):
+    """The interpolation above."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(d_model))
+
+    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
+        """Mix in the tokens before. With a cache, x continues its sequences."""
+        return x.lerp(previous(x, earlier(cache, "smear", x, 1)), self.weight.sigmoid())
+
+
+OF_EMBEDDING: dict[str, type[Smear | Interpolation]] = {"embedding": Smear, "interpolation": Interpolation}
+"""The values of `ModelConfig.smear` that mix embeddings."""

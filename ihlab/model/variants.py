@@ -150,6 +150,13 @@ VARIANTS = {
     "mdha": Variant("Primer's multi-DConv-head attention", "primer:PrimerAttention", elsewhere=True, own_heads=True),
     "partial_rotary": _half_rotated("attention, half of a head rotated", "partial_offset:PartialRotaryAttention"),
     "key_offset": _half_rotated("partial key offset", "partial_offset:PartialOffsetAttention", mixes=True),
+    "adaptive_offset": _half_rotated("adaptive key offset", "partial_offset:AdaptiveOffsetAttention", mixes=True),
+    "dynamic_conv": Variant(
+        "dynamic convolution of keys and values",
+        "dynamic_convolution:DynamicConvolutionAttention",
+        elsewhere=True,
+        own_heads=True,
+    ),
     "multi_token": Variant("multi-token attention", "multi_token:MultiTokenAttention", elsewhere=True),
     "input_gate": Variant(
         "KV shifting gate of the input",

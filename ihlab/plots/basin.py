@@ -7,7 +7,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.patches import Rectangle
 
 from ihlab.plots.landscape import loss_field
-from ihlab.plots.style import BLACK, ORANGE, RED, printed
+from ihlab.plots.style import BLACK, RED, printed
 
 
 @printed
@@ -53,17 +53,10 @@ def end_map(axes: Axes, runs: pd.DataFrame, slowest: float) -> PathCollection:
 def coloured(
     axes: Axes, x: pd.Series, y: pd.Series, steps: pd.Series, slowest: float, size: int, marker: str
 ) -> PathCollection:
-    """Draw points coloured by their steps up to `slowest`, with triangles for more steps and crosses for inf.
-
-    Returns the coloured artist.
-    """
-    never, later = np.isinf(steps), np.isfinite(steps) & (steps > slowest)
-    found = ~never & ~later
-    axes.scatter(x[never], y[never], s=0.6 * size, marker="x", color=BLACK, linewidths=1.3, zorder=4, label="never")
-    axes.scatter(
-        x[later], y[later], s=0.9 * size, marker="^", color=ORANGE, edgecolors=BLACK, linewidths=0.6, zorder=4,
-        label=f"after {slowest:.0f} steps",
-    )  # fmt: skip
+    """Draw points coloured by their steps up to `slowest`, with crosses for inf. Return the coloured artist."""
+    never = np.isinf(steps)
+    found, name = ~never, f"not within {slowest:.0f} steps"
+    axes.scatter(x[never], y[never], s=0.6 * size, marker="x", color=BLACK, linewidths=1.3, zorder=4, label=name)
     return axes.scatter(
         x[found], y[found], c=steps[found], s=size, marker=marker, cmap="viridis", vmin=0, vmax=slowest,
         edgecolors="white", linewidths=0.6, zorder=4,

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ihlab.plots.style import BLUE, GREEN, LINES, ORANGE, PAGE, PINK, new_figure, printed
+from ihlab.plots.style import BLUE, GREEN, LINES, ORANGE, PAGE, PINK, new_figure, printed, scaled
 
 INPUTS = {"q": GREEN, "k": ORANGE, "v": PINK}
 """Colour of a path by the input that it ends in."""
@@ -49,15 +49,15 @@ def circuits(members: Mapping[str, Mapping[int, Measured]]) -> Figure:
                 _circuit(axes, found)
             if seed:
                 axes.set_yticks([])
-            axes.set_title(f"seed {seed}, swing {abs(found['swing']):.1f}", fontsize=9)
+            axes.set_title(f"seed {seed}, swing {abs(found['swing']):.1f}", fontsize=scaled(9))
     keys = [Line2D([], [], color=BLUE, ls=LINES[seed], label=f"seed {seed}") for seed in shown]
     keys += [Line2D([], [], color=color, lw=3, label=f"path into {name}") for name, color in INPUTS.items()]
-    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=9)
+    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=scaled(9))
     return figure
 
 
 def _curves(axes: Axes, name: str, curves: Mapping[int, pd.Series | None]) -> None:
-    axes.set_title(name, fontsize=10, loc="left", weight="bold")
+    axes.set_title(name, fontsize="medium", loc="left", weight="bold")
     for seed, curve in curves.items():
         if curve is None:
             axes.set_axis_off()
@@ -65,7 +65,7 @@ def _curves(axes: Axes, name: str, curves: Mapping[int, pd.Series | None]) -> No
         axes.plot(curve.index, curve, color=BLUE, linestyle=LINES[seed], linewidth=1.3, label=f"seed {seed}")
     axes.set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.tick_params(labelsize=9)
+    axes.tick_params(labelsize=scaled(9))
 
 
 def _circuit(axes: Axes, found: Mapping[str, Any]) -> None:
@@ -82,10 +82,12 @@ def _circuit(axes: Axes, found: Mapping[str, Any]) -> None:
     for (layer, head), part in inputs.groupby(["layer", "head"]):
         dark = abs(fraction[(heads["layer"] == layer) & (heads["head"] == head)].iloc[0]) > 0.6
         color = "white" if dark else "black"
-        axes.text(head, layer, "".join(part["input"]), ha="center", va="center", fontsize=9, color=color, zorder=4)
+        axes.text(
+            head, layer, "".join(part["input"]), ha="center", va="center", fontsize=scaled(9), color=color, zorder=4
+        )
     n_layers, n_heads = heads["layer"].max() + 1, heads["head"].max() + 1
     axes.set(xlim=(-0.6, n_heads - 0.4), ylim=(-0.5, n_layers - 0.5), xticks=range(n_heads))
     axes.set_yticks(range(n_layers), [f"layer {layer}" for layer in range(n_layers)])
-    axes.tick_params(labelsize=9, length=0)
+    axes.tick_params(labelsize=scaled(9), length=0)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)

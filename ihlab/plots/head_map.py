@@ -32,7 +32,7 @@ def head_map(scores: pd.DataFrame, title: str, columns: tuple[str, ...] = DRAWN)
     for axes, name in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         _map(axes, scores, name, (n_layers, n_heads))
         axes.label_outer()
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(title, fontsize="medium")
     return figure
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.plots.style import new_figure, printed
+from ihlab.plots.style import printed, scaled
 from tasks.config import choose
 
 NAMED = 8
@@ -18,7 +18,7 @@ def head_training(table: pd.DataFrame, title: str, column: str = "prefix_matchin
     the score.
     """
     choose("score", column, table.columns)
-    figure = new_figure(6.4, 3.6)
+    figure = Figure(layout="constrained")
     axes = figure.subplots()
     curves = [of_head for _, of_head in table.groupby(["layer", "head"])]
     curves.sort(key=lambda of_head: -of_head[column].iloc[-1])
@@ -29,6 +29,6 @@ def head_training(table: pd.DataFrame, title: str, column: str = "prefix_matchin
         if named:
             line.set_label(f"{curve['layer'].iloc[0]}.{curve['head'].iloc[0]}")
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], title="head", fontsize=8)
+    axes.legend(handles[::-1], labels[::-1], title="head", fontsize=scaled(8))
     axes.set(xlabel="training step", ylabel=column, title=title)
     return figure

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ihlab.measure.columns import COLUMNS
-from ihlab.plots.style import BLUE, LINES, ORANGE, new_figure, printed
+from ihlab.plots.style import BLUE, LINES, ORANGE, new_figure, printed, scaled
 from tasks.config import require
 
 SHIFT_COLORS = {"alpha": (BLUE, "key"), "beta": (ORANGE, "value")}
@@ -22,8 +22,8 @@ def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], token
     """Draw one head's pattern on one sequence: darker is more attention, tokens on both axes."""
     axes.imshow(pattern, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     places = range(len(tokens))
-    axes.set_xticks(places, [str(token) for token in tokens], rotation=90, fontsize=7)
-    axes.set_yticks(places, [str(token) for token in tokens], fontsize=7)
+    axes.set_xticks(places, [str(token) for token in tokens], rotation=90, fontsize=scaled(7))
+    axes.set_yticks(places, [str(token) for token in tokens], fontsize=scaled(7))
     axes.set(xlabel="key", ylabel="query")
     axes.grid(visible=False)
 
@@ -74,11 +74,11 @@ def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
     for layer, kv_head in places:
         axes = grid[layer, kv_head]
         shift_weights(axes, metrics, layer, kv_head)
-        axes.set_title(f"key/value head {layer}.{kv_head}", fontsize=10)
+        axes.set_title(f"key/value head {layer}.{kv_head}", fontsize="medium")
         axes.set(ylabel="weight")
         axes.label_outer()
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(title, fontsize="medium")
     return figure
 
 
@@ -111,7 +111,7 @@ def head_patterns(
             axes.label_outer()
     figure.colorbar(image, ax=grid, shrink=min(1.0, 2.0 / len(grid)), aspect=30, label="mean attention")
     key = "framed: an induction head; thin lines enclose its ideal attention"
-    figure.suptitle(f"{title}\n{key}", fontsize=9)
+    figure.suptitle(f"{title}\n{key}", fontsize=scaled(9))
     return figure
 
 
@@ -125,8 +125,8 @@ def _enclose_stripe(axes: Axes, period: int) -> None:
 def _scored(axes: Axes, name: str, score: Any) -> None:
     """Write a head's name and scores above its pattern, and frame it if it is an induction head."""
     captions = [f"{column.name} {getattr(score, column.name):.2f}" for column in COLUMNS if column.drawn]
-    axes.set_title(name, fontsize=9, fontweight="bold", pad=4 + 10 * len(captions))
-    axes.text(0.5, 1.02, "\n".join(captions), transform=axes.transAxes, ha="center", va="bottom", fontsize=7.5)
+    axes.set_title(name, fontsize=scaled(9), fontweight="bold", pad=4 + scaled(10) * len(captions))
+    axes.text(0.5, 1.02, "\n".join(captions), transform=axes.transAxes, ha="center", va="bottom", fontsize=scaled(7.5))
     axes.grid(visible=False)
     axes.spines[:].set(visible=True, linewidth=0.8, color="#AAAAAA")
     if score.induction:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from ihlab.plots.style import PAGE, new_figure
+from ihlab.plots.style import PAGE, new_figure, scaled
 
 LARGEST_RATIO = 8
 """The ratio at which the colours of the matrix end."""
@@ -26,7 +26,7 @@ def matrix(cells: Mapping[tuple[str, str], tuple[float, str]], bar_label: str) -
         i, j = rows.index(row), columns.index(column)
         shown[i, j] = np.clip(np.log2(ratio), -bound, bound)
         dark = abs(shown[i, j]) > 0.7 * bound
-        axes.text(j, i, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+        axes.text(j, i, text, ha="center", va="center", fontsize=scaled(9), color="white" if dark else "black")
     image = axes.imshow(shown, cmap="PuOr_r", norm=TwoSlopeNorm(0.0, -bound, bound), aspect="auto")
     axes.set_xticks(range(len(columns)), [label.replace(", ", ",\n") for label in columns])
     axes.set_yticks(range(len(rows)), rows)

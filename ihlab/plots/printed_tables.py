@@ -10,7 +10,7 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from ihlab.plots.curves import Mark
-from ihlab.plots.style import BLACK, BLUE, ORANGE, printed
+from ihlab.plots.style import BLACK, BLUE, ORANGE, printed, scaled
 
 BELOW_TO_ABOVE = LinearSegmentedColormap.from_list("below_to_above", (BLUE, "#FFFFFF", ORANGE))
 """Blue and orange are distinguishable with any colour vision; white is the baseline itself."""
@@ -28,7 +28,7 @@ def difference_maps(panels: Sequence[Axes], maps: Sequence[tuple[str, pd.DataFra
     """
     for axes, (title, cells) in zip(panels, maps, strict=True):
         image = _map(axes, cells)
-        axes.set_title(title, fontsize=10)
+        axes.set_title(title, fontsize="medium")
         axes.set_xlabel("context length")
     panels[0].set_ylabel("learning rate")
     bar = panels[0].figure.colorbar(image, ax=panels, extend="both", pad=0.02, fraction=0.06)
@@ -47,15 +47,15 @@ def _map(axes: Axes, cells: pd.DataFrame) -> AxesImage:
         x, y = contexts.index(cell["context"]), rates.index(cell["lr"])
         # Only the far blue end is too dark for black text.
         ink = "white" if cell["difference"] < -0.6 * LIMIT else "black"
-        axes.text(x, y, _thousandths(cell["difference"]), ha="center", va="center", color=ink, fontsize=9)
+        axes.text(x, y, _thousandths(cell["difference"]), ha="center", va="center", color=ink, fontsize=scaled(9))
         if cell["best"]:
             axes.add_patch(Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fill=False, edgecolor=BLACK, lw=2))
     for number in range(1, len(contexts)):
         axes.axvline(number - 0.5, color="white", lw=1)
     for number in range(1, len(rates)):
         axes.axhline(number - 0.5, color="white", lw=1)
-    axes.set_xticks(range(len(contexts)), [str(int(context)) for context in contexts], fontsize=9)
-    axes.set_yticks(range(len(rates)), [f"{rate:.0e}".replace("e-0", "e-") for rate in rates], fontsize=9)
+    axes.set_xticks(range(len(contexts)), [str(int(context)) for context in contexts], fontsize=scaled(9))
+    axes.set_yticks(range(len(rates)), [f"{rate:.0e}".replace("e-0", "e-") for rate in rates], fontsize=scaled(9))
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.grid(visible=False)
@@ -105,7 +105,7 @@ def benchmark_leads(axes: Axes, table: pd.DataFrame) -> None:
         places = [groups.index(group) for group in rows["group"]]
         axes.plot(places, rows["lead"], ls="", marker=marker, ms=size, color=colour, label=label)
     axes.axhline(0, color="0.3", lw=1)
-    axes.set_xticks(range(len(groups)), groups, fontsize=9)
+    axes.set_xticks(range(len(groups)), groups, fontsize=scaled(9))
     axes.set_ylabel("points of accuracy")
     axes.legend(loc="upper right")
     axes.set_axisbelow(True)

@@ -8,7 +8,7 @@ from jaxtyping import Shaped
 from matplotlib.axes import Axes
 
 from ihlab.plots.curves import Mark
-from ihlab.plots.style import printed
+from ihlab.plots.style import printed, scaled
 
 
 @printed
@@ -20,13 +20,13 @@ def quadrants(
     axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(total, 1), interpolation="nearest")
     for (row, column), count in np.ndenumerate(counts):
         ink = "white" if count > total / 2 else "black"
-        axes.text(column, row, str(int(count)), ha="center", va="center", color=ink, fontsize=15)
+        axes.text(column, row, str(int(count)), ha="center", va="center", color=ink, fontsize=scaled(15))
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.grid(visible=False)
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title, fontsize="medium")
 
 
 @printed
@@ -46,7 +46,7 @@ def corners(axes: Axes, heads: pd.DataFrame, styles: dict[str, Mark]) -> None:
     for x, column in ((0.25, ~right), (0.75, right)):
         for y, row in ((0.25, ~upper), (0.75, upper)):
             axes.text(
-                x, y, str(int((column & row).sum())), ha="center", va="center", fontsize=20, weight="bold",
+                x, y, str(int((column & row).sum())), ha="center", va="center", fontsize=scaled(20), weight="bold",
                 color="0.6", zorder=1,
             )  # fmt: skip
     axes.axhline(0.5, color="#999999", linewidth=0.8)

@@ -14,23 +14,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Okabe and Ito (2008), readable with any colour vision; the order is ours.
-BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#D55E00",
-    "#000000",
-)
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = COLORS
 LINES = ("-", "--", "-.", ":")
 PAGE = 8.8
 """Width of a figure in inches. A page shows it 880 pixels wide; capitals of 9 points are then 9 pixels high."""
 STEPS = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 """Ticks of a log axis of training steps."""
 
+FONT = 10
+"""Size in points of text whose size nobody names."""
+
 PRINT: Any = {
-    "font.size": 10,
+    "font.size": FONT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -46,20 +42,26 @@ PRINT: Any = {
 
 
 def printed(draw: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function to draw in the print style, without changing the user's own style."""
+    """Decorate a function to draw in the print style. What the user has set in matplotlib's rcParams stays as set."""
 
     @wraps(draw)
     def in_style(*args: P.args, **kwargs: P.kwargs) -> T:
-        with mpl.rc_context(PRINT):
+        untouched = {name: PRINT[name] for name in PRINT if mpl.rcParams[name] == mpl.rcParamsDefault[name]}
+        with mpl.rc_context(untouched):
             return draw(*args, **kwargs)
 
     return in_style
 
 
+def scaled(size: float) -> float:
+    """Return a size of text or of a figure, in proportion to the user's font size: `size` at the default of 10."""
+    return size * float(mpl.rcParams["font.size"]) / FONT
+
+
 @printed
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, sized in inches, outside pyplot's state."""
-    return Figure(figsize=(width, height), layout="constrained")
+    """Return an empty figure, sized in inches, outside pyplot's state. Larger text makes it larger."""
+    return Figure(figsize=(scaled(width), scaled(height)), layout="constrained")
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.patches import Rectangle
 
-from ihlab.plots.style import printed
+from ihlab.plots.style import printed, scaled
 
 DARK = 0.45
 """Luminance below which text is written in white."""
@@ -33,7 +33,7 @@ def text_page(axes: Axes, words: Sequence[str], values: Sequence[float], most: f
                 fill = colours.to_rgba(np.array(value))
                 ink = "black" if 0.3 * fill[0] + 0.6 * fill[1] + 0.1 * fill[2] > DARK else "white"
                 axes.add_patch(Rectangle((column, line), len(shown), 1, facecolor=fill, linewidth=0))
-                axes.text(column, line + 0.76, shown, family="monospace", fontsize=9, color=ink)
+                axes.text(column, line + 0.76, shown, family="monospace", fontsize=scaled(9), color=ink)
             column += len(part)
     axes.set(xlim=(0, columns), ylim=(line + 1, 0))
     axes.axis("off")

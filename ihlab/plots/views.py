@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.style import BLACK, BLUE, GREEN, LINES, ORANGE, PAGE, PINK, RED, SKY, STEPS, new_figure, printed
+from ihlab.plots.style import COLORS, LINES, PAGE, STEPS, new_figure, printed, scaled
 
-COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK)
 MARKERS = "osD^vPX"
 NEVER = 1.5
 """Position of "never" on an axis of steps, as a multiple of the last step."""
@@ -73,7 +72,7 @@ def dots(
             axes.set_ylim(len(names) - 0.4, -0.6)
             axes.set_axisbelow(True)
             if panel is not None:
-                axes.set_title(str(panel).replace(", ", ",\n", 1) if across > 2 else str(panel), fontsize=10)
+                axes.set_title(str(panel).replace(", ", ",\n", 1) if across > 2 else str(panel), fontsize="medium")
         for axes in grid[len(shown) :]:
             axes.remove()
         for axes in grid[: len(shown)][-across:]:
@@ -145,7 +144,8 @@ def _axis(axes: Axes, table: pd.DataFrame, log: bool, xlim: tuple[float, float] 
         above = [never] if np.isinf(found).any() else []
         ticks = [tick for tick in STEPS if low / 1.6 <= tick <= (never / 2 if above else high)] or [low]
         axes.set(xscale="log", xlim=(low / 1.3, 1.25 * (never if above else high)))
-        axes.set_xticks([*ticks, *above], [*(f"{tick:g}" for tick in ticks), *("never" for _ in above)], fontsize=9)
+        names = [*(f"{tick:g}" for tick in ticks), *("never" for _ in above)]
+        axes.set_xticks([*ticks, *above], names, fontsize=scaled(9))
         axes.minorticks_off()
     if xlim is not None:
         axes.set_xlim(*xlim)

@@ -10,9 +10,7 @@ The signs of alpha and beta are a gauge of a model with weights (`ihlab.theory.g
 Claims about runs therefore use folded angles.
 
 A run *finds* induction if its accuracy at the first answer of a sequence is at least 0.9 at the end. Its steps count up
-to the first evaluation with that accuracy. Starts that do not find induction are trained again, ten times as long.
-Thresholds were set after a trial of eight starts. Those of the second stage and of signs were set before any run of the
-second stage.
+to the first evaluation with that accuracy. Thresholds were set after a trial of eight starts.
 """
 
 import math
@@ -48,12 +46,6 @@ SEEDS = {"smoke": 2, "laptop": 10}
 FIELD = {"smoke": 9, "laptop": 31}
 """Points of the field per side that are stored and drawn."""
 
-FOLLOW_STEPS = {"smoke": 60, "laptop": 6000}
-"""Steps of the second run of a start that has not found induction; it is trained from the beginning."""
-
-CURVE = "KV shifting, 1 layer, 1 head"
-FOLLOWED = f"{CURVE}, longer"
-
 FOUND = 0.9
 """A run finds induction if its accuracy at the first answer is at least this."""
 
@@ -75,7 +67,7 @@ class BasinMap:
         run = one_head_run(scale)
         return [
             Planned(
-                CURVE,
+                "KV shifting, 1 layer, 1 head",
                 run.replace(name=f"basin-map-{a:+.2f}{b:+.2f}-{seed}", seed=seed, init_shift=(a, b)),
                 stacked=True,
             )
@@ -84,26 +76,10 @@ class BasinMap:
             for a in starts(scale)
         ]
 
-    def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
-        """Plan a longer run for each start that has not found induction. It stops once it finds induction.
-
-        Starts are sorted by how close they came, because a stack runs until its last member is done.
-        """
-        ends = [(run.metrics["accuracy_first"].iloc[-1], run.config) for _, run in trained]
-        never = sorted((end for end in ends if end[0] < FOUND), key=lambda end: -end[0])
-        return [
-            Planned(
-                FOLLOWED,
-                config.replace(name=f"{config.name}-longer", steps=FOLLOW_STEPS[scale], stop_at_accuracy=FOUND),
-                stacked=True,
-            )
-            for _, config in never
-        ]
-
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather one table of three `kind`s of row: "run", "follow" (the second stage) and "field".
+        """Gather one table of two `kind`s of row: "run" and "field".
 
-        Columns of "run" and "follow":
+        Columns of "run":
 
         - seed, alpha1, beta1: the seed and the start;
         - key_angle, value_angle, key_norm, value_norm: the start's `gauge.coordinates`; end_key_angle, ...: the same at
@@ -117,38 +93,17 @@ class BasinMap:
         from ihlab.theory.landscape import field
 
         n_tokens = one_head_run(scale).task.length
-        runs = pd.DataFrame([_row(curve, run) for curve, run in trained])
+        runs = pd.DataFrame([_row(run) for _, run in trained])
         points = field("exact", n_tokens, points=FIELD[scale], low=LOW, high=HIGH).table().round(6)
         return pd.concat([runs, points.assign(kind="field")], ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge how many starts find (0, 1), and how steps depend on the distance to it."""
-        runs, last = data[data["kind"] == "run"], outcomes(data)
-        steps, longest = one_head_run(scale).steps, FOLLOW_STEPS[scale]
-        square, square_last = in_square(runs), in_square(last)
-        found, later = runs[runs["accuracy"] >= FOUND], last[last["kind"] == "follow"]
+        """Judge whether induction is (0, 1), and how steps depend on the distance to it."""
+        runs = data[data["kind"] == "run"]
+        square, found = in_square(runs), runs[runs["accuracy"] >= FOUND]
         corner = found[["end_key_angle", "end_value_angle"]].abs().max(axis=1) < np.pi / 4
         claim = partial(Claim, seeds=int(runs["seed"].nunique()), threshold=0.0, declared="2026-11-22")
-        ours = partial(claim, of_paper=False)
         return [
-            ours(
-                id=f"leads_to_induction.in_{steps}_steps",
-                source="related to section 3.2",
-                sentence="Gradient descent leads to induction heads.",
-                measure=f"fraction of the starts in the square of Figure 2 with an accuracy of at least {FOUND} at the "
-                f"first answer after {steps} steps",
-                estimate=_share(square["accuracy"] >= FOUND, square["seed"]),
-                threshold=MOST,
-            ),
-            ours(
-                id=f"leads_to_induction.in_{longest}_steps",
-                source="related to section 3.2",
-                sentence="Gradient descent leads to induction heads.",
-                measure=f"fraction of the starts in the square of Figure 2 that reach an accuracy of {FOUND} within "
-                f"{longest} steps",
-                estimate=_share(np.isfinite(square_last["steps"]), square_last["seed"]),
-                threshold=MOST,
-            ),
             claim(
                 id="induction_heads_mean_0_1",
                 statement=13,
@@ -188,8 +143,9 @@ class BasinMap:
                 seeds=0,
                 declared="2026-11-23",
             ),
-            ours(
+            claim(
                 id="good_start_suffices.model",
+                of_paper=False,
                 statement=17,
                 source="section 3.2, about the model of Theorem 3.4; here about a whole model",
                 sentence="Even with good initialization, the model has induction capability.",
@@ -198,21 +154,12 @@ class BasinMap:
                 estimate=_accuracy_before(runs, one_head_run(scale).eval_rows),
                 threshold=0.5,
             ),
-            ours(
-                id="late_starts_learn",
-                source="a question of our own",
-                sentence=f"Most starts that do not find induction in {steps} steps find it in {longest} steps.",
-                measure=f"fraction of these starts that find induction within {longest} steps",
-                estimate=_share(np.isfinite(later["steps"]), later["seed"]),
-                threshold=0.5,
-            ),
         ]
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """Return how many starts find induction, and how soon, by where they are."""
-        runs, last = data[data["kind"] == "run"], outcomes(data)
-        steps, longest = one_head_run(scale).steps, FOLLOW_STEPS[scale]
-        within = f"find induction within {steps} steps"
+        runs = data[data["kind"] == "run"]
+        within = f"find induction within {one_head_run(scale).steps} steps"
         groups = {
             "in the square of Figure 2": in_square(runs),
             f"within {NEAR} of (0, 1)": runs[runs["distance"] <= NEAR],
@@ -225,23 +172,20 @@ class BasinMap:
             )
             for name, mine in groups.items()
         ]  # fmt: skip
-        later = last[last["kind"] == "follow"]
-        found = int(np.isfinite(later["steps"]).sum())
-        rows.append((f"those that do not, within {longest} steps", len(later), found, "", ""))
         return pd.DataFrame(rows, columns=["starts", "runs", within, "accuracy before training", "median steps"])
 
     @printed
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the map of starts over the field, and where the runs end."""
-        last, field = outcomes(data), data[data["kind"] == "field"]
+        runs, field = data[data["kind"] == "run"], data[data["kind"] == "field"]
         steps = float(one_head_run(scale).steps)
         figure = new_figure(PAGE, 4.6)
         left, right = figure.subplots(1, 2)
-        median = last.groupby(["alpha1", "beta1"])["steps"].median().reset_index()
+        median = runs.groupby(["alpha1", "beta1"])["steps"].median().reset_index()
         shades = start_map(left, median, field, steps)
-        left.set_title(f"{len(median)} starts: median of {last['seed'].nunique()} seeds", fontsize=10)
-        end_map(right, last, steps)
-        right.set_title(f"ends of {len(last)} runs\nGrey: nearest to induction.", fontsize=10)
+        left.set_title(f"{len(median)} starts: median of {runs['seed'].nunique()} seeds", fontsize=10)
+        end_map(right, runs, steps)
+        right.set_title(f"ends of {len(runs)} runs\nGrey: nearest to induction.", fontsize=10)
         figure.colorbar(shades, ax=[left, right], label=f"training steps to an accuracy of {FOUND}", shrink=0.8)
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
         figure.suptitle(
@@ -271,23 +215,18 @@ def starts(scale: Scale) -> list[float]:
     return [round(LOW + (HIGH - LOW) * (i + 0.5) / side, 6) for i in range(side)]
 
 
-def outcomes(data: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each start and seed: the second-stage run if there is one, otherwise the first."""
-    return data[data["kind"].isin(["run", "follow"])].drop_duplicates(["seed", "alpha1", "beta1"], keep="last")
-
-
 def in_square(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs that start in the square of Figure 2."""
     return runs[runs["alpha1"].between(0, 1) & runs["beta1"].between(0, 1)]
 
 
-def _row(curve: str, run: "Run") -> dict[str, Any]:
+def _row(run: "Run") -> dict[str, Any]:
     last, accuracies = run.metrics.iloc[-1], run.metrics["accuracy_first"].tolist()
     alpha1, beta1 = run.config.init_shift or (np.nan, np.nan)
     start = coordinates(alpha1, 1 - alpha1, beta1, 1 - beta1)
     end = coordinates(*(last[f"{name}_0.0"] for name in ("alpha1", "alpha2", "beta1", "beta2")))
     return {
-        "kind": "follow" if curve == FOLLOWED else "run",
+        "kind": "run",
         "seed": run.config.seed,
         "alpha1": alpha1,
         "beta1": beta1,

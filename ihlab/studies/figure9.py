@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Measured, Number, claims_of, named, of, pick, ratio
+from ihlab.claims.ask import Ask, Measured, Number, claims_of, named, of, ratio
 from ihlab.claims.claim import Claim, slug
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.labels import KV, VANILLA
@@ -23,7 +23,7 @@ from ihlab.training.config import RunConfig
 from tasks import NGramTask
 
 if TYPE_CHECKING:
-    from ihlab.training.run import Run
+    pass
 
 LINES = {KV: Line(BLUE), VANILLA: Line(ORANGE, "--")}
 
@@ -52,8 +52,6 @@ CHANGED = (
     "2026-11-24: evaluations are ten steps apart, a sixth of the compared times, and a ratio above .8 may still mean "
     "sooner"
 )
-CARRIES = 0.3
-"""A route carries the answer if ablating it lowers the accuracy by at least this."""
 DECLARED = "2026-11-22"
 
 
@@ -93,28 +91,23 @@ class Figure9:
         return planned
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather every evaluation of every run.
-
-        The last row of the smallest KV shifting models also has the drop in accuracy when a key or value column is
-        ablated: `without_own_key`, `without_previous_key`, `without_own_value`, `without_previous_value`.
-        """
-        return learning_curve_table(trained, lambda arm, run: _route_falls(run) if arm == f"{KV}, {SMALLEST}" else {})
+        """Gather every evaluation of every run."""
+        return learning_curve_table(trained)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge Appendix E.3: KV shifting neither enhances nor weakens the learning of 3-grams.
 
-        A difference can be both significant and small, so two things are judged: equivalence, for which the whole
-        interval must lie inside the margin, and any lead of KV shifting. The tests use ranks, because runs of the
+        For equivalence the whole interval must lie inside the margin. The tests use ranks, because runs of the
         smallest size are bimodal. Both larger sizes end near 1 with either attention, so only their steps to 90% can
         tell the two apart. About half of the variance of their final differences is noise: retraining the same seeds
         with different rounding shows it.
         """
-        asks = [ask for size in sizes(scale) for measure in MEASURES for ask in _ahead(size, measure)]
+        asks = [_equal(size, measure) for size in sizes(scale) for measure in MEASURES]
         if "50M" not in sizes(scale):
             number = Measured("", None, 0, "No model of this scale has as many parameters.")
             asks.append(_no_effect("50M", "", lambda _: number))
         asks += [_sooner(size, scale) for size in sizes(scale)]
-        return claims_of([*asks, *EXPLANATION], data, DECLARED)
+        return claims_of(asks, data, DECLARED)
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """Return the median final accuracies at each size."""
@@ -168,24 +161,17 @@ def _no_effect(size: str, kind: str, number: Number) -> Ask:
     )  # fmt: skip
 
 
-def _ahead(size: str, kind: str) -> list[Ask]:
-    """Ask whether two attentions differ by one measure, and whether KV shifting is ahead."""
+def _equal(size: str, kind: str) -> Ask:
+    """Ask whether two attentions differ by one measure."""
     what, measured = MEASURES[kind]
-    measure, curves = f"difference in {what}, KV shifting minus vanilla", (f"{KV}, {size}", f"{VANILLA}, {size}")
+    curves = f"{KV}, {size}", f"{VANILLA}, {size}"
 
-    def ahead(data: pd.DataFrame) -> stats.Estimate:
+    def difference(data: pd.DataFrame) -> stats.Estimate:
         kv, vanilla = (measured(data, curve) for curve in curves)
-        return stats.shift(kv, vanilla, stats.DIFFERENCE)
+        return stats.size(stats.shift(kv, vanilla, stats.DIFFERENCE))
 
-    cell = {"curve": curves[0]}
-    return [
-        _no_effect(size, kind, named(f"size of the {measure}", lambda data: stats.size(ahead(data)), cell)),
-        Ask(
-            f"kv_ahead.{kind}.{slug(size)}",
-            f"KV shifting has a higher {what.partition(' (')[0]} on 3-grams, if only slightly ({size}).",
-            named(measure, ahead, cell), above=0.0, source="related to Appendix E.3", setting={"size": size},
-        ),
-    ]  # fmt: skip
+    words = f"size of the difference in {what}, KV shifting minus vanilla"
+    return _no_effect(size, kind, named(words, difference, {"curve": curves[0]}))
 
 
 def _sooner(size: str, scale: Scale) -> Ask:
@@ -211,51 +197,3 @@ def _steps(data: pd.DataFrame, interpolated: bool = False) -> pd.DataFrame:
         for curve in set(table["curve"]):
             table.loc[table["curve"] == curve, "steps_to_90"] = crossings(data, curve, ACCURACY, "accuracy")
     return table
-
-
-ROUTES = {
-    "without_own_key": (0, None),
-    "without_previous_key": (1, None),
-    "without_own_value": (None, 0),
-    "without_previous_value": (None, 1),
-}
-"""Columns of the table, and the route (column of alpha, column of beta) that is ablated in each."""
-
-
-def _route_falls(run: "Run") -> dict[str, float]:
-    """Return the drop in a model's accuracy when each key or value column is ablated in all heads at once."""
-    from ihlab.interp.routes import Route, route_effects
-    from ihlab.measure.batches import EVAL_SEED
-
-    batch = run.config.task.batch(256, np.random.default_rng(EVAL_SEED))
-    routes = {name: Route(*route) for name, route in ROUTES.items()}
-    table = route_effects(run.model(), batch, together=True, routes=routes.values())
-    return dict(zip(routes, table["accuracy_fall"].round(5), strict=True))
-
-
-def _fall(id: str, sentence: str, column: str, **threshold: Any) -> Ask:
-    """Ask about a drop of the smallest KV shifting models."""
-    cell = {"curve": f"{KV}, {SMALLEST}"}
-
-    def fall(data: pd.DataFrame) -> stats.Estimate:
-        found = pick(data, cell)[column].dropna().tolist()
-        return stats.paired(found, [0.0] * len(found))
-
-    number = named(
-        f"fall of accuracy {column.replace('_', ' the ', 1).replace('_', ' ')}, median over seeds", fall, cell
-    )
-    return Ask(id, sentence, number, source=f"an explanation ({SMALLEST})", **threshold)
-
-
-EXPLANATION = (
-    _fall(
-        "reads_x1_by_value",
-        "On 3-grams, KV shifting reads x1 at the position of x2, through the previous token's value.",
-        "without_previous_value", above=CARRIES,
-    ),
-    _fall(
-        "key_not_needed", "KV shifting does not need the previous token's key to learn 3-grams.",
-        "without_previous_key", below=CARRIES,
-    ),
-)  # fmt: skip
-"""Why the shift helps with 3-grams: at x2 a head attends to x2 and reads the previous token's value."""

@@ -1,26 +1,15 @@
-"""Figure 8 and four questions about it: how many hops do models follow, by their attention and number of layers?
+"""Figure 8 and two questions about it: how many hops do models follow, by their attention and number of layers?
 
 `ihlab.claims.hop_horizon` has the measurement.
 
 - `figure8_learned`: Figure 8's laptop models with learned positions in place of RoPE. The published models of `gpu` and
   `paper` have learned positions anyway.
-- `figure8_law`: the number of hops that vanilla, KV shifting and each of its halves follow, by number of layers.
 - `saved_layer`: is the shift worth one layer, and does one layer double k*? In both constructions L layers with the
   shift follow as many hops as L + 1 without, so the claims apply to either. In both, one more layer doubles the hops to
   within the margin. That it does *no more* cannot be tested: sequences of 2^L hops leave little room beyond the
   2^(L-1) - 1 hops that L vanilla layers follow by hand. Two claims tested it as first declared.
-- `shift_halves`: is the key shift the half that saves a layer? In both constructions shifted keys are worth one layer,
-  which doubles the hops. Shifted values are worth nothing: the previous token's value does not help to find the next
-  token. The claim is about proportions of models, not means or ranks, because models fall into two groups. Some stay at
-  three hops, where differences in k* of a hundredth mean nothing, and others learn more.
-- `one_more_layer`: does the shift still follow more hops with L + 1 layers, and does one more such layer add any? It
-  shares two cells with `saved_layer`. Sequences have 2^L hops: as many as L + 1 layers with the shift follow with
-  pointers alone, and one more than L + 1 vanilla layers follow by hand. More hops cannot be observed, so both
-  differences can only be underestimated. The claims are about ranks and proportions, not means, because hop horizons of
-  seeds fall into groups. The two claims about the halves were declared after the results of the others were known.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -36,13 +25,13 @@ from ihlab.claims.ask import Ask, Measured, Number, claims_of, named, pick, valu
 from ihlab.claims.claim import Claim
 from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.claims.hop_horizon import SMALL_ERROR, Cell, hop_horizons, hop_table, horizon_table
-from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
+from ihlab.claims.labels import KV, VANILLA
 from ihlab.claims.learning_curves import plan
 from ihlab.claims.study import Study
 from ihlab.model.config import GPT2, ModelConfig
-from ihlab.plots.curves import Mark
-from ihlab.plots.hops import hop_errors, hop_ticks, horizon_law
-from ihlab.plots.style import BLUE, ORANGE, PAGE, PINK, SKY, new_figure, printed
+from ihlab.plots.hops import hop_errors, hop_ticks
+from ihlab.plots.style import PAGE, new_figure, printed
+from ihlab.plots.views import dots
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
 
@@ -69,22 +58,9 @@ SIZES: dict[Scale, Size] = {
     "paper": Size(_task(16, 98), (2, 3, 4, 5, 6), range(3)),
 }
 
-LAW_HOPS = {"smoke": 3, "laptop": 5}
-"""Hops in a sequence of the law: one more than its deepest models follow with pointers alone."""
-LAW_STEPS = {1: 1500, 2: 6000, 3: 3000}
-"""Steps by number of layers on a laptop. Two layers with the shift follow one hop fewer after 1500 steps than after
-6000. Three layers have fewer steps, because each step costs more and sequences of 5 hops cannot show the 7 of the
-construction. After 12,000 steps KV shifting still learns more hops; three vanilla layers follow as many as after 3000.
-"""
 L = {"smoke": 1, "laptop": 3}
-"""Layers in `saved_layer`, `shift_halves` and `one_more_layer`. Their sequences have 2^L hops. Hand-built, L layers
-with the shift or L + 1 without follow one fewer."""
-LONG = 12_000
-"""Steps of these three experiments on a laptop, the same for all models."""
-FEW, MANY = range(5), range(8)
-"""Seeds of `saved_layer` and of the cells that `one_more_layer` compares with its new cell, and of all others. With
-eight, exact tests of proportions and ranks can reach significance among five claims. With fewer than six, a proportion
-of one cell's models can never be significant."""
+"""Layers in `saved_layer`. Its sequences have 2^L hops. Hand-built, L layers with the shift or L + 1 without follow one
+fewer."""
 
 
 def figure8_config(scale: Scale) -> RunConfig:
@@ -128,26 +104,16 @@ def learned_config(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
     return _of_cell(figure8_config(scale), cell, positional="learned")
 
 
-def attention_only(cell: Mapping[str, Any], scale: Scale, hops: int, steps: int) -> RunConfig:
-    """Return the config of a model of the other experiments: ten letters, no MLPs.
+def attention_only(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
+    """Return the config of a model of `saved_layer`: ten letters, no MLPs, 12,000 steps on a laptop.
 
-    With Figure 8's four letters, a window of the last few tokens already contains several hops. The law is about
-    attention, and its constructions need MLPs only to switch hops on and off. The rate was chosen on three vanilla
-    layers, with seeds that no experiment uses: within 3000 steps they learned three hops at 8e-3, but not at 3e-3 or
-    1.6e-2.
+    With Figure 8's four letters, a window of the last few tokens already contains several hops. The constructions are
+    of attention, and need MLPs only to switch hops on and off. The rate was chosen on three vanilla layers, with seeds
+    that no experiment uses: within 3000 steps they learned three hops at 8e-3, but not at 3e-3 or 1.6e-2.
     """
+    hops = 2 ** L[scale]
     run = _of_cell(_llama_config(_task(hops, letters=10 * hops - 2, alphabet=10), scale), cell, mlp="none")
-    return run if scale == "smoke" else run.replace(steps=steps, batch_size=64, lr=8e-3)
-
-
-def law_config(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
-    """Return the config of a model of the law."""
-    return attention_only(cell, scale, LAW_HOPS[scale], LAW_STEPS[cell["n_layers"]])
-
-
-def long_config(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
-    """Return the config of a model of the last three experiments."""
-    return attention_only(cell, scale, 2 ** L[scale], LONG)
+    return run if scale == "smoke" else run.replace(steps=12_000, batch_size=64, lr=8e-3)
 
 
 def origin() -> pd.DataFrame:
@@ -225,7 +191,7 @@ def figure8_asks(scale: Scale) -> list[Ask]:
 
     L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024). KV shifting, which needs no
     previous-token layer, reaches 2^(L - 1). At L = 5 these are the paper's 8 and 16. Other constructions follow
-    more hops (`ihlab.theory.k_hop`). `figure8_law` tests how many trained models follow.
+    more hops (`ihlab.theory.k_hop`).
     """
     most, layers = SIZES[scale].task.max_hops, SIZES[scale].layers
     deepest, paper = max(layers), partial(Ask, source="Appendix E.1, Figure 8", of_paper=True)
@@ -246,17 +212,6 @@ def figure8_asks(scale: Scale) -> list[Ask]:
             _error(5, 16) if large else why, below=SMALL_ERROR, statement=34,
         ),
     ]  # fmt: skip
-    hops = 2 ** (deepest - 2)
-    if 2 * hops <= most:
-        law = partial(Ask, source="the same at any depth")
-        degrade = f"{deepest} vanilla layers degrade from {hops} hops to {2 * hops}."
-        asks += [
-            law(f"vanilla_degrades_{hops}_to_{2 * hops}", degrade, _growth(deepest, hops), above=SMALL_ERROR),
-            law(
-                f"kv_reaches_{2 * hops}", f"{deepest} layers of KV shifting reach {2 * hops} hops.",
-                _error(deepest, 2 * hops), below=SMALL_ERROR,
-            ),
-        ]  # fmt: skip
     if scale in ("gpu", "paper"):
         number = named("mean distance of the error from the published one, over depths and hops", _distance_to_origin)
         agree = partial(paper, source="Figure 8a and 8b", below=0.05)
@@ -336,7 +291,7 @@ FIGURE8_LEARNED = Study(
     cells=[Cell(label, layers)._asdict() for layers in SIZES["laptop"].layers for label in (VANILLA, KV)],
     smoke=[Cell(label, layers)._asdict() for layers in SIZES["smoke"].layers for label in (VANILLA, KV)],
     config=learned_config,
-    seeds=MANY,
+    seeds=range(8),
     measure=hop_table,
     asks=[
         replace(ask, source="Figure 8 with learned positions", of_paper=False, statement=None, declared="")
@@ -348,30 +303,20 @@ FIGURE8_LEARNED = Study(
 )
 
 
-# Hop horizons
-
-MARKS = {VANILLA: Mark(ORANGE, "s"), KV: Mark(BLUE, "o"), K_ONLY: Mark(SKY, "P"), V_ONLY: Mark(PINK, "X")}
+# Is the shift worth one layer?
 
 ask = partial(Ask, source="related to Appendix E.1")
 MARGIN = 0.3
 """Largest distance from one whole layer, in doublings of k*, that still counts as one layer."""
 
-
-def _constructed(label: str, n_layers: int) -> dict[str, int]:
-    cell = Cell(label, n_layers)
-    return {"constructed by hand": cell.by_hand(), "constructed, pointers alone": cell.by_pointers()}
+_by_model = dots("model", "k_star", xlabel="hops k* at which the error exceeds 0.1", log=False)
 
 
 def horizons(data: pd.DataFrame) -> Figure:
-    """Draw k* for each number of layers and variant, with the hops of the constructions in grey."""
-    return horizon_law(hop_horizons(data), MARKS, _constructed)
-
-
-def law(data: pd.DataFrame) -> Figure:
-    """Draw the same with the published vanilla models as diamonds."""
-    same_depth = origin()["n_layers"].isin(data.loc[data["attention"] == VANILLA, "n_layers"])
-    published = hop_horizons(origin()[same_depth].assign(attention=VANILLA, seed=0))
-    return horizon_law(hop_horizons(data), MARKS, _constructed, published)
+    """Draw k* of every model."""
+    models = hop_horizons(data)
+    words = [str(Cell(*cell)) for cell in zip(models["attention"], models["n_layers"], strict=True)]
+    return _by_model(models.assign(model=words, k_star=2 ** models["log2_hops"]))
 
 
 HORIZON = f"log2 k* (k*: the number of hops at which the error exceeds {SMALL_ERROR})"
@@ -382,95 +327,22 @@ def _log2(data: pd.DataFrame, cell: Cell) -> list[float]:
     return values(hop_horizons(data), cell._asdict(), "log2_hops")
 
 
-def _less(one: Cell, other: Cell, ranks: bool = False) -> Number:
-    """Return log2 k* of one cell minus that of another: the difference of means, or with `ranks` the median one."""
-    compare = stats.shift if ranks else stats.difference
-    measure = f"{'median difference' if ranks else 'difference'} in {HORIZON}, {one} minus {other}"
-    return named(measure, lambda data: compare(_log2(data, one), _log2(data, other)), one._asdict())
-
-
-def _more_go_beyond(keys: Cell, values: Cell) -> Ask:
-    """Ask whether shifted keys exceed the hops of hand-built vanilla in more models than shifted values do."""
-    plain = values.by_hand()
-
-    def number(data: pd.DataFrame) -> Measured:
-        beyond = [pick(hop_horizons(data), cell._asdict())["hops"] > plain for cell in (keys, values)]
-        counts = hits, of, others, of_others = [n for mine in beyond for n in (int(mine.sum()), len(mine))]
-        measure = (
-            f"fraction of models that follow more than {plain} hops, {keys} minus {values} ({hits} of {of} and "
-            f"{others} of {of_others}; p = {stats.fisher(*counts):.2g} by Fisher's exact test)"
-        )
-        return Measured(measure, stats.share_difference(*counts), of)
-
-    sentence = "Shifted keys alone exceed the hops of hand-built vanilla in more models than shifted values alone."
-    return ask("keys_beyond_vanilla_by_hand", sentence, number, above=0.0)
-
-
-def _follow_exactly(*cells: Cell) -> Number:
-    """Return the fraction of models that follow exactly as many hops as their construction with pointers alone."""
-
-    def share(data: pd.DataFrame) -> stats.Estimate:
-        table = hop_horizons(data)
-        hits = [hops == cell.by_pointers() for cell in cells for hops in pick(table, cell._asdict())["hops"]]
-        return stats.share(sum(hits), len(hits))
-
-    told = " and ".join(f"{cell.by_pointers()} ({cell})" for cell in cells)
-    what = f"follow exactly {told} hops: their error is at most {SMALL_ERROR} up to that number, and not beyond"
-    return named(f"fraction of models that {what}", share)
+def _less(one: Cell, other: Cell) -> Number:
+    """Return the mean log2 k* of one cell minus that of another."""
+    measure = f"difference in {HORIZON}, {one} minus {other}"
+    return named(measure, lambda data: stats.difference(_log2(data, one), _log2(data, other)), one._asdict())
 
 
 COLUMNS = {
     "n_layers": "layers", "by_hand": "by hand", "pointers": "by pointers", "hops": "whole hops", "k_star": "median k*"
 }  # fmt: skip
-_study = partial(
-    Study,
-    key="Marker: a seed. Bar: the median.",
-    declared="2026-11-23",
-    config=long_config,
-    measure=hop_table,
-    view=horizons,
-    shown=lambda data: horizon_table(data).round(2).rename(columns=COLUMNS),
-)
 
 
-def _cells(*several: tuple[str, int]) -> list[dict[str, Any]]:
-    return [Cell(*one)._asdict() for one in several]
-
-
-# A cell counts if its construction follows fewer hops than a sequence has, so that an extra hop would show, and if the
-# two constructions differ: one layer with the shift follows one hop in both.
-FIGURE8_LAW = _study(
-    name="figure8_law",
-    title="How many hops do models of so many layers follow?",
-    cells=_cells((VANILLA, 2), (VANILLA, 3), (KV, 1), (KV, 2), (KV, 3), (K_ONLY, 2), (V_ONLY, 2)),
-    smoke=_cells((VANILLA, 2), (KV, 1), (KV, 2), (K_ONLY, 2), (V_ONLY, 2)),
-    config=law_config,
-    seeds=MANY,
-    asks=[
-        ask(
-            "law_of_pointers",
-            "L layers of KV shifting follow 2^(L-1) hops, as hand-built models with pointers alone do (L = 2, 3).",
-            _follow_exactly(Cell(KV, 2), Cell(KV, 3)),
-            above=0.5,
-        )
-    ],
-    view=law,
-)
-
-
-def _saved(layers: int) -> tuple[Cell, Cell, Cell]:
+def _cells(layers: int) -> tuple[Cell, Cell, Cell]:
     return Cell(KV, layers), Cell(VANILLA, layers), Cell(VANILLA, layers + 1)
 
 
-def _more(layers: int) -> tuple[Cell, ...]:
-    more = layers + 1
-    return Cell(KV, more), Cell(KV, layers), Cell(VANILLA, more), Cell(K_ONLY, more), Cell(V_ONLY, more)
-
-
-SHIFTED, FEWER, MORE = _saved(L["laptop"])
-NEW, SHALLOWER, DEEP_VANILLA, DEEP_KEYS, DEEP_VALUES = _more(L["laptop"])
-
-
+SHIFTED, FEWER, MORE = _cells(L["laptop"])
 CHANGED = "2026-11-23: a review showed that sequences of so few hops leave hardly any room for more than one doubling"
 
 
@@ -486,19 +358,19 @@ def _no_more(id: str, sentence: str, one: Cell, statement: int | None = None) ->
     )  # fmt: skip
 
 
-_mean = named(f"mean {HORIZON}, {SHIFTED}", lambda data: stats.mean(_log2(data, SHIFTED)), SHIFTED._asdict())
-
-SAVED_LAYER = _study(
+SAVED_LAYER = Study(
     name="saved_layer",
     title="Is the shift worth one more layer?",
-    cells=_cells(*_saved(L["laptop"])),
-    smoke=_cells(*_saved(L["smoke"])),
-    seeds=FEW,
+    key="Marker: a seed. Bar: the median.",
+    declared="2026-11-23",
+    cells=[cell._asdict() for cell in _cells(L["laptop"])],
+    smoke=[cell._asdict() for cell in _cells(L["smoke"])],
+    config=attention_only,
+    seeds=range(5),
+    measure=hop_table,
+    view=horizons,
+    shown=lambda data: horizon_table(data).round(2).rename(columns=COLUMNS),
     asks=[
-        ask(
-            "more_hops_at_equal_depth", "At equal depth KV shifting follows more hops than vanilla attention.",
-            _less(SHIFTED, FEWER), above=0.0,
-        ),
         ask(
             "worth_no_less_than_a_doubling",
             "The shift at least doubles the hops, as one more layer does in hand-built models.",
@@ -509,67 +381,5 @@ SAVED_LAYER = _study(
             "The shift at most doubles the hops, as one more layer does in hand-built models.",
             SHIFTED, statement=8,
         ),
-        ask(
-            "no_fewer_than_one_more_layer",
-            "KV shifting follows at least as many hops as vanilla attention with one more layer.",
-            _less(SHIFTED, MORE), above=-MARGIN,
-        ),
-        ask(
-            "no_more_than_one_more_layer",
-            "KV shifting follows at most as many hops as vanilla attention with one more layer.",
-            _less(SHIFTED, MORE), below=MARGIN,
-        ),
-        ask(
-            "layer_no_less_than_a_doubling", "One more vanilla layer at least doubles the hops.", _less(MORE, FEWER),
-            above=1 - MARGIN,
-        ),
-        _no_more("layer_no_more_than_a_doubling", "One more vanilla layer at most doubles the hops.", MORE),
-        ask(
-            "beyond_pointers",
-            f"{SHIFTED.n_layers} layers of KV shifting follow more than the {SHIFTED.by_pointers()} hops of pointers "
-            "alone.",
-            _mean, above=math.log2(SHIFTED.by_pointers() + 1),
-        ),
-        ask(
-            f"follows_{SHIFTED.by_hand()}_by_hand",
-            f"{SHIFTED.n_layers} layers of KV shifting follow the {SHIFTED.by_hand()} hops of the hand-built model.",
-            _mean, above=math.log2(SHIFTED.by_hand()),
-        ),
-    ],
-)  # fmt: skip
-
-SHIFT_HALVES = _study(
-    name="shift_halves",
-    title="Which half of the shift follows more hops?",
-    cells=_cells((K_ONLY, L["laptop"]), (V_ONLY, L["laptop"])),
-    smoke=_cells((K_ONLY, L["smoke"]), (V_ONLY, L["smoke"])),
-    seeds=MANY,
-    asks=[_more_go_beyond(Cell(K_ONLY, L["laptop"]), Cell(V_ONLY, L["laptop"]))],
-)
-
-ONE_MORE_LAYER = _study(
-    name="one_more_layer",
-    title="Does one more layer with the shift follow more hops?",
-    declared="2026-11-24",
-    cells=_cells(*_more(L["laptop"])),
-    smoke=_cells(*_more(L["smoke"])),
-    seeds=lambda cell: MANY if Cell(**cell) == NEW else FEW,
-    asks=[
-        ask(
-            "more_hops_at_equal_depth",
-            f"At {NEW.n_layers} layers KV shifting follows more hops than vanilla attention.",
-            _less(NEW, DEEP_VANILLA, ranks=True), above=0.0,
-        ),
-        ask(
-            "one_more_layer_more_hops",
-            f"{NEW.n_layers} layers of KV shifting follow more hops than {SHALLOWER.n_layers}.",
-            _less(NEW, SHALLOWER, ranks=True), above=0.0,
-        ),
-        ask(
-            "keys_beyond_values",
-            f"At {NEW.n_layers} layers shifted keys alone follow more hops than shifted values alone.",
-            _less(DEEP_KEYS, DEEP_VALUES, ranks=True), above=0.0,
-        ),
-        _more_go_beyond(DEEP_KEYS, DEEP_VALUES),
     ],
 )  # fmt: skip

@@ -13,15 +13,12 @@ from ihlab.studies.figure2 import Figure2
 from ihlab.studies.figure4 import FIGURE4
 from ihlab.studies.figure9 import Figure9
 from ihlab.studies.flatness import FLATNESS
-from ihlab.studies.formation import Formation
 from ihlab.studies.formation_laws import FORMATION_LAWS
 from ihlab.studies.fusion import FUSION
-from ihlab.studies.hops import FIGURE8_LAW, FIGURE8_LEARNED, ONE_MORE_LAYER, SAVED_LAYER, SHIFT_HALVES, Figure8
+from ihlab.studies.hops import FIGURE8_LEARNED, SAVED_LAYER, Figure8
 from ihlab.studies.idle_layers import IDLE_LAYERS
-from ihlab.studies.key_offset import KEY_OFFSET
 from ihlab.studies.lengths import LENGTHS, LENGTHS_16
 from ihlab.studies.many_heads import MANY_HEADS
-from ihlab.studies.mixes import MIXES
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.packing import PACKING
 from ihlab.studies.pairs import PAIRS
@@ -50,7 +47,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         Figure8(),
         Figure9(),
         TABLE5,
-        Formation(),
         PERIOD,
         ATTRIBUTION,
         CHECKER,
@@ -67,15 +63,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         LENGTHS,
         LENGTHS_16,
         FIGURE8_LEARNED,
-        FIGURE8_LAW,
         SAVED_LAYER,
-        SHIFT_HALVES,
-        ONE_MORE_LAYER,
         TEXT,
         FLATNESS,
         SHIFTS,
-        KEY_OFFSET,
-        MIXES,
         PAIRS,
         PACKING,
         BY_POSITION,

@@ -267,20 +267,6 @@ def not_learned(setting: Setting) -> Callable[[pd.DataFrame], str]:
     return reason
 
 
-def more_than_guess(setting: Setting, model: str, operations: Sequence[int]) -> Number:
-    """Return a model's fraction of solved problems, by the paper's criterion, minus that of the most common answer."""
-
-    def number(data: pd.DataFrame) -> Measured:
-        solved, guessed = (hits(data, setting, model, name, operations) for name in ("lenient", GUESS))
-        words = (
-            f"fraction of problems, {model} minus a constant answer; a problem counts if {MEASURES['lenient']}; the "
-            f"constant is the most common answer of {setting.others} other problems (right in {guessed.mean():.3f})"
-        )
-        return Measured(words, stats.two_way_difference(solved, guessed), len(solved))
-
-    return number
-
-
 def asks(setting: Setting) -> list[Ask]:
     """Return the questions about a setting."""
     name, beyond, seen = setting.name, [setting.test], setting.seen
@@ -317,15 +303,6 @@ def asks(setting: Setting) -> list[Ask]:
             "looks_up_more",
             f"KV shifting correctly looks up all stated facts in more problems with {_and(seen)} operations.",
             "looked up", seen,
-        ),
-        *(
-            ask(
-                f"more_than_guess.{kind}.{claim_id(short)}.{place}",
-                f"With {_and(operations)} operations {model} does more than guess ({name}).",
-                more_than_guess(setting, model, operations),
-            )
-            for kind, operations in (("beyond", beyond), ("seen", seen))
-            for model, short in ((VANILLA, "vanilla"), (KV, "kv"))
         ),
     ]  # fmt: skip
 

@@ -4,14 +4,12 @@ The paper's count depends on the gauge. Another one does not. Heads of one model
 share their first random numbers. So each seed's heads are pooled over all models, and the intervals are over seeds.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, Measured, Number
+from ihlab.claims.ask import Ask, Cell, Measured
 from ihlab.claims.experiment import Planned, Scale
 from ihlab.claims.induction import KV1, kv, kv_runs, panels, width_runs
 from ihlab.claims.study import Run, Study, cells
@@ -64,56 +62,6 @@ def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
     return np.array([[int(((key == k) & (value == v)).sum()) for k in (OWN, PREVIOUS)] for v in (OWN, PREVIOUS)])
 
 
-def by_seed(data: pd.DataFrame, when: str, count: str) -> list[np.ndarray]:
-    """Return the table of each seed's heads."""
-    return [counted(heads, count) for _, heads in data[data["when"] == when].groupby("seed")]
-
-
-def coupling(cells: Sequence[np.ndarray]) -> stats.Estimate:
-    """Return the fraction of heads on the diagonal minus the fraction expected if key and value were independent.
-
-    d_s, k_s and v_s are the fractions of seed s's heads that are on the diagonal, use their own key, and use their own
-    value. The number is the mean over s of d_s, minus the mean over all s != t of k_s v_t + (1 - k_s)(1 - v_t). The
-    second mean pairs keys of one seed with values of another, which share no random numbers. So the expected difference
-    is 0 if key and value are independent, even if the models of one seed are correlated. The interval
-    is the jackknife over seeds (Tukey 1958). `cells`: tables from `counted`, one per seed.
-    """
-    shares = np.array([c / c.sum() for c in cells])
-    return stats.jackknife(lambda kept: _coupling(shares[kept]), len(shares), stats.DIFFERENCE)
-
-
-def _coupling(shares: np.ndarray) -> float:
-    diagonal, key, value = np.trace(shares, axis1=1, axis2=2), shares[:, :, 0].sum(axis=1), shares[:, 0].sum(axis=1)
-    untied = np.outer(key, value) + np.outer(1 - key, 1 - value)
-    others = ~np.eye(len(shares), dtype=bool)
-    return float(diagonal.mean() - untied[others].mean())
-
-
-def coupled(data: pd.DataFrame) -> Measured:
-    """Return the coupling of trained heads."""
-    start, end = (by_seed(data, when, FREE) for when in (START, END))
-    measure = (
-        "fraction of heads on the diagonal of Table 5, minus the same if keys of one seed are paired "
-        f"with values of another seed, {COUNTS[FREE]}; means, jackknife over seeds (at initialisation "
-        f"{coupling(start).value:.2f})"
-    )
-    return Measured(measure, coupling(end), len(end))
-
-
-def induction_heads(count: str) -> Number:
-    """Return the fraction of heads that end at Theorem 3.3's alpha and beta, by a count."""
-
-    def number(data: pd.DataFrame) -> Measured:
-        tables = by_seed(data, END, count)
-        hits, sizes = [int(table[0, 1]) for table in tables], [int(table.sum()) for table in tables]
-        measure = (
-            f"fraction of heads in the upper right corner of Table 5, {COUNTS[count]} ({sum(hits)} of {sum(sizes)})"
-        )
-        return Measured(measure, stats.clustered_share(hits, sizes), len(tables))
-
-    return number
-
-
 def of_heads(id: str, sentence: str, words: str, hit: str) -> Ask:
     """Ask whether most heads match a query after training."""
 
@@ -139,18 +87,6 @@ ASKS = (
     of_heads(
         "some_negative", "After training most heads trained for induction have a negative weight.",
         "a negative alpha or beta", "alpha1 < 0 or alpha2 < 0 or beta1 < 0 or beta2 < 0",
-    ),
-    *(
-        Ask(
-            f"induction_key_before_own_value.{count}",
-            "Heads trained for induction use the previous token's key and their own token's value.",
-            induction_heads(count), above=0.5, source="Theorem 3.3 in trained heads, in the layout of Table 5",
-        )
-        for count in COUNTS
-    ),
-    Ask(
-        "induction_coupled", "In models trained for induction, alpha and beta are coupled.",
-        coupled, above=0.0, source="in the measure of Appendix F",
     ),
 )  # fmt: skip
 

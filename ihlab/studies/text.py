@@ -19,7 +19,7 @@ from ihlab.claims.ask import RUN, Ask, Cell, Measured, Number, claim_id, of
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.claims.rates import median_in_words
-from ihlab.claims.real_text import held_out, held_out_classes, repeated, text_run
+from ihlab.claims.real_text import held_out, text_run
 from ihlab.claims.study import Run, Study, Tuned, cells
 from ihlab.plots.views import curves, dots
 from ihlab.sweep.results import first_reach
@@ -58,8 +58,7 @@ RATES = (4e-3, 8e-3, 1.6e-2)
 BUMP = 0.25
 """Nats that a model must save on the second copy of a text to count as having an induction head."""
 CONTEXT = 4
-"""Bytes of context by which positions are classified. The table also has 2 and 3."""
-CONTEXTS = (2, 3, 4)
+"""Bytes of context by which positions are classified."""
 POSITIONS = {
     "eligible": "seen before, with what comes next",
     "misled": "seen before, with something else",
@@ -85,14 +84,12 @@ def measure(run: Run) -> pd.DataFrame:
     """Measure every checkpoint of a run of the claims.
 
     - n_params, step, tokens (seen in training);
-    - bits_per_byte, in_context (nats), on held-out sequences that are the same for all arms with the same tokens;
-    - repeat_gain (nats), and repeat_attention, the maximum over heads;
-    - at the end, for contexts of 2, 3 and 4 bytes: bits_eligible_4, ..., the bits per byte (of all bytes) that are
-      spent at positions of a class, and positions_eligible_4, ..., the fraction of positions in this class;
+    - bits_per_byte, on held-out sequences that are the same for all arms with the same tokens; repeat_gain (nats);
+    - at the end: bits_eligible_4, ..., the bits per byte (of all bytes) that are spent at positions of a class, and
+      positions_eligible_4, ..., the fraction of positions in this class;
     - for arms that learn alpha and beta: own_key_own_value, ..., the number of key/value heads in each cell of Table 5
-      by absolute values, and raw_own_key_own_value, ..., as the paper counts; alpha_sum and beta_sum, the mean over
-      heads of |alpha1 + alpha2| and |beta1 + beta2|, 1 at the start; alpha_opposed and beta_opposed, the fraction of
-      heads whose two weights have opposite signs. Only the raw counts depend on the sign of W_K or W_V.
+      by absolute values; alpha_sum and beta_sum, the mean over heads of |alpha1 + alpha2| and |beta1 + beta2|, 1 at the
+      start; alpha_opposed and beta_opposed, the fraction of heads whose two weights have opposite signs.
     """
     steps = [] if run.diverged else run.checkpoints
     rows = [_measured(run, step, by_class=step == run.checkpoints[-1]) for step in steps]
@@ -112,32 +109,28 @@ def _measured(run: Run, step: int, by_class: bool = False) -> dict[str, float]:
     model, task, last = run.model(step), run.config.task, step == run.checkpoints[-1]
     assert isinstance(task, TextTask)
     n_rows = run.config.eval_rows * (4 if last else 1)
-    (batch, n_bytes), twice = held_out(task, n_rows), repeated(task, n_rows // 4)
+    (batch, n_bytes), twice = held_out(task, n_rows), text.repeated_text(task, n_rows // 4)
     losses = text.token_losses(model, batch.inputs, batch.targets)
     row = {
         "n_params": (run.done or {})["n_params"], "step": step, "tokens": step * run.config.batch_size * task.length,
         "bits_per_byte": text.bits_per_byte(losses, n_bytes),
-        "in_context": text.in_context_score(losses),
         "repeat_gain": text.repeat_gain(text.token_losses(model, twice.inputs, twice.targets), twice.period),
-        "repeat_attention": float(text.repeat_attention(model, twice).max()),
     }  # fmt: skip
-    for context in CONTEXTS if by_class else ():
-        classes = held_out_classes(task, n_rows, context)
+    if by_class:
+        classes = text.position_classes(task, batch.inputs, batch.targets, CONTEXT)
         for value, name in text.CLASSES.items():
             of_class = classes == value
             spent = text.bits_per_byte(np.where(of_class, losses, 0.0), n_bytes)
-            row |= {f"bits_{name}_{context}": spent, f"positions_{name}_{context}": float(of_class.mean())}
+            row |= {f"bits_{name}_{CONTEXT}": spent, f"positions_{name}_{CONTEXT}": float(of_class.mean())}
     return row | (_heads(model) if model.cfg.learns_both else {})
 
 
 def _heads(model: "Transformer") -> dict[str, float]:
-    """Return Table 5 of one model by both counts, and the sums and opposite signs of its heads' weights."""
+    """Return Table 5 of one model, and the sums and opposite signs of its heads' weights."""
     from ihlab.interp.shifts import quadrant_table, shift_report
 
-    cells, heads = quadrant_table([model]).set_index(["key", "value"]), shift_report(model)
-    row: dict[str, float] = {}
-    for prefix, count in (("", "gauge_free"), ("raw_", "raw")):
-        row |= {f"{prefix}{key}_key_{value}_value": int(cells[count][key, value]) for key, value in cells.index}
+    cells, heads = quadrant_table([model]).set_index(["key", "value"])["gauge_free"], shift_report(model)
+    row = {f"{key}_key_{value}_value": float(cells[key, value]) for key, value in cells.index}
     for name in ("alpha", "beta"):
         own, previous = heads[f"{name}1"], heads[f"{name}2"]
         row |= {
@@ -199,30 +192,6 @@ def declared_seeds(data: pd.DataFrame) -> pd.DataFrame:
     return data[data["seed"] < SEEDS]
 
 
-def earlier(data: pd.DataFrame) -> Measured:
-    """Compare the onsets of the bump of two layers, with and without the shift."""
-    kv, vanilla = onsets(data, KV2), onsets(data, V2)
-    measure = f"training tokens until a second copy of a text saves {BUMP} nats per token, KV shifting / vanilla"
-    return Measured(measure, stats.ratio_of_times(kv, vanilla, data.loc[data["arm"] == V2, "tokens"].max()), len(kv))
-
-
-def bump(arm: str) -> Number:
-    """Return the nats by which an arm's bump is higher than `BUMP`."""
-    measure = f"nats per token that a second copy of a text saves after training, minus {BUMP}, {arm}"
-    return mean_over_seeds(measure, lambda data: at_end(data, arm, "repeat_gain") - BUMP)
-
-
-def bump_of_one_layer(data: pd.DataFrame) -> Measured:
-    """Return the bump of one vanilla layer, unless two layers have none here either."""
-    if any((at_end(data, arm, "repeat_gain") > BUMP).any() for arm in (V1, V2, LONG_V2)):
-        return bump(V1)(data)
-    why = (
-        "At this scale two vanilla layers have no bump either, even if trained four times as long. So nothing shows "
-        "that one layer lacks depth."
-    )
-    return Measured("", None, 0, why)
-
-
 def diagonal(data: pd.DataFrame) -> "pd.Series[float]":
     """Return the fraction of heads that take key and value from the same token, as in the paper's Table 5."""
     same, other = (
@@ -232,20 +201,12 @@ def diagonal(data: pd.DataFrame) -> "pd.Series[float]":
     return same / (same + other)
 
 
-def share_there(data: pd.DataFrame) -> "pd.Series[float]":
-    """Return by how much more of KV shifting's gain can be copied than of the gain of longer training."""
-    kv, longer = gained(data, KV2), gained(data, LONG_V2)
-    return (kv["there"] / kv["whole"] - longer["there"] / longer["whole"]).dropna()
-
-
 WHERE = f"positions that can be copied (the last {CONTEXT} bytes and what follows them occurred before in the sequence)"
 """Positions that can be copied."""
 ABSTRACT = "related to the abstract"
-AFTER: Mapping[str, Any] = {"above": 0.0, "source": f"{ABSTRACT}, added after the runs", "declared": "2026-11-26"}
 OF_WEIGHTS: Mapping[str, Any] = {
     "source": "Appendix F.1, added after the runs", "of_paper": True, "statement": 32, "declared": "2026-11-27",
 }  # fmt: skip
-MORE: Mapping[str, Any] = {"changed": "2026-11-26: five seeds left it undecided, so four more were added"}
 
 
 def models_better(shifted: str, plain: str) -> Ask:
@@ -257,7 +218,7 @@ def models_better(shifted: str, plain: str) -> Ask:
     return Ask(
         claim_id("better_on_text", model), f"KV shifting models text better than vanilla attention ({model}).", number,
         below=0.0, source="Section 4.3, Figure 4a", of_paper=True, statement=21, setting={"model": model},
-        first=of(declared_seeds, number), **MORE,
+        first=of(declared_seeds, number), changed="2026-11-26: five seeds left it undecided, so four more were added",
     )  # fmt: skip
 
 
@@ -311,50 +272,6 @@ ASKS = (
         above=0.0, source=ABSTRACT, statement=28,
     ),
     Ask(
-        "more_than_longer_training",
-        "A larger fraction of KV shifting's gain lies at positions that can be copied than of the gain of longer "
-        "training.",
-        mean_over_seeds(
-            f"fraction of the gain in bits per byte that lies at {WHERE}, by seed: KV shifting minus vanilla trained "
-            f"{LONGER} times as long, two layers",
-            share_there,
-        ),
-        **AFTER,
-    ),
-    Ask(
-        "longer_training_more_than_alike",
-        "Longer training gains more at positions that can be copied than if it saved the same fraction of every bit.",
-        mean_over_seeds(
-            f"gain of vanilla trained {LONGER} times as long in bits per byte at {WHERE}, minus the "
-            "whole gain times their fraction of vanilla's bits, by seed",
-            there_less(LONG_V2, "alike"),
-        ),
-        **AFTER,
-    ),
-    Ask(
-        "forms_heads_earlier", "KV shifting forms induction heads earlier, on text (two layers).", earlier,
-        below=1.0, source="section 3.2, about a toy task",
-    ),
-    Ask(
-        "kv1_enough", "One layer of KV shifting is enough for induction on text.", bump(KV1),
-        above=0.0, source="section 3.1, about a construction", first=of(declared_seeds, bump(KV1)), **MORE,
-    ),
-    Ask(
-        "vanilla1_not_enough", "One layer of vanilla attention is not enough for induction on text.", bump_of_one_layer,
-        below=0.0, source="section 3.1, about a construction", first=of(declared_seeds, bump(V1)),
-        changed="2026-11-23: no model without the shift has the bump, so there is no control",
-    ),
-    Ask(
-        "vanilla2_bump_later",
-        "Two vanilla layers have the induction bump after four times the tokens, at the rate chosen for the usual "
-        "tokens.",
-        bump(LONG_V2), above=0.0, source="beside section 3.2",
-    ),
-    Ask(
-        "bump_on_bytes", "KV shifting has the induction bump on bytes, too.", bump(BYTES_KV2),
-        above=0.0, source="beside section 3.2",
-    ),
-    Ask(
         "diagonal_dominates",
         "Most heads of a language model take key and value from the same token: the diagonal of Table 5 dominates.",
         mean_over_seeds(
@@ -362,12 +279,6 @@ ASKS = (
             diagonal, within=stats.SHARE,
         ),
         above=0.5, source="Appendix F, Table 5", of_paper=True, statement=38,
-    ),
-    Ask(
-        "key_matters_more",
-        "The key shift matters more than the value shift: K only needs fewer bits per byte than V only.",
-        mean_over_seeds("bits per byte, K only minus V only, two layers", lambda data: less(data, K2, V_ONLY2)),
-        below=0.0, source="Section 4.5, Tables 9 and 10",
     ),
 )  # fmt: skip
 
@@ -428,7 +339,7 @@ def gain_by_position(data: pd.DataFrame) -> Figure:
 
 TEXT = Study(
     name="text",
-    title="Real text: the standard library's sources",
+    title="Does the shift help on text? The standard library's sources",
     declared="2026-11-22",
     cells=cells(arm=tuple(ARMS)),
     config=config,

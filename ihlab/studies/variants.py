@@ -4,7 +4,6 @@ This file is a table. It lists the variants (fields of the model) and, study by 
 about them. `ihlab.claims.toy_settings` has the settings: a task and the model that learns it.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, claim_id, named, pick, unless, values
+from ihlab.claims.ask import Ask, Cell, claim_id, unless, values
 from ihlab.claims.claim import at_floor
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
@@ -126,8 +125,6 @@ def study(
 
 # The studies
 
-_OURS = "a prediction of our own"
-
 # The paper trains language models of 1.5B and discusses their loss. About induction heads it says only that a window of
 # 2 is enough; only those questions are the paper's. Each half of the shift is tested where it is needed. Induction with
 # one layer needs the previous token's key, which only the key shift provides. A 3-gram needs the previous token and the
@@ -166,19 +163,6 @@ FIGURE7 = study(
             for task in (INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1)
             for one in (WINDOW3, WINDOW4)
         ),
-        *(
-            asked(
-                one, "equal", KV, task,
-                id=claim_id("half_suffices", short),
-                sentence=f"{learned} is learned as fast with the {half} shift alone, within a factor of 1.25.",
-                source=_OURS,
-            )
-            for task, short, learned, half, one in (
-                (INDUCTION1, "induction", "Induction with one layer", "key", K_ONLY),
-                (NGRAM, "3-grams", "A table of 3-grams", "value", V_ONLY),
-                (RECALL_GAP1, "recall", "Recall", "key", K_ONLY),
-            )
-        ),
         asked(
             WINDOW3, "much faster", KV, RECALL_GAP2,
             id="window_3_learns_gap_2",
@@ -186,7 +170,7 @@ FIGURE7 = study(
             "does not.",
             statement=26,
             against=True,
-            source=_OURS,
+            source="a prediction of our own",
         ),
     ],
 )  # fmt: skip
@@ -214,12 +198,6 @@ FIGURE10 = study(
             )
             for task in (INDUCTION1, INDUCTION2, NGRAM)
             for one in (GATE, SUM1, CLIP, PROJECT)
-        ),
-        asked(
-            GATE, "equal", KV, INDUCTION1,
-            id="gate_as_fast",
-            sentence="With one layer a gate is as fast as free weights, within a factor of 1.25.",
-            source=_OURS,
         ),
     ],
 )  # fmt: skip
@@ -338,33 +316,11 @@ ELSEWHERE = study(
             )
             for one in (BEFORE_NORM, AFTER_NORM, ADDED)
         ),
-        asked(
-            VANILLA, "less accurate", KV, NARROW,
-            id="kv_learns_vanilla_does_not",
-            sentence="One narrow layer of KV shifting learns induction; one of vanilla attention does not.",
-            source="a control",
-        ),
     ],
 )  # fmt: skip
 
-# Latent attention with one shifted key and one shifted value (Appendix J). The paper argues that the latent vector is a
-# bottleneck of width, so shifting should help more the narrower it is. It compares one rank; this study has four.
-# Whether the gain grows is tested on 3-grams, which nearly all variants learn. On induction a rank of 2 is too narrow
-# with and without shifts, and hardly any rank learns without them, so the gain would only reflect the length of runs.
-
-
-def gains(data: pd.DataFrame, rank: int) -> list[float]:
-    """Return each seed's log of steps without shifts / steps with them. A run that never learns took the horizon."""
-    rows = (pick(data, {"variant": f"{name}, rank {rank}", "setting": NGRAM}) for name in (MLA, MLA_KV))
-    plain, shifted = (np.minimum(cell["steps_to_90"], cell["horizon"]) for cell in rows)
-    return [math.log(a / b) for a, b in zip(plain, shifted, strict=True)]
-
-
-_RANKS = f"at rank {RANKS[0]} minus at rank {RANKS[-1]}"
-_GAIN = (
-    f"log of the ratio of steps to 90% accuracy, MLA / MLA with shifts, of the same seed (never: all steps), {_RANKS}"
-)
-_LATENT = {"variant": f"{MLA}, rank {RANKS[0]}", "setting": NGRAM}
+# Latent attention with one shifted key and one shifted value (Appendix J). The paper compares one rank; this study has
+# four. On induction a rank of 2 is too narrow with and without shifts, and hardly any rank learns without them.
 TABLE15 = study(
     "table15", "Latent attention with and without shifts",
     (VANILLA, KV, *MLA_AT_RANKS),
@@ -382,24 +338,6 @@ TABLE15 = study(
             )
             for task in (INDUCTION2, NGRAM)
             for rank in RANKS
-        ),
-        Ask(
-            id="narrow_gains_more",
-            sentence=f"Shifting helps more with a latent vector of width {RANKS[0]} than with one of {RANKS[-1]} "
-            f"({NGRAM}).",
-            number=named(
-                f"{_GAIN} by seed, {NGRAM}: median",
-                lambda data: stats.paired(gains(data, RANKS[0]), gains(data, RANKS[-1])),
-                _LATENT,
-            ),
-            above=0.0,
-            source="from Appendix J's argument",
-            first=named(
-                f"{_GAIN}, {NGRAM}",
-                lambda data: stats.shift(gains(data, RANKS[0]), gains(data, RANKS[-1])),
-                _LATENT,
-            ),
-            changed="2026-11-26: runs of the same seed are compared within the seed, at both ranks",
         ),
     ],
 )  # fmt: skip
@@ -447,18 +385,6 @@ ZOO = study(
     tuple(ZOO_VARIANTS),
     (INDUCTION1, INDUCTION2, NGRAM, HOPS, RECALL_GAP1, RECALL_GAP2),
     asks=[
-        asked(
-            V_ONLY, "much slower", KV, INDUCTION1,
-            id="v_only_learns_late",
-            sentence="One layer with V only learns induction much later, if at all.",
-            source=_OURS,
-        ),
-        asked(
-            VANILLA, "much slower", KV, INDUCTION1,
-            id="vanilla_learns_late",
-            sentence="One layer of vanilla attention learns induction much later, if at all.",
-            source=_OURS,
-        ),
         *(
             asked(
                 one, "slower", KV, task,

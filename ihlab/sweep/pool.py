@@ -21,7 +21,7 @@ from rich.console import Console
 
 from ihlab.sweep.jobs import cores
 from ihlab.sweep.retry import wait_for_lock
-from ihlab.training.config import RunConfig, graph_kind
+from ihlab.training.config import RunConfig
 from ihlab.training.progress import Report, Row, add_bar, evaluated, progress_bar, shortened
 from tasks.config import require
 
@@ -167,9 +167,7 @@ def in_processes(
 ) -> None:
     """Run `job(config, report)` for every config in at most `jobs` worker processes, the costliest first.
 
-    A worker compiles each kind of graph once (`ihlab.training.compiled`). So runs with one `graph_kind` go to one
-    worker, as long as the others have different runs to train. `members`: number of runs that a job trains stacked, if
-    more than one.
+    `members`: number of runs that a job trains stacked, if more than one.
 
     Processes are used because on a CPU two runs of one thread each, side by side, finish sooner than two runs of two
     threads, one after the other. The cores are divided equally among workers, unless OMP_NUM_THREADS sets the number
@@ -189,8 +187,7 @@ def in_processes(
         while todo or running:
             while todo and idle:
                 worker = idle.pop()
-                index = next_run(todo, configs, worker.graphs, [busy.graphs for _, busy in running.values()])
-                todo.remove(index)
+                index = todo.pop(0)
                 running[worker.submit(index, configs[index], job)] = index, worker
             finished, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
             for _, worker in running.values():
@@ -218,17 +215,6 @@ def costliest_first(configs: Mapping[int, RunConfig], members: Mapping[int, int]
     `members`: number of runs trained with a config as a stacked model, if more than one.
     """
     return sorted(configs, key=lambda i: -_work(configs[i]) * (members or {}).get(i, 1))
-
-
-def next_run(todo: Sequence[int], configs: Mapping[int, RunConfig], own: Any, others: Sequence[Any]) -> int:
-    """Return the first run whose graphs this worker has; else the first whose graphs no worker has; else the first.
-
-    `own` and `others`: the `graph_kind` that this worker, and each other worker, compiled last; None: nothing.
-    """
-    kinds = {index: graph_kind(configs[index]) for index in todo}
-    mine = [index for index in todo if kinds[index] is not None and kinds[index] == own]
-    free = [index for index in todo if kinds[index] is None or kinds[index] not in others]
-    return [*mine, *free, *todo][0]
 
 
 @contextmanager
@@ -273,13 +259,11 @@ class _Worker:
     """
 
     def __init__(self, threads: int) -> None:
-        self.graphs: Any = None  # the `graph_kind` that it compiled last
         self.pipe, self._far = _context.Pipe()
         self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads))
 
     def submit(self, index: int, config: RunConfig, job: Job) -> Future[Any]:
         """Submit a job to the process, which starts with the first one."""
-        self.graphs = graph_kind(config) or self.graphs
         future = self.pool.submit(_do, index, config, job)
         self._far.close()  # the process has its own copy: once it dies, reading the pipe fails instead of waiting
         return future

@@ -1,4 +1,4 @@
-"""The training loss through `torch.compile`, compiled once per process for all runs of one `graph_kind`."""
+"""The training loss through `torch.compile`, compiled once per process for all similar runs."""
 
 import os
 import sys
@@ -15,11 +15,11 @@ from torch._dynamo.exc import TorchDynamoException
 from torch._inductor.exc import InductorError
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-from ihlab.training.config import RunConfig, graph_kind
+from ihlab.training.config import RunConfig
 from tasks.config import ConfigError
 
 _current: list[Any] = []
-"""The `graph_kind` whose graphs torch now holds. Empty if no other run may use them."""
+"""The kind of run whose graphs torch now holds. Empty if no other run may use them."""
 
 
 def compiled(
@@ -37,7 +37,8 @@ def compiled(
     """
     if not (config.compile and can_compile(device.type)):
         return loss
-    kind = (graph_kind(config), device, members)
+    rows = config.batch_size // config.accumulate
+    kind = (config.model, config.clamps, config.task.length, rows, config.precision, device, members)
     if config.clamps or _current != [kind]:
         forget()
         # A clamp is a hook. It is compiled into the graph without a guard, so no other run may use that graph.

@@ -54,7 +54,7 @@ class RunConfig:
         clip: Largest norm of the gradient; None: no clipping.
         precision: Number format of the forward pass: fp32, or bf16 (autocast).
         compile: Train through torch.compile. Steps are faster, but compiling takes some seconds to a minute, once per
-            process for all similar runs (`graph_kind`). On a CPU it needs a C++ compiler.
+            process for all similar runs. On a CPU it needs a C++ compiler.
         eval_every: Steps between evaluations, at first. There is always one at step 0 and one at the end.
         eval_growth: Steps between evaluations as a fraction of the steps done so far, once that exceeds eval_every:
             phase changes happen early. 0: always eval_every.
@@ -216,12 +216,6 @@ class RunConfig:
     def checkpoint_steps(self) -> list[int]:
         """Return the evaluation steps that keep a checkpoint: first, last and evenly between."""
         return even_choice(self.eval_steps(), self.checkpoints)
-
-
-def graph_kind(run: RunConfig) -> tuple[Any, ...] | None:
-    """Return the key of a run's compiled graphs: runs with equal keys can share them. None if it is not compiled."""
-    rows = run.batch_size // run.accumulate
-    return (run.model, run.clamps, run.task.length, rows, run.precision) if run.compile else None
 
 
 def constant_steps(run: RunConfig) -> int:

@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +202,7 @@ class Run:
         """Return what a checkpoint's file says of itself: the step and, unless the task's kind is unknown, the run."""
         return {"step": str(step), **({"run": self._digest} if self._digest else {})}
 
-    @property
+    @cached_property
     def _digest(self) -> str | None:
         """The hash by which the run is stored. None if its task is of an unknown kind."""
         return None if isinstance(self.config.task, StoredTask) else self.config.digest

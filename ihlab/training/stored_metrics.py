@@ -62,7 +62,7 @@ def _parsed(path: Path, text: str, lines: list[str]) -> pd.DataFrame:
     require("step" in table, f"{path} is not a table of metrics: it has no column 'step'.")
     require(len(table) == len(lines) - 1, f"{path} is not a table of metrics: it has empty lines.")
     for name, column in table.items():
-        numbers = column.dtype.kind in "iuf" and not np.isinf(column).any()
+        numbers = column.dtype.kind in "iuf" and not np.isinf(column.to_numpy()).any()
         require(numbers, f"{path}: the column '{name}' holds something that is not a finite number.")
     return table
 

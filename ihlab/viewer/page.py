@@ -4,7 +4,6 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -46,8 +45,6 @@ def view(
     rows: int = ROWS,
     megabytes: float | None = None,
     title: str | None = None,
-    *,
-    row: Sequence[int] | None = None,
 ) -> View:
     """Return a page of attention: every head on some sequences, with its scores and the model's predictions.
 
@@ -71,14 +68,10 @@ def view(
     which: first the key routes of shifted models, then sequences, then checkpoints. By default `megabytes` is 3, or 20
     if one sequence at one step needs more than 3 (32 heads at 1,024 positions need 19).
 
-    `row` is an older name of `tokens`. If it is given, `tokens` is the text of its positions.
-
     Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones; sequences that are empty, too
     long, outside the vocabulary, or do not fit the patterns; names of another length than their sequence; patterns that
     are not finite or not square; fewer than two `checkpoints`; and one sequence that alone exceeds `megabytes`.
     """
-    if row is not None:
-        tokens, words = row, tokens if words is None else words
     return View(assemble(view_data(source, tokens, words, checkpoints, rows, megabytes, title)))
 
 

@@ -1,8 +1,9 @@
 """The text of a token id on a page. Different ids have different texts."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
+
+from tasks.text.prepared import byte_of_character
 
 Text = Callable[[int], str]
 """Maps an id to its text."""
@@ -61,16 +62,5 @@ def _spaces(text: str) -> str:
 
 def _as_bytes(raw: str) -> str:
     """Return a token of byte-level BPE as its bytes. A token that names its byte, <0xE6>, is returned unchanged."""
-    known = _byte_alphabet()
+    known = byte_of_character()
     return "".join(f"<0x{known[c]:02X}>" for c in raw) if all(c in known for c in raw) else raw
-
-
-@lru_cache
-def _byte_alphabet() -> dict[str, int]:
-    """Return the byte of each character of byte-level BPE (Radford et al. 2019).
-
-    Printable bytes stand for themselves; the others, in order, are the characters from 256 on.
-    """
-    own = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in own]
-    return {chr(byte): byte for byte in own} | {chr(256 + i): byte for i, byte in enumerate(others)}

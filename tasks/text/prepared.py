@@ -121,7 +121,7 @@ def _encoded(corpus: Corpus, vocab_size: int) -> tuple[list[bytes], Sides]:
     texts = {name: [_text(document) for document in side] for name, side in sides.items()}
     tokenizer = _trained(texts["train"], vocab_size)
     by_id = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    byte_of = _byte_of_character()
+    byte_of = byte_of_character()
     vocabulary = [bytes(byte_of[character] for character in token) for token, _ in by_id]
     encoded = {name: [np.array(e.ids) for e in tokenizer.encode_batch(side)] for name, side in texts.items()}
     return vocabulary, encoded
@@ -156,7 +156,7 @@ def _trained(texts: Sequence[str], vocab_size: int) -> Any:
     return tokenizer
 
 
-def _byte_of_character() -> dict[str, int]:
+def byte_of_character() -> dict[str, int]:
     """Return the byte that each character of GPT-2's byte-level alphabet stands for.
 
     Printable Latin-1 characters stand for themselves. Characters from U+0100 on stand for the other bytes, in order.

@@ -1,4 +1,4 @@
-"""Slopes of made-up costs, FLOPs by hand, the picture, and one axis measured for real."""
+"""Slopes of made-up costs, FLOPs by hand, and one axis measured for real."""
 
 import json
 from pathlib import Path
@@ -19,20 +19,14 @@ SIZES = (2, 4, 8)
 MEASURE = """
 import sys; sys.path.append(sys.argv[1])
 import cost_curves
-cost_curves.QUICK, cost_curves.ATTENTION = {"length": (32, 64)}, ("vanilla",)
-print(cost_curves.costs(quick=True)[0].to_json(orient="records"))
+print(cost_curves.costs({"length": (32, 64)}, 1)[0].to_json(orient="records"))
 """
 
 
 def made_up(exponents):
     """Time as x to the given powers, one a turn; memory as x; FLOPs as x^2, bytes as x^3."""
-    points, seconds = [], {}
-    for attention in ("vanilla", "kv_shift"):
-        for x in SIZES:
-            seconds[Point("length", x, attention)] = np.array([float(x) ** e for e in exponents])
-            ms = {"ms": x, "ms_min": x / 2, "ms_max": 2 * x, "mib": 5.0 * x}
-            counted = {"counted_gflop": x**2, "counted_mib": x**3}
-            points.append({"axis": "length", "value": x, "attention": attention, **ms, **counted})
+    seconds = {Point("length", x): np.array([float(x) ** e for e in exponents]) for x in SIZES}
+    points = [{"axis": "length", "value": x, "mib": 5.0 * x, "counted_gflop": x**2, "counted_mib": x**3} for x in SIZES]
     return pd.DataFrame(points), seconds
 
 
@@ -43,10 +37,9 @@ def test_the_slope_of_a_power_is_its_exponent():
 
 
 def test_slopes_are_of_each_turn_and_of_what_was_counted():
-    found = slopes(*made_up([1.0, 1.2, 2.0])).set_index(["attention", "cost"])
-    time, memory = found.loc[("kv_shift", "time")], found.loc[("kv_shift", "memory")]
-    assert list(time[["measured", "min", "max", "counted"]]) == pytest.approx([1.2, 1.0, 2.0, 2.0])
-    assert list(memory[["measured", "counted"]]) == pytest.approx([1.0, 3.0])
+    found = slopes(*made_up([1.0, 1.2, 2.0])).set_index("cost")
+    assert list(found.loc["time", ["measured", "min", "max", "counted"]]) == pytest.approx([1.2, 1.0, 2.0, 2.0])
+    assert list(found.loc["memory", ["measured", "counted"]]) == pytest.approx([1.0, 3.0])
 
 
 def test_flops_of_products_and_of_fused_attention():

@@ -168,8 +168,9 @@ def test_what_does_not_fit_is_left_out_and_said(worked, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_plain_llama_is_ours():
-    model = Transformer(ModelConfig(n_layers=2, d_model=32, n_heads=4, d_vocab=40, n_ctx=12))
+@pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
+def test_the_plain_llama_is_ours(attention):
+    model = Transformer(ModelConfig(n_layers=2, d_model=32, n_heads=4, d_vocab=40, n_ctx=12, attention=attention))
     generator = torch.Generator().manual_seed(0)
     tokens, targets = (torch.randint(40, (3, 12), generator=generator) for _ in range(2))
     targets[:, ::3] = IGNORE

@@ -1,53 +1,56 @@
 """The page, from made-up figures, and its parts by name."""
 
+import numpy as np
 import pandas as pd
 import pytest
-from paired import Bar, figure, missed
-from run import PAGE, PARTS, main, page
+import wait
+from paired import figure, missed, ratio
+from run import PAGE, main, page
 
 pytestmark = pytest.mark.slow
 
 FIGURES = pd.DataFrame(
     [
-        figure("First", "quick", [1.0, 2.0, 3.0], "s", Bar(2)),
-        figure("First", "slow", [1234.5], "s", Bar(2), note="alone"),
-        figure("Second", "free", [0.01234], "ms"),
+        ratio("First", "ours", np.array([1.0, 2.0, 3.0]), np.full(3, 2.0), 1.0, "theirs"),
+        ratio("First", "slow", np.full((2, 3), 1234.5), np.ones((2, 3)), 2.0, "theirs"),
+        figure("Second", "free", [0.01234], "ms", note="alone"),
+        figure(wait.TABLE, "a command", [3.0, 1.0, 8.0], "s", 2.0, "reading"),
     ]
 )
 
 
-def test_the_page_has_a_table_for_each_title_and_says_what_was_missed():
-    text = page(FIGURES, missed(FIGURES))
-    assert "| quick | 2 | 1 .. 3 | s | <= 2 kept |  |" in text
-    assert "| slow | 1234 | 1234 .. 1234 | s | <= 2 MISSED | alone |" in text
-    assert "| free | 0.0123 | 0.0123 .. 0.0123 | ms |  |  |" in text
-    assert "- First: slow has the median 1234, but must be <= 2." in text
-    assert "All bars are kept" not in text
-    assert text.index("## First") < text.index("## Second")
+def test_the_page_opens_with_the_goals_and_folds_everything_else():
+    text = page(FIGURES, ["third: not measured (EOFError)."])
+    opened, folded = text.split("<details", maxsplit=1)
+    assert "| ours | theirs | 1.00 | 1.00 | 0.50 to 1.50 | kept |" in opened
+    assert "| slow | theirs | 2.00 | 1234.50 | 1234.50 to 1234.50 | **missed** |" in opened
+    assert "third: not measured" in opened
+    assert "| free |  | 0.0123 | 0.0123 to 0.0123 | ms | alone |" in folded
+    assert "| a command | 2 | 3 | 1 to 8 | **missed** | reading |" in folded
+    assert text.count("<details") == text.count("</details>") == 3
+    assert [sentence.partition(" has")[0] for sentence in missed(FIGURES)] == [
+        "First: slow",
+        f"{wait.TABLE}: a command",
+    ]
 
 
 def test_an_unknown_part_is_answered_with_those_there_are():
-    with pytest.raises(SystemExit, match=r"There is no part speling: there are generators, .*long_rows\."):
+    with pytest.raises(SystemExit, match=r"There is no part speling: there are train_step, .*variants\."):
         main(quick=True, only=("speling",))
 
 
-def test_a_part_at_quick_size_is_shown_and_no_page_is_written(capsys):
-    before = PAGE.stat().st_mtime_ns
-    main(quick=True, only=("theory",))
-    assert "Theorem 3.4" in capsys.readouterr().out
-    assert PAGE.stat().st_mtime_ns == before
-    assert "theory" in PARTS
-
-
-def test_a_part_that_fails_loses_no_other(monkeypatch, tmp_path, capsys):
-    def fails(quick, **_):
+def test_a_part_that_fails_loses_no_other_and_a_chosen_part_writes_no_page(monkeypatch, tmp_path, capsys):
+    def fails(quick):
         raise EOFError
 
     monkeypatch.setattr("run.PAGE", tmp_path / "page.md")
-    monkeypatch.setattr("run.PARTS", {"breaks": fails, "igsm": fails, "works": lambda quick: FIGURES.iloc[[2]]})
+    monkeypatch.setattr("run.PARTS", {"breaks": fails, "works": lambda quick: FIGURES.iloc[[2]]})
+    main(only=("works",))
+    assert not (tmp_path / "page.md").exists()
     with pytest.raises(SystemExit, match=r"breaks: not measured \(EOFError\)\."):
         main()
     text = (tmp_path / "page.md").read_text()
-    assert "- breaks: not measured (EOFError)." in text
-    assert "| free | 0.0123" in text
+    assert "breaks: not measured (EOFError)." in text
+    assert "| free |" in text
     assert "EOFError" in capsys.readouterr().err
+    assert PAGE.name == "results.md"

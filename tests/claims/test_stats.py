@@ -14,26 +14,6 @@ from ihlab.claims import stats
 pytestmark = pytest.mark.slow
 
 
-def test_a_line_by_hand():
-    """x = 0, 1, 2, 3 and y = 0, 1, 1, 2: slope .6, intercept .1, residual variance .2 / 2; t(0.975, 2) = 4.30265."""
-    slope, intercept = stats.line([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 1.0, 2.0])
-    of_slope, of_intercept = math.sqrt(0.1 / 5), math.sqrt(0.1 * (1 / 4 + 1.5**2 / 5))
-    for estimate, value, error in ((slope, 0.6, of_slope), (intercept, 0.1, of_intercept)):
-        half = 4.30265 * error
-        assert (estimate.value, estimate.low, estimate.high) == pytest.approx(
-            (value, value - half, value + half), abs=1e-5
-        )
-
-
-def test_a_line_without_scatter_or_with_two_points_has_no_certain_interval():
-    for x, y in (([0.0, 1.0, 2.0], [1.0, 3.0, 5.0]), ([0.0, 1.0], [1.0, 3.0])):
-        slope, intercept = stats.line(x, y)
-        assert (slope.value, intercept.value) == pytest.approx((2.0, 1.0))
-        assert (slope.low, slope.high, intercept.low) == (-math.inf, math.inf, -math.inf)
-    for x, y in (([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]), ([1.0], [1.0]), ([], [])):
-        assert all(math.isnan(estimate.value) for estimate in stats.line(x, y))
-
-
 NEVER = [math.inf] * 5
 UNKNOWN = {
     "one value": stats.mean([0.5]),

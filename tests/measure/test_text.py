@@ -8,21 +8,17 @@ import torch
 from torch.nn import functional as F
 
 from ihlab import ModelConfig, Transformer
-from ihlab.measure.heads import pattern_scores
 from ihlab.measure.text import (
     ELIGIBLE,
     MISLED,
     REST,
     bits_per_byte,
     frequency_loss,
-    in_context_score,
     position_classes,
-    repeat_attention,
     repeat_gain,
     repeated_text,
     token_losses,
 )
-from ihlab.theory.constructions import kv_shift_induction_head
 from tasks import TextTask
 from tasks.text.corpus import SAMPLE
 
@@ -113,13 +109,6 @@ def test_classes_of_tokens_are_counted_in_bytes():
             assert found[row, t] == expected
 
 
-def test_the_in_context_score_compares_late_with_early():
-    losses = np.zeros((2, 256))
-    losses[:, 20:50], losses[:, 200:] = 3.0, 1.0
-    losses[:, :20], losses[:, 50:200] = 99.0, 77.0
-    assert in_context_score(losses) == pytest.approx(-2.0)
-
-
 def test_repeated_text_is_held_out_text_twice():
     text = repeated_text(TOKENS, rows=7)
     assert text.period == 16
@@ -133,18 +122,3 @@ def test_the_gain_of_repeating_leaves_out_the_first_token_of_the_copy():
     losses = np.full((2, 31), 5.0)
     losses[:, 15], losses[:, 16:] = 1000.0, 2.0
     assert repeat_gain(losses, 16) == pytest.approx(3.0)
-
-
-def test_a_hand_built_induction_head_attends_to_the_token_to_come():
-    """Where no token occurs twice in the text, attention to the token to come is the prefix-matching score."""
-    model = kv_shift_induction_head(torch.eye(20), n_ctx=16, sigma=0.05, slope=0.01)
-    rng = np.random.default_rng(0)
-    once = np.stack([rng.permutation(20)[:8] for _ in range(4)])
-    twice = np.concatenate([once, once], axis=1)
-    text = repeated_text(TOKENS)
-    text = type(text)(twice[:, :-1], twice[:, 1:], 8)
-    (attention,) = repeat_attention(model, text)
-    assert attention == pytest.approx(1.0, abs=1e-3)
-    _, cache = model.run_with_cache(torch.from_numpy(text.inputs))
-    patterns = torch.stack([cache["pattern", layer] for layer in range(model.cfg.n_layers)])
-    assert pattern_scores(patterns, torch.from_numpy(text.inputs))["prefix_matching"] == pytest.approx(1.0, abs=1e-3)

@@ -40,6 +40,7 @@ def logits(model, tokens):
     if cfg.bigram_table:
         x = x + np.stack([w["bigram.weight"][bigram(tokens, t, cfg.bigram_table)] for t in range(len(x))])
     x = smeared(w.below("smear"), x) if cfg.smear == "embedding" else x
+    x = lerped(sigmoid(w["smear.weight"]), x) if cfg.smear == "interpolation" else x
     if cfg.positional == "learned":
         x = x + w["pos_embed.weight"][: len(x)]
     for layer in range(cfg.n_layers):
@@ -116,6 +117,11 @@ def rotated_heads(cfg, w, layer, x):
         keys, values = (
             gated(w.heads(f"input_gate.{part}", x, n_kv), each) for part, each in (("key", keys), ("value", values))
         )
+    if cfg.attention == "dynamic_conv":
+        keys, values = (
+            [dynamic(w.below(f"dynamic.{part}"), head, x, u) for head, u in enumerate(each)]
+            for part, each in (("key", keys), ("value", values))
+        )
     if cfg.attention == "key_offset":
         other = np.arange(cfg.d_head) // (cfg.d_head // 4) % 2 == 1  # the second and fourth quarter
         keys = [np.where(other, back(k, first=k[0]), k) for k in keys]
@@ -130,6 +136,11 @@ def rotated_heads(cfg, w, layer, x):
         queries = [rms(q, cfg.eps) * w["q_norm.w"] for q in queries]
         keys = [rms(k, cfg.eps) * w["k_norm.w"] for k in keys]
     keys = [rotate(cfg, layer, k) for k in keys]
+    if cfg.attention == "adaptive_offset":
+        keys = [
+            np.array([k[t - (t > 0 and v[t - 1] @ v[t - 1] > 4 * v[t] @ v[t])] for t in range(len(x))])
+            for k, v in zip(keys, values, strict=True)
+        ]
     return [rotate(cfg, layer, q) for q in queries], keys, values
 
 
@@ -171,7 +182,7 @@ def rotate(cfg, layer, x):
     if cfg.attention in ("mla", "mla_kv"):
         still, turned = np.split(x, [cfg.d_head - cfg.rope_width], axis=1)
         return np.concatenate([still, rotated(turned, cfg.rotary_base)], axis=1)
-    fast = cfg.d_head // 4 if cfg.attention in ("partial_rotary", "key_offset") else cfg.d_head
+    fast = cfg.d_head // 4 if cfg.attention in ("partial_rotary", "key_offset", "adaptive_offset") else cfg.d_head
     return rotated(x, cfg.rotary_base, cfg.rotary_frequencies, cfg.rotary_scale, fast)
 
 
@@ -288,6 +299,17 @@ def convolved(taps, x):
 def conv(w, part, head, keeps, x):
     """Return a head's convolved queries, keys or values, plus their input if it keeps it."""
     return keeps * x + convolved(w[f"convolution.{part}.weight"][head], x) if f"convolution.{part}" in w else x
+
+
+def dynamic(w, head, x, u):
+    """(u[t] + sum over j of (s[j] + (W x[t])[j]) u[t - j]) / 3, for four taps of one head."""
+    taps = w["of_input"].reshape(-1, 4, x.shape[1])[head]
+    return np.array(
+        [
+            (u[t] + sum((w["weight"][head, j] + taps[j] @ x[t]) * u[t - j] for j in range(4) if t >= j)) / 3
+            for t in range(len(u))
+        ]
+    )
 
 
 def canon(w, place, x):

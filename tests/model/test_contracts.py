@@ -69,6 +69,7 @@ OPTIONS = {
     "stream added": {"stream_shift": "added"},
     "smeared embedding": {"smear": "embedding"},
     "smeared attention": {"smear": "attention"},
+    "interpolated embedding": {"smear": "interpolation"},
     "bigrams": {"bigram_table": 17},
 }  # fmt: skip
 

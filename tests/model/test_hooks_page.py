@@ -29,6 +29,7 @@ MODELS += [{"attention": "differential", "d_head": 8}]
 MODELS += [{"stream_shift": "added"}, {"stream_shift": "after_norm"}, {"canon": "ABCD"}, {"attention": "rwkv_shift"}]
 MODELS += [{"attention": "multi_token"}, {"smear": "embedding"}, {"smear": "attention"}, {"canon": "KVOM"}]
 MODELS += [{"attention": "key_offset", "d_head": 8}, {"attention": "partial_rotary", "d_head": 8}]
+MODELS += [{"attention": "adaptive_offset", "d_head": 8}, {"attention": "dynamic_conv"}, {"smear": "interpolation"}]
 MODELS += [{"attention": "mdha"}, {"attention": "input_gate", "shift_window": 2}, {"bigram_table": 11}]
 MODELS += [{"attention": name} for name in ("forgetting", "output_gate", "gated_linear", "gated_delta", "trapezoid")]
 

@@ -31,6 +31,8 @@ CACHED = {
     "mdha": ({}, 2 * 2 * 6, 2 * 8 * 6),
     "input_gate": ({}, 2 * 2 * 6, 2 * 2 * 6),
     "key_offset": ({"attention": "key_offset", "d_head": 8}, 2 * 2 * 8, 2 * 8),
+    "adaptive_offset": ({"attention": "adaptive_offset", "d_head": 8}, 2 * 2 * 8, 2 * (8 + 1)),
+    "dynamic_conv": ({}, 2 * 2 * 6, 3 * 2 * 2 * 6),
     "multi_token": ({}, 2 * 2 * 6, 5 * 4 * 6),
     "gated_linear": ({}, 0, 2 * 6 * 6),
     "gated_delta": ({"attention": "gated_delta", "n_key_value_heads": 4, "canon": "B"}, 0, 4 * 6 * 6 + 3 * 3 * 4 * 6),
@@ -39,6 +41,7 @@ CACHED = {
     "canon KM of two taps": ({"canon": "KM", "canon_taps": 2}, 2 * 2 * 6, 2 * 6 + 20),
     "stream shifted": ({"stream_shift": "added"}, 2 * 2 * 6, 20),
     "smeared embedding": ({"smear": "embedding"}, 2 * 2 * 6, 20),
+    "interpolated embedding": ({"smear": "interpolation"}, 2 * 2 * 6, 20),
     "bigrams": ({"bigram_table": 17}, 2 * 2 * 6, 1),
 }
 """How many numbers the first layer's cache holds: of each token, and however many tokens there are."""

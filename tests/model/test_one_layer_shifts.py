@@ -19,6 +19,8 @@ KEY_OF_THE_TOKEN_BEFORE = {
     "conv K": {"canon": "K"},
     "conv K, V, O, M": {"canon": "KVOM", "mlp": "gelu"},
     "multi_token": {"attention": "multi_token"},
+    "dynamic_conv": {"attention": "dynamic_conv"},
+    "interpolation": {"smear": "interpolation", "d_model": 2 * VOCAB, "d_head": VOCAB},
 }
 """Variants of which it is predicted that one layer learns induction."""
 
@@ -45,13 +47,14 @@ def test_a_key_of_the_token_before_and_a_value_of_its_own_do_it_exactly(name):
     for weight in model.parameters():
         weight.zero_()
     attn, d_head = model.layers[0].attn, model.cfg.head_width
-    model.embed.weight.copy_(torch.eye(VOCAB))
+    model.embed.weight.copy_(torch.eye(VOCAB).repeat(1, model.cfg.d_model // VOCAB))
     # The channels that a partial key offset takes from the token before: the second and fourth quarter of a head.
     quarter, order = VOCAB // 2, torch.arange(VOCAB)
     channel = order if d_head == VOCAB else quarter + order + order // quarter * quarter
     attn.q_proj.weight[channel, order] = SHARP * d_head**0.5
-    attn.k_proj.weight[channel, order] = 1
-    attn.v_proj.weight[order, order] = 1
+    size = 3 if name == "dynamic_conv" else 1
+    attn.k_proj.weight[channel, order + model.cfg.d_model - VOCAB] = size  # the last channels have the token before
+    attn.v_proj.weight[order, order] = size
     attn.o_proj.weight[order, order] = 1
     if attn.key_shift is not None:
         attn.alpha[:] = torch.tensor([0.0, 1.0])
@@ -59,6 +62,10 @@ def test_a_key_of_the_token_before_and_a_value_of_its_own_do_it_exactly(name):
         attn.convolution["key"].weight[:, 0], attn.convolution["key"].weight[:, 1] = -1, 1
     if name == "multi_token":
         attn.taps[:, 0, KEYS // 2 + 1] = 1
+    if name == "dynamic_conv":
+        attn.dynamic["key"].weight[:, 0], attn.dynamic["key"].weight[:, 1] = -1, 1
+    if name == "interpolation":
+        model.smear.weight.copy_(torch.tensor([-100.0, 100.0]).repeat_interleave(VOCAB))
     inputs, answers = rows(100)
     wanted = torch.nn.functional.one_hot(answers, VOCAB).double()
     if model.cfg.residual:

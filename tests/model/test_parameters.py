@@ -29,6 +29,8 @@ ADDED = {
     "mdha": ({}, 2 * 3 * 8 * 6),
     "partial_rotary": ({"attention": "partial_rotary", "d_head": 8}, 0),
     "key_offset": ({"attention": "key_offset", "d_head": 8}, 0),
+    "adaptive_offset": ({"attention": "adaptive_offset", "d_head": 8}, 0),
+    "dynamic_conv": ({}, 2 * 4 * 4 * (6 + 20)),
     "multi_token": ({}, 2 * 4 * 6 * 11),
     "input_gate": ({}, 2 * 4 * (20 + 1)),
     "forgetting": ({}, 2 * 4 * (20 + 1)),
@@ -48,6 +50,7 @@ ADDED = {
     "stream added": ({"stream_shift": "added"}, 2 * 20),
     "smeared embedding": ({"smear": "embedding"}, 12 + 1),
     "smeared attention": ({"smear": "attention"}, 2 * (12 + 1)),
+    "interpolated embedding": ({"smear": "interpolation"}, 20),
 }
 """With two layers, d_model 20, d_mlp 14, and four query heads and two key/value heads of width 6."""
 

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ihlab.plots.landscape import basin_map, loss_field, paths
-from ihlab.plots.surface import loss_surface, still_surface
+from ihlab.plots.surface import still_surface
 from tasks import ConfigError
 
 
@@ -64,18 +64,6 @@ def test_the_basin_map_shades_induction_by_time_and_leaves_the_rest_out():
     assert shades.tolist() == [[2.0, None], [1.0, None]]
 
 
-def test_the_surface_slider_shows_one_surface_at_a_time_and_no_change_of_steepness():
-    table = pd.concat([bowl().assign(T=5), bowl().assign(T=12, loss=lambda x: 10 + x["loss"] / 10)])
-    figure = loss_surface(table, "T", "bowls")
-    assert [surface.visible for surface in figure.data] == [True, False]
-    np.testing.assert_array_equal(figure.data[1].z[6, 0], 10.0)
-    [slider] = figure.layout.sliders
-    assert [step.label for step in slider.steps] == ["5", "12"]
-    assert slider.steps[1].args[0] == {"visible": [False, True]}
-    widths = [np.ptp(step.args[1]["scene.zaxis.range"]) for step in slider.steps]
-    assert widths == pytest.approx([2.0, 2.0])
-
-
 def test_the_still_picture_has_the_first_the_middle_and_the_last_with_one_width_of_range():
     table = pd.concat(bowl().assign(T=n, loss=lambda bowl, n=n: n + n * bowl["beta1"]) for n in (5, 8, 12, 20, 32))
     axes = still_surface(table, "T", "bowls").axes
@@ -84,7 +72,6 @@ def test_the_still_picture_has_the_first_the_middle_and_the_last_with_one_width_
     assert len(still_surface(table[table["T"] == 5], "T", "bowls").axes) == 1
 
 
-@pytest.mark.parametrize("draw", [loss_surface, still_surface])
-def test_an_empty_table_has_no_surface(draw):
+def test_an_empty_table_has_no_surface():
     with pytest.raises(ConfigError, match="empty table"):
-        draw(bowl().assign(T=5).iloc[:0], "T", "nothing")
+        still_surface(bowl().assign(T=5).iloc[:0], "T", "nothing")

@@ -7,11 +7,18 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
+from ihlab.plots import views
 from ihlab.plots.curves import Line, learning_curves
+from ihlab.plots.head_map import head_map
+from ihlab.plots.head_training import head_training
 from ihlab.plots.heads import attention_pattern, head_patterns, shift_training, shift_weights
+from ihlab.plots.matrix import matrix
 from ihlab.plots.style import new_figure, save
+from ihlab.plots.text import text_page
 from tasks import ConfigError
 
 
@@ -49,12 +56,52 @@ def test_saving_twice_gives_the_same_bytes(tmp_path):
         assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
 
 
-def test_the_users_style_is_left_alone(tmp_path):
-    before = dict(mpl.rcParams)
-    figure = new_figure(3.0, 2.0)
-    learning_curves(figure.subplots(), table(), "step", "accuracy", {"a": Line("#0072B2")})
-    save(figure, tmp_path / "picture")
-    assert dict(mpl.rcParams) == before
+USERS = {"font.size": 20.0, "figure.figsize": (9.0, 6.0), "axes.prop_cycle": mpl.cycler(color=["red"])}
+COPIES = pd.DataFrame(
+    [(step, 0, head, 0.5) for step in (0, 10) for head in (0, 1)], columns=["step", "layer", "head", "prefix_matching"]
+)
+SHIFTS = pd.DataFrame(
+    {"step": [0, 5], **{f"{name}_0.0": [0.1, 0.2] for name in ("alpha1", "alpha2", "beta1", "beta2")}}
+)
+
+
+def on_axes(draw, *arguments):
+    figure = Figure()
+    draw(figure.subplots(), *arguments)
+    return figure
+
+
+DRAWN = {
+    "attention_pattern": lambda: on_axes(attention_pattern, np.eye(2), ["a", "b"]),
+    "head_map": lambda: head_map(head_table(1, 2, induction=(0, 0)), "a run"),
+    "head_patterns": lambda: head_patterns(
+        {"raw": np.zeros((1, 2, 4, 4))}, head_table(1, 2, induction=(0, 0)), "a run"
+    ),
+    "head_training": lambda: head_training(COPIES, "a run"),
+    "learning_curves": lambda: on_axes(learning_curves, table(), "step", "accuracy", {"a": Line("#0072B2")}),
+    "matrix": lambda: matrix({("a", "b"): (2.0, "2")}, "ratio"),
+    "shift_training": lambda: shift_training(SHIFTS, "a run"),
+    "views.curves": lambda: views.curves("step", "accuracy", colors="curve")(table()),
+    "views.dots": lambda: views.dots("curve", "accuracy", log=True)(table().query("step > 0")),
+    "text_page": lambda: on_axes(text_page, ["a"], [0.5], 1.0),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_the_user_has_set_holds_in_a_drawing_and_after_it(name, tmp_path):
+    def sizes(figure):
+        return sorted({text.get_fontsize() for text in figure.findobj(Text)})
+
+    usual = sizes(DRAWN[name]())
+    with mpl.rc_context(USERS):
+        before = dict(mpl.rcParams)
+        figure = DRAWN[name]()
+        assert sizes(figure) == pytest.approx([2 * size for size in usual])
+        save(figure, tmp_path / "picture")
+        assert dict(mpl.rcParams) == before
+        if name == "head_training":
+            assert {to_hex(line.get_color()) for line in figure.axes[0].get_lines()} == {"#ff0000"}
+            assert figure.get_size_inches().tolist() == [9, 6]
 
 
 def test_a_curve_on_the_users_axes_has_the_users_style():

@@ -13,7 +13,7 @@ from ihlab.studies.registry import EXPERIMENTS
 from ihlab.studies.reproduce import reproduce
 from ihlab.training.run import Run
 
-SMOKE = tuple("figure2 figure8 figure9 table5 formation table4 basin_map text".split())
+SMOKE = tuple("figure2 figure8 figure9 table5 table4 basin_map text".split())
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The basin map: coordinates without signs, both stages, and verdicts on maps made by hand."""
+"""The basin map: coordinates without signs, the table, and verdicts on maps made by hand."""
 
 import functools
 
@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.studies.basin_map import CURVE, FOLLOWED, FOUND, BasinMap, outcomes, rank_correlation, starts
+from ihlab.studies.basin_map import BasinMap, rank_correlation, starts
 from ihlab.theory.gauge import angular_distance, coordinates, paper_distance
-from ihlab.training.ensemble import check_members
 from ihlab.training.run import Run
 
 pytestmark = pytest.mark.slow
@@ -19,7 +18,7 @@ def made(smoke):
     return smoke("basin_map")
 
 
-# The runs of both stages
+# The runs
 
 
 def finished(plan, root, accuracies, end=(0.0, 1.0, 1.0, 0.0)):
@@ -31,27 +30,6 @@ def finished(plan, root, accuracies, end=(0.0, 1.0, 1.0, 0.0)):
         [{"step": 10 * i, "accuracy": 0.0, "accuracy_first": a} | at_end for i, a in enumerate(accuracies)]
     )
     return plan.curve, run
-
-
-def test_what_has_not_found_induction_at_the_end_goes_on_and_nothing_else(tmp_path):
-    """Lost again counts as not found; whatever came nearest is first, beside what will end with it."""
-    plans = BasinMap().runs("laptop")[:5]
-    ends = [[0.0, 0.2], [0.0, 0.9], [0.0, 0.95, 0.899], [0.0, 1.0], [0.0, 0.5]]
-    trained = [finished(plan, tmp_path, end) for plan, end in zip(plans, ends, strict=True)]
-    later = BasinMap().follow(trained, "laptop")
-    assert [plan.config.init_shift for plan in later] == [plans[i].config.init_shift for i in (2, 4, 0)]
-    for plan, first in zip(later, (plans[2], plans[4], plans[0]), strict=True):
-        assert plan == type(plan)(
-            FOLLOWED,
-            first.config.replace(name=f"{first.config.name}-longer", steps=6000, stop_at_accuracy=FOUND),
-            stacked=True,
-        )
-    check_members([plan.config for plan in later])
-
-
-def test_where_all_are_found_no_run_is_longer(tmp_path):
-    trained = [finished(plan, tmp_path, [0.0, 0.9]) for plan in BasinMap().runs("smoke")]
-    assert BasinMap().follow(trained, "smoke") == []
 
 
 # Distances
@@ -86,31 +64,24 @@ def test_rank_correlations_by_hand():
 
 
 def test_the_table_is_what_the_metrics_say(tmp_path):
-    """By hand: found at step 20 and lost again, then trained on; ends are the same whatever their signs."""
+    """By hand: found at step 20 and lost again."""
     [plan] = [p for p in BasinMap().runs("laptop") if p.config.init_shift == (0.2, 1.4) and p.config.seed == 3]
-    first = finished(plan, tmp_path, (0.125, 0.89, 0.9, 0.5), (-0.5, 1.5, 3.0, -1.0))
-    [later] = BasinMap().follow([first], "laptop")
-    second = finished(later, tmp_path, (0.125, 0.89, 0.8, 0.92), (0.5, -1.5, -3.0, 1.0))
-    table = BasinMap().gather([first, second], "laptop")
-    run, follow = table.query("kind != 'field'").to_dict("records")
-    same = {
+    run = finished(plan, tmp_path, (0.125, 0.89, 0.9, 0.5), (-0.5, 1.5, 3.0, -1.0))
+    table = BasinMap().gather([run], "laptop")
+    [row] = table.query("kind != 'field'").to_dict("records")
+    known = {
         "alpha1": 0.2, "beta1": 1.4, "seed": 3, "key_angle": 0.244979, "value_angle": -0.2783,
         "key_norm": 0.824621, "value_norm": 1.456022, "distance": 0.447214, "angular_distance": 0.370764,
         "end_key_angle": -0.321751, "end_value_angle": -0.321751, "end_key_norm": 1.581139,
-        "end_value_norm": 3.162278, "accuracy_start": 0.125,
+        "end_value_norm": 3.162278, "accuracy_start": 0.125, "kind": "run", "steps": 20, "accuracy": 0.5,
     }  # fmt: skip
-    for row, own in (
-        (run, {"kind": "run", "steps": 20, "accuracy": 0.5}),
-        (follow, {"kind": "follow", "steps": 30, "accuracy": 0.92}),
-    ):
-        assert {name: row[name] for name in same | own} == same | own
-    assert outcomes(table)["steps"].tolist() == [30]
+    assert {name: row[name] for name in known} == known
     assert len(table.query("kind == 'field'")) == 31**2
 
 
 # Verdicts
 
-CLAIMS = ("square", "longer", "corner", "distance", "angular", "before", "slow")
+CLAIMS = ("corner", "distance", "angular", "before")
 
 
 @functools.cache
@@ -124,7 +95,7 @@ def grid():
 
 
 def planted(law, corner=1.0, before=0.02, scatter=0.01, seeds=10):
-    """A laptop map with `law(start, rng)` as steps to induction, and the second stage that follows from it.
+    """A laptop map with `law(start, rng)` as steps to induction.
 
     `corner`: the share of the ends nearer induction than any other corner; `before`: the accuracy at step 0.
     """
@@ -135,12 +106,8 @@ def planted(law, corner=1.0, before=0.02, scatter=0.01, seeds=10):
     table["end_key_angle"] = sign * np.where(at_corner, 0.1, 1.5)
     table["end_value_angle"], table["accuracy_start"] = sign * 0.2, before
 
-    def stage(kind, last, of):
-        reached = np.where(steps[of] <= last, steps[of], np.inf)
-        return table[of].assign(kind=kind, steps=reached, accuracy=np.where(np.isinf(reached), 0.2, 1.0))
-
-    all_of_them = np.full(len(table), True)
-    return pd.concat([stage("run", 600, all_of_them), stage("follow", 6000, steps > 600)], ignore_index=True)
+    reached = np.where(steps <= 600, steps, np.inf)
+    return table.assign(kind="run", steps=reached, accuracy=np.where(np.isinf(reached), 0.2, 1.0))
 
 
 def verdicts(data):
@@ -149,69 +116,44 @@ def verdicts(data):
     return dict(zip(CLAIMS, (claim.verdict for claim in claims), strict=True))
 
 
-def sometimes_never(share):
-    """Never in `share` of the runs, and as many again only in the second stage, wherever they start."""
-
-    def law(start, rng):
-        drawn = rng.random(len(start))
-        return np.where(drawn < share, np.inf, np.where(drawn < 2 * share, 3000.0, 200.0))
-
-    return law
-
-
 MAPS = {
-    # the letters of the seven verdicts: holds, fails, undecided
-    "the angles": (lambda start, rng: 100 + 100 * start["angular_distance"], {"before": 0.9}, "hhhh hhu"),
+    # the letters of the four verdicts: holds, fails, undecided
+    "the angles": (lambda start, rng: 100 + 100 * start["angular_distance"], {"before": 0.9}, "hhhh"),
     "far is fast": (
-        lambda start, rng: 500 - 150 * start["angular_distance"], {"corner": 0.5, "before": 0.5}, "hhff fuu",
+        lambda start, rng: 500 - 150 * start["angular_distance"], {"corner": 0.5, "before": 0.5}, "fffu",
     ),
     "only near the corner": (
         lambda start, rng: np.where(start["distance"] < 0.7, 100 + 100 * start["distance"], np.inf), {"scatter": 0.1},
-        "ffhh hff",
+        "hhhf",
     ),
-    "far takes the second stage": (
-        lambda start, rng: 100 + 500 * start["angular_distance"], {"scatter": 0.1}, "fhhh hfh",
-    ),
-    "chance": (lambda start, rng: rng.uniform(100, 500, len(start)), {"corner": 0.9}, "hhuu ufu"),
-    "now and then not, square": (sometimes_never(0.05), {}, "uhhu ufu"),
-    "now and then not, longer": (sometimes_never(0.1), {}, "fuhu ufu"),
+    "chance": (lambda start, rng: rng.uniform(100, 500, len(start)), {"corner": 0.9}, "uuuf"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("law", "options", "letters"), MAPS.values(), ids=MAPS)
 def test_verdicts_on_maps_made_by_hand(law, options, letters):
-    expected = [{"h": "holds", "f": "fails", "u": "undecided"}[letter] for letter in letters.replace(" ", "")]
+    expected = [{"h": "holds", "f": "fails", "u": "undecided"}[letter] for letter in letters]
     assert verdicts(planted(law, **options)) == dict(zip(CLAIMS, expected, strict=True))
 
 
 def test_where_nothing_is_found_nothing_is_known_but_that():
     data = planted(lambda start, rng: np.full(len(start), np.inf))
     claims = BasinMap().claims(data, "laptop")
-    by_claim = verdicts(data)
-    assert {claim for claim, verdict in by_claim.items() if verdict == "fails"} == {
-        "square",
-        "longer",
-        "before",
-        "slow",
-    }
-    assert set(by_claim.values()) == {"fails", "undecided"}
-    assert [(c.estimate.low, c.estimate.high) for c in claims[2:5]] == [(0, 1), (-1, 1), (-1, 1)]
-    assert BasinMap().summary(data, "laptop")["find induction within 600 steps"].tolist() == [0, 0, 0, 0]
+    assert verdicts(data) == dict(zip(CLAIMS, ["undecided"] * 3 + ["fails"], strict=True))
+    assert [(c.estimate.low, c.estimate.high) for c in claims[:3]] == [(0, 1), (-1, 1), (-1, 1)]
+    assert BasinMap().summary(data, "laptop")["find induction within 600 steps"].tolist() == [0, 0, 0]
 
 
 # End to end
 
 
 def test_the_table_has_every_run_in_order(made, trained):
-    """All eight fail at smoke scale, and go on from the same starts in a second stack."""
     stored, runs = made[1].data().query("kind != 'field'"), trained("basin_map")
-    assert stored["kind"].tolist() == ["run"] * 8 + ["follow"] * 8
-    assert [curve for curve, _ in runs] == [CURVE] * 8 + [FOLLOWED] * 8
-    assert not stored.duplicated(["kind", "seed", "alpha1", "beta1"]).any()
+    assert len(stored) == 8
+    assert not stored.duplicated(["seed", "alpha1", "beta1"]).any()
     for (_, row), (_, run) in zip(stored.iterrows(), runs, strict=True):
         assert run.done["ensemble"] == 8
         assert (run.config.seed, *run.config.init_shift) == (row["seed"], row["alpha1"], row["beta1"])
-        assert (run.config.steps, run.config.stop_at_accuracy) == ((20, None) if row["kind"] == "run" else (60, FOUND))
         first, last = run.metrics.iloc[0], run.metrics.iloc[-1]
         assert (first["alpha1_0.0"], first["beta2_0.0"]) == pytest.approx((row["alpha1"], 1 - row["beta1"]))
         assert row["accuracy"] == pytest.approx(last["accuracy_first"], abs=1e-6)

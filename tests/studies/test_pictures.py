@@ -15,9 +15,9 @@ PAGE, LETTER, CAPITAL = 880, 9, 0.729
 """Width of a page and least height of a capital, in pixels; height of DejaVu Sans's capitals in its size."""
 
 CHECKED = (
-    *("figure2", "figure7", "figure8", "figure9", "figure10", "figure11", "formation", "mqar", "table2", "table4"),
+    *("figure2", "figure7", "figure8", "figure9", "figure10", "figure11", "mqar", "table2", "table4"),
     *("table5", "table15", "tables6to13", "basin_map", "elsewhere", "zoo"),
-    *("figure8_law", "saved_layer", "shift_halves", "one_more_layer", "shifts", "key_offset", "mixes"),
+    *("saved_layer", "shifts"),
     *("many_heads", "by_position", "width", "fusion"),
 )
 

@@ -152,9 +152,6 @@ def test_figure1b():
     same((ends(data, vanilla("8"), "in_row") < 0.5).mean(), cover)
     [faster] = claims("figure1b", "narrow_faster")
     same(median_ratio(waits(data, kv("8")), waits(data, vanilla("8")), data["horizon"].max()), faster)
-    [size] = claims("figure1b", "parameters_double")
-    n_params = data.groupby("curve")["n_params"].first()
-    same(n_params[vanilla("8")] / n_params[kv("8")], size)
     n = len(ends(data, vanilla("8")))
     hits = round(cover["value"] * n)
     exact = stats.binomtest(hits, n).proportion_ci(0.95, method="exact")
@@ -187,52 +184,29 @@ def test_figure8():
         by_seed = many.groupby(["attention", "seed"])["error"].mean()
         welch = stats.ttest_ind(by_seed["KV shifting"], by_seed["vanilla"], equal_var=False)
         assert claim["p"] == pytest.approx(welch.pvalue, rel=0.02)
-    [degrades] = claims("figure8", "vanilla_degrades_2_to_4")
-    vanilla = data.query("attention == 'vanilla' and n_layers == 3").groupby("hops")["error"].mean()
-    same(vanilla[4] - vanilla[2], degrades)
-    [small] = claims("figure8", "kv_reaches_4")
-    same(data.query("attention == 'KV shifting' and n_layers == 3 and hops == 4")["error"].mean(), small)
 
 
 def test_figure9():
     data = table("figure9")
     for size, short in (("0.8K", "0_8k"), ("0.4M", "0_4m")):
         kv, vanilla = (ends(data, f"{who}, {size}", "accuracy") for who in ("KV shifting", "vanilla"))
-        [ahead], [sooner] = (claims("figure9", f"kv_ahead.{kind}.{short}") for kind in ("final", "mean"))
-        same(median_difference(kv, vanilla), ahead)
         [final], [even] = (claims("figure9", f"no_effect_on_3_grams.{kind}.{short}") for kind in ("final", "mean"))
         same(abs(median_difference(kv, vanilla)), final)
         learning = median_difference(*(over_training(data, f"{who}, {size}") for who in ("KV shifting", "vanilla")))
         same(abs(learning), even)
-        same(learning, sooner)
         [steps] = claims("figure9", f"sooner.{short}")
         every = data.assign(accuracy_first=data["accuracy"])  # of all answers, as all of this figure
         both = [interpolated_waits(every, f"{who}, {size}") for who in ("KV shifting", "vanilla")]
         same(median_ratio(*both, data.loc[data["curve"].str.endswith(f", {size}"), "horizon"].min()), steps)
-        if len({*kv, *vanilla}) == len(kv) + len(vanilla):  # no ties: the interval inverts this test
-            test = stats.mannwhitneyu(kv, vanilla, method="exact")
-            assert (ahead["p"] <= 0.05) == (test.pvalue <= 0.05)
-    for name, column in (("reads_x1_by_value", "previous_value"), ("key_not_needed", "previous_key")):
-        [claim] = claims("figure9", name)
-        same(data[f"without_{column}"].dropna().median(), claim)
 
 
 def test_table5():
-    data = table("table5")
-    last = data[data["when"] == "end"]
-    for count in ("raw", "gauge_free"):
-        [claim] = claims("table5", f"induction_key_before_own_value.{count}")
-        corner = (last[f"key_{count}"] == "previous") & (last[f"value_{count}"] == "own")
-        same(corner.mean(), claim)
-    [coupled] = claims("table5", "induction_coupled")
-    cells = []
-    for _, heads in last.groupby("seed"):
-        key, value = heads["key_gauge_free"] == "own", heads["value_gauge_free"] == "own"
-        cells.append((key.mean(), value.mean(), (key == value).mean()))
-    key, value, diagonal = np.array(cells).T
-    n = len(cells)
-    untied = [key[a] * value[b] + (1 - key[a]) * (1 - value[b]) for a in range(n) for b in range(n) if a != b]
-    same(diagonal.mean() - np.mean(untied), coupled)
+    last = table("table5").query("when == 'end'")
+    away = (last["alpha1"] + last["alpha2"] - 1).abs() > 0.1
+    negative = last[["alpha1", "alpha2", "beta1", "beta2"]].lt(0).any(axis=1)
+    for name, hit in (("sum_leaves_1", away), ("some_negative", negative)):
+        [claim] = claims("table5", name)
+        same(hit.mean(), claim)
 
 
 def test_tables6to13():
@@ -249,26 +223,14 @@ def test_tables6to13():
         return claim
 
     same((five.idxmin(axis=1) == "KV shifting").mean(), of("best_in_almost_every"))
-    best = loss.groupby("context").min()
-    for other, name in (("vanilla", "vanilla"), ("V shifting", "v")):
-        same((best["KV shifting"] < best[other]).mean(), of(f"better_at_best_rate.than_{name}"))
-    same(below("K shifting", "V shifting"), of("k_better_than_v"))
-    others = {
-        "Differential": "differential",
-        "Differential with QK norm": "differential_qk_norm",
-        "Selective": "selective",
-    }
-    for other, name in others.items():
-        same(below("vanilla", other), of(f"better_than.{name}"))
-    others = {"vanilla": "better_in_single_runs", "V shifting": "both_halves.key", "K shifting": "both_halves.value"}
-    for other, name in others.items():
-        same(below("KV shifting", other), of(name))
-    gain = loss["vanilla"] - loss["KV shifting"]
-    cells = gain.rename("gain").reset_index().pivot_table(index="lr", columns="context", values="gain")
-    additive = cells.iloc[:-1].to_numpy()
-    rest = additive - additive.mean(axis=0) - additive.mean(axis=1, keepdims=True) + additive.mean()
-    noise = np.sqrt((rest**2).sum() / np.prod(np.subtract(additive.shape, 1)))
-    same(gain.median() / noise, of("beyond_noise"), abs_=1e-3)
+    for other, name in (
+        ("Differential", "differential"),
+        ("Differential with QK norm", "differential_qk_norm"),
+        ("Selective", "selective"),
+    ):
+        same(below("KV shifting", other), of(f"kv_better_than.{name}"))
+    for other, name in (("V shifting", "key"), ("K shifting", "value")):
+        same(below("KV shifting", other), of(f"both_halves.{name}"))
     counts = data[data["kind"] == "count"].set_index("quantity")["number"]
     upper, lower = counts["previous key, own value"], counts["own key, previous value"]
     same(upper / (upper + lower), of("not_symmetrical"))
@@ -293,10 +255,6 @@ def test_table2():
         return claim
 
     same((average["lead"] > 0).mean(), of("better_at_scales"))
-    last = cells[(cells["quantity"] != "average") & cells["tokens"].isin([500, 200])]
-    same((last["lead"] > 0).mean(), of("better_on_most_benchmarks"))
-    at = average.set_index("tokens")["lead"]
-    same(max(at[500] - at[340], at[200] - at[160]), of("lead_does_not_shrink"))
     for number, sign, start in ((14, 1, "better_under_metrics"), (15, -1, "mla_better_with_length")):
         rows = data[data["table"] == number]
         same((sign * (rows["shifted"] - rows["vanilla"]) > 0).mean(), of(start))
@@ -317,42 +275,9 @@ def test_mqar():
         same(median_ratio(steps("KV shifting, 1 layer"), steps(other), data["horizon"].max()), claim)
 
 
-def test_formation():
-    data = table("formation")
-    series = ["accuracy above guessing", "attention to the answer", "alpha2 share", "beta1 share"]
-
-    def crossings(run, name, part):
-        """The last step at which the smoothed curve has not yet gone that part of its way, between two evaluations."""
-        steps, values = run["step"].to_numpy(), run[name].to_numpy()
-        first, last = values[:5].mean(), values[-5:].mean()
-        smooth = [np.median(values[max(0, i - 2) : i + 3]) for i in range(len(values))]
-        way = (np.array(smooth) - first) / (last - first)
-        i = max(np.flatnonzero(way < part))
-        return steps[i] + (part - way[i]) / (way[i + 1] - way[i]) * (steps[i + 1] - steps[i])
-
-    assert data["accuracy above guessing"].to_numpy() == pytest.approx(
-        np.maximum(0, (data["accuracy"] - data["guess"]) / (1 - data["guess"])).to_numpy(), abs=2e-5
-    )
-    for part, of in (("start", 0.2), ("middle", 0.5)):
-        for name, curve, names in (
-            ("kv1", "KV shifting, 1 layer", series),
-            ("vanilla2", "vanilla, 2 layers", series[:2]),
-        ):
-            runs = [run for _, run in data[data["curve"] == curve].groupby("seed")]
-            at = {name: np.array([crossings(run, name, of) for run in runs]) for name in ("accuracy", *names)}
-            attention = at[series[1]]
-            [claim] = claims("formation", f"attention_first.{name}.{part}")
-            same(np.median(attention - at[series[0]]), claim)
-            same(np.median(attention - at["accuracy"]), claim["first"])  # as it was declared
-            for weight in names[2:]:
-                [claim] = claims("formation", f"{weight[:-7]}_first.{part}")
-                for one, accuracy in ((claim, at[series[0]]), (claim["first"], at["accuracy"])):
-                    same(np.median(at[weight] - np.minimum(attention, accuracy)), one)
-
-
 def test_basin_map():
     data = table("basin_map")
-    runs, again = data[data["kind"] == "run"], data[data["kind"] == "follow"]
+    runs = data[data["kind"] == "run"]
     inside = runs["alpha1"].between(0, 1) & runs["beta1"].between(0, 1)
     found = runs["accuracy"] >= 0.9
 
@@ -362,10 +287,6 @@ def test_basin_map():
     def fisher(correlations):
         return np.tanh(np.arctanh(correlations).mean())
 
-    square, longer = claims("basin_map", "leads_to_induction")
-    same(found[inside].mean(), square)
-    late = again["alpha1"].between(0, 1) & again["beta1"].between(0, 1) & np.isfinite(again["steps"])
-    same((found[inside].sum() + late.sum()) / inside.sum(), longer)
     [corner] = claims("basin_map", "induction_heads_mean_0_1")
     same((runs[found][["end_key_angle", "end_value_angle"]].abs() < math.pi / 4).all(axis=1).mean(), corner)
     [nearer] = claims("basin_map", "closer_is_easier.distance")
@@ -375,8 +296,6 @@ def test_basin_map():
     # To half a row of 128: a seed's mean over its starts is counted as whole rows.
     [before] = claims("basin_map", "good_start_suffices.model")
     same(runs[runs["distance"] <= 0.3].groupby("seed")["accuracy_start"].mean().mean(), before, abs_=1 / 256)
-    [slow] = claims("basin_map", "late_starts_learn")
-    same(np.isfinite(again["steps"]).mean(), slow)
 
 
 def test_robustness():
@@ -410,9 +329,6 @@ def test_table4():
     expected = {f"solves_more.{measure}": gain(measure, [4]) for measure in ("lenient", "final", "strict", "minimal")}
     expected["solves_more_in_training_range"] = gain("strict", [1, 2, 3])
     expected |= {"plans_more": gain("planned", [2, 3]), "looks_up_more": gain("looked up", [1, 2, 3])}
-    for model, short in (("KV shifting", "kv"), ("vanilla", "vanilla")):
-        for kind, ops in (("beyond", [4]), ("seen", [1, 2, 3])):
-            expected[f"more_than_guess.{kind}.{short}"] = share(model, "lenient", ops) - share(model, "guess", ops)
     assert len(expected) == len(claims("table4"))
     for name, value in expected.items():
         [claim] = claims("table4", name)
@@ -462,35 +378,14 @@ def test_text():
     same((gained - all_gained / 2).mean(), half)
     share = ends.loc[vanilla, "bits_eligible_4"] / ends.loc[vanilla, "bits_per_byte"]
     same((gained - share.to_numpy() * all_gained).mean(), alike)
-    longer = f"{vanilla}, 4 times as long"
-    there, whole = -gap(longer, vanilla, "bits_eligible_4"), -gap(longer, vanilla)
-    (more,) = claims("text", "more_than_longer_training")
-    same(((gained / all_gained)[: len(whole)] - there / whole).mean(), more)
-    (elsewhere,) = claims("text", "longer_training_more_than_alike")
-    same((there - share.to_numpy()[: len(whole)] * whole).mean(), elsewhere)
-    assert more["seeds"] == elsewhere["seeds"] == len(whole)
     for name in ("eligible", "misled", "rest"):
         assert f"bits_{name}_4" in ends
     assert ends[[f"bits_{name}_4" for name in ("eligible", "misled", "rest")]].sum(axis=1).to_numpy() == pytest.approx(
         ends["bits_per_byte"].to_numpy(), abs=1e-5
     )
 
-    def onsets(arm):
-        mine = runs[runs["arm"] == arm]
-        first = mine[mine["repeat_gain"] >= 0.25].groupby("seed")["tokens"].min()
-        return first.reindex(mine["seed"].unique()).fillna(math.inf).to_numpy()
-
-    (earlier,) = claims("text", "forms_heads_earlier")
-    horizon = runs.loc[runs["arm"] == vanilla, "tokens"].max()
-    same(median_ratio(onsets(kv), onsets(vanilla), horizon), earlier)
-    bumps = {"kv1_enough": pairs[0][0], "vanilla2_bump_later": longer, "bump_on_bytes": pairs[2][0]}
-    for name, arm in bumps.items():
-        [claim] = claims("text", name)
-        same((ends.loc[arm, "repeat_gain"] - 0.25).mean(), claim)
-        assert claim["seeds"] == len(ends.loc[arm])
     diagonal = ends.loc[kv, ["own_key_own_value", "previous_key_previous_value"]].sum(axis=1) / 6
     same(diagonal.mean(), claims("text", "diagonal_dominates")[0])
-    same(gap("K only, 2 layers", "V only, 2 layers").mean(), claims("text", "key_matters_more")[0])
     tuned = data[data["kind"] == "tuning"]
     assert set(tuned["seed"]).isdisjoint(runs["seed"])
 
@@ -511,7 +406,7 @@ def test_variants_are_compared_as_claimed(name):
     checked = 0
     for claim in stored:
         measure = claim["measure"]
-        if measure.startswith("log of") or claim["value"] is None:
+        if claim["value"] is None:
             continue
         (one, other), setting = cells_of(measure, data)
         of = {v: runs[(runs["variant"] == v) & (runs["setting"] == setting)] for v in (one, other)}
@@ -521,21 +416,9 @@ def test_variants_are_compared_as_claimed(name):
         else:
             times = [of[v]["steps_to_90"].to_numpy(dtype=float) for v in (one, other)]
             ratio = median_ratio(*times, of[one]["horizon"].max())
-            same(max(ratio, 1 / ratio) if measure.startswith("factor") else ratio, claim)
+            same(ratio, claim)
         checked += 1
     assert checked
-
-
-def test_table_15_gains_more_with_a_narrow_latent_vector():
-    data = table("table15")
-    runs = data[(data["kind"] == "run") & (data["setting"] == "3-grams, 1 layer")]
-    steps = runs.assign(steps=runs[["steps_to_90", "horizon"]].min(axis=1)).set_index(["variant", "seed"])["steps"]
-    gains = [np.log(steps[f"MLA, rank {n}"] / steps[f"MLA, one key, one value, rank {n}"]) for n in (2, 16)]
-    (claim,) = claims("table15", "narrow_gains_more")
-    change = gains[0] - gains[1]
-    same(change.median(), claim)
-    assert claim["p"] == pytest.approx(stats.binomtest(int((change > 0).sum()), len(change)).pvalue, rel=0.01)
-    same(median_difference(*(gain.to_numpy() for gain in gains)), claim["first"])
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
@@ -571,65 +454,3 @@ def test_shifts():
         predicted = claim["sentence"].rpartition(": ")[2].partition(" within ")[0]
         same(float(found[cell] == predicted), claim)
         assert claim["verdict"] == ("holds" if claim["value"] else "fails")
-
-
-def test_key_offset():
-    """Steps by the median over pairs, and what the ablation of a part of the keys costs."""
-    data = table("key_offset")
-    data = data[data["kind"] == "run"].set_index(["variant", "setting"])
-    induction = "induction, 1 layer"
-    fast = f"{induction}, fast rotation"
-    compared = (
-        ("K only", induction), ("K only", fast), ("K only, half unrotated", fast), ("K only", "2 hops, 2 layers"),
-        ("KV shifting", fast),
-    )  # fmt: skip
-    in_steps = [claim for claim in claims("key_offset") if "steps to 90%" in claim["measure"]]
-    for claim, (other, setting) in zip(in_steps, compared, strict=True):
-        steps = [data.loc[[(name, setting)], "steps_to_90"].to_numpy() for name in ("partial key offset", other)]
-        ratio = median_ratio(*steps, 600)
-        same(max(ratio, 1 / ratio) if claim["measure"].startswith("factor") else ratio, claim)
-    names = ("K only", "KV shifting", "partial key offset", "K only, taps by channel")
-    runs = {name: data.loc[[(name, induction)]] for name in names}
-    fall = {
-        (name, part): rows["whole"] - rows[f"without_{part}"]
-        for name, rows in runs.items()
-        for part in ("own", "previous", "fast", "slow")
-    }
-    taps = runs["K only, taps by channel"]
-    expected = [
-        fall["partial key offset", "own"],
-        fall["partial key offset", "previous"],
-        fall["K only", "own"],
-        fall["K only", "slow"] - fall["K only", "fast"],
-        taps["taps_slow"] - taps["taps_fast"],
-        fall["KV shifting", "own"],
-        fall["KV shifting", "slow"] - fall["KV shifting", "fast"],
-    ]
-    in_match = [claim for claim in claims("key_offset") if claim not in in_steps]
-    for values, claim in zip(expected, in_match, strict=True):
-        same(values.mean(), claim)
-        assert claim["p"] == pytest.approx(stats.ttest_1samp(values, claim["threshold"]).pvalue, rel=0.01)
-
-
-def test_mixes():
-    """Lines by SciPy through each mix's gain, and the mean difference of two gains."""
-    data = table("mixes").groupby(["variant", "mix"]).first()
-    plain = data.loc["vanilla"]
-    copyable = plain["bits_copyable"] / plain["bits_per_byte"]
-    gain = {name: 1 - data.loc[name, "bits_per_byte"] / plain["bits_per_byte"] for name in set(data.index.levels[0])}
-    for claim in claims("mixes"):
-        if claim["id"] == "k_and_offset_alike":
-            same(abs((gain["K only"] - gain["partial key offset"]).mean()), claim)
-            continue
-        if claim["id"].startswith("kv_as_"):
-            halves = (gain["K only"], gain["V only"])
-            both = np.maximum(*halves) if claim["id"] == "kv_as_the_better_half" else sum(halves)
-            same((gain["KV shifting"] - both).mean(), claim)
-            continue
-        line = stats.linregress(copyable, gain[claim["setting"]["variant"]])
-        if claim["id"].startswith("gain_grows."):
-            same(line.slope, claim)
-            half = stats.t.ppf(0.975, len(copyable) - 2) * line.stderr
-            assert claim["interval"] == pytest.approx([line.slope - half, line.slope + half])
-        else:
-            same(abs(line.intercept) if claim["measure"].startswith("size") else line.intercept, claim)

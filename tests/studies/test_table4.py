@@ -68,19 +68,12 @@ def verdicts(data):
 
 
 @pytest.mark.parametrize(
-    ("kv", "vanilla", "of_the_paper", "more_than_guess"),
-    [
-        (0.9, 0.7, "holds", ["holds", "holds"]),
-        (0.7, 0.9, "fails", ["holds", "holds"]),
-        (0.8, 0.8, "undecided", ["holds", "holds"]),
-        (0.9, 0.1, "holds", ["fails", "holds"]),  # vanilla comes first
-        (0.9, 0.3, "holds", ["undecided", "holds"]),
-    ],
+    ("kv", "vanilla", "of_the_paper"), [(0.9, 0.7, "holds"), (0.7, 0.9, "fails"), (0.8, 0.8, "undecided")]
 )
-def test_verdicts(kv, vanilla, of_the_paper, more_than_guess):
+def test_verdicts(kv, vanilla, of_the_paper):
     data = table(kv, vanilla)
     claims = TABLE4.claims(data, "laptop")
-    assert verdicts(data) == [of_the_paper] * 4 + ["undecided"] * 3 + [*more_than_guess, "holds", "holds"]
+    assert verdicts(data) == [of_the_paper] * 4 + ["undecided"] * 3
     assert claims[0].estimate.value == pytest.approx(kv - vanilla)
 
 
@@ -93,7 +86,7 @@ def test_problems_are_a_sample_too():
 def test_where_training_was_not_learned_more_operations_test_nothing():
     data = table(0.5, 0.4, strict={KV: (0.0, 0.4), VANILLA: (0.0, 0.3)})
     claims = TABLE4.claims(data, "laptop")
-    assert verdicts(data) == [NOT_TESTED] * 4 + ["holds", "undecided", "undecided", "holds", "holds", "holds", "holds"]
+    assert verdicts(data) == [NOT_TESTED] * 4 + ["holds", "undecided", "undecided"]
     assert "more than half of the training split's problems with 3 operations" in claims[0].why
     assert "(KV shifting: 0.400, vanilla: 0.300)" in claims[0].why
     assert {(claim.estimate, claim.first) for claim in claims[:4]} == {(None, None)}
@@ -115,7 +108,6 @@ def test_what_nobody_solves_compares_nothing_but_counts_among_the_claims(solved)
 def test_fewer_operations_are_judged_apart():
     claims = TABLE4.claims(table(0.2, 0.1, seen=0.7), "laptop")
     assert claims[4].estimate.value == pytest.approx(0.0)
-    assert claims[-1].estimate.value == pytest.approx(0.4)
     assert "1, 2 and 3 operations" in claims[-1].sentence
 
 

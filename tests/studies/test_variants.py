@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from ihlab.claims.claim import NOT_TESTED, judged
-from ihlab.claims.toy_settings import MANY_SEEDS, SETTINGS, setting_config
+from ihlab.claims.toy_settings import SETTINGS, setting_config
 from ihlab.studies.variants import (
     COMPARISONS,
     DIFFERENTIAL,
@@ -15,7 +15,6 @@ from ihlab.studies.variants import (
     KV,
     NARROW,
     NGRAM,
-    TABLE15,
     VANILLA,
     ZOO,
     relative,
@@ -36,40 +35,11 @@ def test_the_cells_of_all_questions_are_trained(study):
     assert {claim.seeds for claim in claims} == {8}
 
 
-def test_where_equality_is_asked_there_are_many_seeds():
-    for study in COMPARISONS:
-        for claim in study.claims(of(study, lambda variant, setting: (AROUND, 1.0)), "laptop"):
-            if claim.threshold == 1.25 and claim.right_side == "below":
-                setting = next(each for each in SETTINGS if f", {each} (" in claim.measure)
-                assert study.seeds({"setting": setting}) == MANY_SEEDS, claim.sentence
-
-
 def test_differential_attention_has_half_the_heads_of_twice_the_width():
     differential = ZOO.config({"variant": DIFFERENTIAL, "setting": INDUCTION1}, "laptop").model
     usual = setting_config(INDUCTION1, "laptop").model
     assert differential.n_heads == usual.n_heads // 2
     assert differential.head_width == 2 * usual.head_width
-
-
-@pytest.mark.parametrize(
-    ("narrow", "wide", "verdict"), [(3.0, 1.2, "holds"), (1.2, 3.0, "fails"), (2.0, 2.0, "undecided")]
-)
-def test_latent_attention_gains_more_at_the_narrow_end_only_if_it_does(narrow, wide, verdict):
-    slower = {"MLA, rank 2": narrow, "MLA, rank 16": wide}
-    data = of(TABLE15, lambda variant, setting: (slower.get(variant, 1.0) * AROUND, 1.0))
-    claim = judged(TABLE15.claims(data, "laptop"))[-1]
-    assert claim.verdict == claim.first.verdict == verdict
-
-
-def test_gains_at_two_ranks_are_compared_within_each_seed():
-    """Steps vary more between seeds than between ranks, and alike at both: only within a seed is the gain seen."""
-    data = of(TABLE15, lambda variant, setting: (AROUND, 1.0))
-    slower = data["variant"].map({"MLA, rank 2": 1.1, "MLA, rank 16": 1.0})
-    by_seed = 1 + data.groupby(["variant", "setting", "kind", "lr"])["seed"].rank() / 2
-    data["steps_to_90"] *= (slower * by_seed).fillna(1.0)
-    claim = judged(TABLE15.claims(data, "laptop"))[-1]
-    assert claim.estimate.value == pytest.approx(np.log(1.1))
-    assert (claim.verdict, claim.first.verdict) == ("holds", "undecided")
 
 
 def test_the_sentence_about_width_is_not_judged_of_what_learns_at_neither_width():

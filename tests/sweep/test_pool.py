@@ -14,8 +14,7 @@ from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.claims.learning_curves import learning_curve_table
-from ihlab.sweep.pool import WorkerKilledError, costliest_first, in_processes, next_run, stacks, steps_bar, train_all
-from ihlab.training.config import graph_kind
+from ihlab.sweep.pool import WorkerKilledError, costliest_first, in_processes, stacks, steps_bar, train_all
 from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask
 from tests.forked import session_of
@@ -131,21 +130,6 @@ def test_the_costliest_goes_first():
     cheap, wide, long = BASE, BASE.replace(model=MODEL.replace(d_model=16)), BASE.replace(steps=30)
     assert costliest_first({3: cheap, 5: wide, 7: long}) == [7, 5, 3]  # 3, 10 / 9 and 1 times the cheapest
     assert costliest_first({3: cheap, 5: wide, 7: long}, {3: 4}) == [3, 7, 5]
-
-
-def test_a_worker_goes_on_with_the_graphs_it_has_and_leaves_others_theirs():
-    fast = BASE.replace(compile=True)
-    wide = fast.replace(model=MODEL.replace(d_model=16))
-    configs = {0: wide, 1: wide.replace(seed=1), 2: fast, 3: fast.replace(lr=0.1), 4: BASE}
-    graphs = {index: graph_kind(config) for index, config in configs.items()}
-    assert graphs[0] == graphs[1] != graphs[2] == graphs[3]
-    assert graphs[4] is None
-    assert next_run([0, 1, 2, 3, 4], configs, None, []) == 0
-    assert next_run([1, 2, 3, 4], configs, None, [graphs[0]]) == 2  # the costliest that the other has no graphs of
-    assert next_run([1, 3, 4], configs, graphs[2], [graphs[0]]) == 3
-    assert next_run([1, 4], configs, graphs[2], [graphs[0]]) == 4  # compiles nothing
-    assert next_run([1], configs, graphs[2], [graphs[0]]) == 1  # nothing else is left
-    assert next_run([4, 1], configs, None, [None]) == 4
 
 
 def test_the_bar_counts_the_runs_that_have_ended():

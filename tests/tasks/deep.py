@@ -1,7 +1,4 @@
-"""Depo, Brevo and Mano again, in plain Python: how a sequence is drawn, and what its answers are.
-
-`benchmarks/generators.py` times the drawing and checks sequences with the answers.
-"""
+"""Depo, Brevo and Mano again, in plain Python: how a sequence is drawn, and what its answers are."""
 
 import operator
 import random

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
 from ihlab import ModelConfig, Run, Transformer
 from ihlab.interp import head_scores
-from ihlab.viewer import view, write_view
+from ihlab.viewer import view
 from ihlab.viewer.data import view_data
 from ihlab.viewer.tokens import held_out_rows
 from tasks import IGNORE, Batch, ConfigError, InductionTask
@@ -311,10 +311,3 @@ def test_rows_and_words_that_do_not_fit_are_named(patterns, run):
         view_data(run, ROW, 3)
     with pytest.raises(ConfigError, match="words has 2 names, but the sequence has 3 positions"):
         view_data(run, ROW[:3], ["a", "b"])
-
-
-def test_older_names_still_work(run, tmp_path):
-    names = [f"t{i}" for i in range(12)]
-    assert view(run, row=ROW, tokens=names).html == view(run, ROW, names).html
-    written = write_view(run, tmp_path / "page.html", row=ROW, checkpoints=2)
-    assert written.read_text(encoding="utf-8") == view(run, ROW, checkpoints=2).html

@@ -23,7 +23,7 @@ class MixingOptions(ShiftOptions):
             values, of the output of attention, and of the output of the MLP. Empty: none.
         canon_taps: Number of tokens that a Canon layer mixes: the current token and those right before it.
         smear: Add the previous token to each embedding, or to the input of each layer's attention, by a gate of each
-            token (modded-nanogpt's smear).
+            token (modded-nanogpt's smear); or interpolate between both embeddings by a gate of each channel.
         bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
             embedding (ihlab.model.bigram). 0: none.
         document_leak: What tokens see of earlier documents in the same sequence, if a task packs several into one
@@ -34,7 +34,7 @@ class MixingOptions(ShiftOptions):
     stream_shift: Literal["none", "before_norm", "after_norm", "added"] = "none"
     canon: str = ""
     canon_taps: int = 4
-    smear: Literal["none", "embedding", "attention"] = "none"
+    smear: Literal["none", "embedding", "attention", "interpolation"] = "none"
     bigram_table: int = 0
     document_leak: Literal["none", "shift", "attention", "both"] = "none"
 

@@ -17,7 +17,8 @@ class ShiftOptions(Sizes):
         query_window: Number of tokens that a shift of queries mixes. None: shift_window.
         shift_start: Initial weights of a shift. equal: the current token's from U(0, 1), and the others equal, with a
             sum of 1. uniform: all except the last from U(0, 1), and the last 1 minus their sum (the paper's choice for
-            windows of 3 and 4). They agree for a window of 2.
+            windows of 3 and 4). They agree for a window of 2. identity: the current token's is 1 and the others 0, in
+            Canon layers, too (Marin's issue 8387), which otherwise start as torch.nn.Conv1d does.
         shift_share: Which parts of the model use the same shift weights: each head has its own (head), all heads of a
             layer or of the model share them (layer, model), or each channel of a head has its own (channel).
         shift_first: What a shift does to the first token of a sequence. zero: it mixes in zeros. own: it leaves the
@@ -26,7 +27,7 @@ class ShiftOptions(Sizes):
 
     shift_window: int = 2
     query_window: int | None = None
-    shift_start: Literal["equal", "uniform"] = "equal"
+    shift_start: Literal["equal", "uniform", "identity"] = "equal"
     shift_share: Literal["head", "layer", "model", "channel"] = "head"
     shift_first: Literal["zero", "own"] = "zero"
 
