@@ -209,11 +209,21 @@ def shift_helps(model: str, positions: str) -> Ask:
     def unequal(data: pd.DataFrame) -> str:
         return not_learned(vanilla, data, EQUAL) or not_learned(kv, data, EQUAL)
 
+    declared = unless(unequal, ahead, counted=False)
+
+    def of_equals(data: pd.DataFrame) -> Measured:
+        good = data[data[f"accuracy_at_{lengths(data)[0]}"] >= EQUAL]
+        learned = set(good.loc[good["setting"] == positions, "variant"])
+        return ahead(good) if {model, V2} <= learned else declared(data)
+
     return Ask(
         claim_id("helps", model, positions),
         f"Trained to the same accuracy on 16 tokens, {model}, is better than two vanilla layers on 128 ({positions}).",
-        unless(unequal, ahead, counted=False),
+        of_equals,
         above=AHEAD, setting={"model": model, "positions": positions}, statement=27, source="section 5",
+        first=declared,
+        changed="2026-11-28: seeds that have not learned the task are left out; with RoPE there was one, so the mean "
+        "was too low to compare anything",
     )  # fmt: skip
 
 
