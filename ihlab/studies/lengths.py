@@ -174,7 +174,7 @@ LENGTHS = Study(
 
 
 # With RoPE and ALiBi two vanilla layers have not learned the task above, so nothing is compared. Sequences of 16 tokens
-# are learned faster. Every model stops at an accuracy of .99, so that all are equally good at the trained length, and
+# are learned faster. Training stops at an accuracy of .99, so that models are equally good at the trained length, and
 # two layers with the shift are compared, too, so that the shift is the only difference. All have one rate. Seed 99 was
 # known: two vanilla layers with RoPE reach 90% after 542 steps. Prediction: the shift helps with RoPE and ALiBi, but
 # not with learned positions, because those of longer sequences are never trained.
