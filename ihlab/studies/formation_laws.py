@@ -7,12 +7,12 @@ should have a smaller exponent.
 
 The models are those of Figure 1a, with AdamW and many answers in a sequence, as a user trains them. So this is no test
 of the theorem. Every batch has 2,048 tokens, and 371 to 407 answers, depending on the length (counted, without
-training). Each model has its own learning rate at each length. The exponent is the slope of the logarithm of steps to 90% on that of
-the length. Each seed has one slope, by least squares over the four lengths. A run that does not learn counts with its
-last step. At the two longer lengths this bounds its model's slope from below, and comparisons are safe only if the
-model with the smaller slope has no such run. At the two shorter ones it would raise the slope, so nothing is then
-tested. A bound from below cannot show that a slope is small either: this was added after the runs, in which the first
-claim had failed by such a bound.
+training). Each model has its own learning rate at each length. The exponent is the slope of the logarithm of steps to
+90% on that of the length. Each seed has one slope, by least squares over the four lengths. A run that does not learn
+counts with its last step. At the two longer lengths this bounds its model's slope from below, and comparisons are safe
+only if the model with the smaller slope has no such run. At the two shorter ones it would raise the slope, so nothing
+is then tested. A bound from below cannot show that a slope is small either: this was added after the runs, in which the
+first claim had failed by such a bound.
 
 Known before: at seed 99 and a rate of .008 two vanilla layers took 542, 655, 1,540 and more than 1,500 steps, with the
 head given 133 (16), 309 (64) and 596 (128) steps, K only (.016) 146 steps at 128. Prediction: 2 is too steep for AdamW,
