@@ -44,12 +44,12 @@ QUADRATIC = 1.5
 def config(cell: Cell, scale: Scale) -> RunConfig:
     """Return Figure 1a's config at a length, with a constant rate. It stops at 90%."""
     variant, length, run = cell["variant"], cell["length"], induction_run(scale)
+    fields = {"n_layers": 1, "attention": "k_shift"} if variant == K1 else {"n_layers": 2}
+    run = run.replace(model=run.model.replace(**fields), clamped=(GIVEN_HEAD,) if variant == GIVEN else ())
     if scale == "smoke":
         return run
-    fields = {"n_layers": 1, "attention": "k_shift"} if variant == K1 else {"n_layers": 2}
     return run.replace(
-        task=InductionTask(vocab_size=128, length=length, min_token=0),
-        model=run.model.replace(n_ctx=length, **fields), clamped=(GIVEN_HEAD,) if variant == GIVEN else (),
+        task=InductionTask(vocab_size=128, length=length, min_token=0), model=run.model.replace(n_ctx=length),
         batch_size=TOKENS // length, steps=4000, warmup=20, schedule="constant", eval_growth=0.1,
         eval_rows=4 * TOKENS // length, stop_at_accuracy=ACCURACY, stop_at_metric="accuracy", checkpoints=2,
     )  # fmt: skip

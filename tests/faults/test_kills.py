@@ -21,6 +21,6 @@ def test_killed_trainings_end_as_if_nobody_had_killed_them(tmp_path):
 
 @pytest.mark.parametrize("sabotage", SABOTAGE)
 def test_a_campaign_notices_what_is_lost_when_a_run_goes_on(tmp_path, sabotage):
-    rows = campaign(4, 0, tmp_path, kinds=["train"], sabotage=sabotage)
+    rows = campaign(8, 0, tmp_path, kinds=["train"], sabotage=sabotage)
     assert sum(row.failed for row in rows) > 0
     assert "metrics.csv differs" in (tmp_path / "wrong.txt").read_text()
