@@ -55,7 +55,8 @@ def require_routes(cfg: Any) -> None:
     require(
         field is None,
         f"The model has {field}, which mixes keys or values with earlier ones in addition to alpha and beta, so no "
-        "effective pattern, route or circuit of its heads is exact: use raw patterns (`raw_patterns`) and patching.",
+        "effective pattern, route or circuit of its heads is exact: use raw patterns "
+        "(`ihlab.interp.patterns.raw_patterns`) and patching.",
     )
 
 
