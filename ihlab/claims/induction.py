@@ -22,6 +22,8 @@ DEPTHS: dict[str, dict[str, object]] = {
 """The curves of Figure 1a, and the model fields that each changes in `induction_run`."""
 GIVEN_HEAD = Clamp(what="pattern", layer=0, head=0, value="previous")
 """Clamps one head of layer 0, so that it attends to the previous token from the first step on."""
+GIVEN = f"{V2}, previous-token head given"
+"""The curve of two vanilla layers with this head."""
 
 LINES = {
     KV1: Line(BLUE),

@@ -7,7 +7,6 @@ from ihlab.claims.ask import Cell
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.claims.toy_settings import (
-    FAST,
     HOPS,
     INDUCTION1,
     INDUCTION2,
@@ -71,8 +70,6 @@ FOLLOWED = {
     (CONV_V, NGRAM): 0.126,
     (LINEAR_CONV, WIDE): 0.002,
     (DELTA_CONV, INDUCTION1): 0.005,
-    (K_ONLY, FAST): 0.005,
-    (KV, FAST): 0.005,
 }
 """A fourth rate of variants that chose an edge of the three rates and did not learn, though some were close.
 

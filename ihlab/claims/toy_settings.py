@@ -16,7 +16,6 @@ from tasks import InductionTask, MQARTask, MultiHopTask, NGramTask, Task
 
 INDUCTION1, INDUCTION2, NO_POSITIONS2 = "induction, 1 layer", "induction, 2 layers", "induction, 2 layers, no positions"
 NARROW, WIDE = "induction, 1 layer, width 8", "induction, 1 layer, width 64"
-FAST = "induction, 1 layer, fast rotation"
 NGRAM, HOPS = "3-grams, 1 layer", "2 hops, 2 layers"
 RECALL_GAP1, RECALL_GAP2 = "recall, gap 1, 1 layer", "recall, gap 2, 1 layer"
 
@@ -57,8 +56,6 @@ SETTINGS = {
     NO_POSITIONS2: Setting(*_INDUCTION, {"n_layers": 2, "positional": "none"}, 1000, _RATES_2_LAYERS),
     NARROW: Setting(*_INDUCTION, {"n_layers": 1, "d_model": 8, "n_heads": 1}, 600, _RATES_1_LAYER),
     WIDE: Setting(*_INDUCTION, {"n_layers": 1, "d_model": 64, "n_heads": 1}, 600, _RATES_2_LAYERS),
-    # The slowest pair of channels turns by 5.7 radians over a sequence; with the usual base of 100,000 it is 0.006.
-    FAST: Setting(*_INDUCTION, {"n_layers": 1, "rotary_base": 10.0}, 600, _RATES_1_LAYER),
     NGRAM: Setting(*_NGRAM, {"n_layers": 1}, 600, _RATES_1_LAYER),
     HOPS: Setting(*_HOPS, {"n_layers": 2}, 600, _RATES_2_LAYERS, accuracy="accuracy"),
     RECALL_GAP1: Setting(*_RECALL1, {"n_layers": 1}, 600, _RATES_1_LAYER),

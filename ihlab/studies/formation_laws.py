@@ -25,7 +25,7 @@ import pandas as pd
 from ihlab.claims import stats
 from ihlab.claims.ask import Ask, Cell, Measured, Number, values
 from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import GIVEN_HEAD, induction_run
+from ihlab.claims.induction import GIVEN, GIVEN_HEAD, V2, induction_run
 from ihlab.claims.labels import K_ONLY
 from ihlab.claims.rates import ACCURACY
 from ihlab.claims.study import Study, Tuned, cells, wide
@@ -33,7 +33,7 @@ from ihlab.plots.views import dots
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
-VANILLA2, GIVEN, K1 = "vanilla, 2 layers", "vanilla, 2 layers, previous-token head given", f"{K_ONLY}, 1 layer"
+K1 = f"{K_ONLY}, 1 layer"
 LENGTHS = (16, 32, 64, 128)
 TOKENS = 2048
 """Tokens in a batch."""
@@ -94,7 +94,7 @@ def steeper(one: str, other: str) -> Number:
     return number
 
 
-CELLS = cells(variant=(VANILLA2, GIVEN, K1), length=LENGTHS)
+CELLS = cells(variant=(V2, GIVEN, K1), length=LENGTHS)
 FORMATION_LAWS = Study(
     name="formation_laws",
     title="Steps to 90% accuracy by the length of sequences",
@@ -108,12 +108,12 @@ FORMATION_LAWS = Study(
     asks=[
         Ask(
             "quadratic", "The steps of two vanilla layers grow nearer to the square of the length than to the length.",
-            exponent(VANILLA2), above=QUADRATIC, source="a question to Musat et al., arXiv 2511.01033",
+            exponent(V2), above=QUADRATIC, source="a question to Musat et al., arXiv 2511.01033",
         ),
         Ask(
             "given_head", "The steps of two vanilla layers grow less with the length if a previous-token head is "
             "given.",
-            steeper(VANILLA2, GIVEN), above=0.0, source="a prediction of our own",
+            steeper(V2, GIVEN), above=0.0, source="a prediction of our own",
         ),
         Ask(
             "k_shift_given", "The steps of one layer with shifted keys grow less with the length than those of two "
@@ -123,7 +123,7 @@ FORMATION_LAWS = Study(
         Ask(
             "k_shift", "The steps of one layer with shifted keys grow less with the length than those of two vanilla "
             "layers.",
-            steeper(VANILLA2, K1), above=0.0, source="a prediction of our own",
+            steeper(V2, K1), above=0.0, source="a prediction of our own",
         ),
     ],
     view=dots("length", colors="variant"),

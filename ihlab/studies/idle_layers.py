@@ -23,7 +23,7 @@ the last prediction is known to hold at one seed. All models of a task have one 
 were fixed before the runs.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -78,8 +78,8 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 def measure(run: "Run") -> dict[str, float]:
     """Return accuracy and loss, and by layer: `rise`, of the loss without its attention, and `gate`, its mean.
 
-    least: the smallest rise; idle: the number of idle layers; first_gate: gate of layer 0 less the mean of the others;
-    match: whether the layer with the lowest gate is the one with the smallest rise.
+    least: the smallest rise; idle: the number of idle layers; match: whether the layer with the lowest gate is the one
+    with the smallest rise.
     """
     import torch
 
@@ -87,21 +87,22 @@ def measure(run: "Run") -> dict[str, float]:
     batch = draw(run.config.task, EVAL_SEED, "eval", 0, run.config.eval_rows)
     tokens, scored = torch.as_tensor(batch.inputs), torch.as_tensor(batch.targets)
 
-    def loss(hooks: list[Any]) -> float:
-        with torch.no_grad():
-            logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
+    def loss(logits: torch.Tensor) -> float:
         return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), scored.flatten()))
 
-    whole = loss([])
-    rises = [loss([(f"blocks.{i}.hook_attn_out", lambda x, hook: x.mean(0, keepdim=True).expand_as(x))]) - whole
-             for i in layers]  # fmt: skip
-    names = [f"blocks.{i}.attn.hook_out_gate" for i in layers]
+    def without(layer: int) -> float:
+        removed = (f"blocks.{layer}.hook_attn_out", lambda x, hook: x.mean(0, keepdim=True).expand_as(x))
+        return loss(model.run_with_hooks(tokens, fwd_hooks=[removed]))
+
+    names = [f"blocks.{layer}.attn.hook_out_gate" for layer in layers]
     with torch.no_grad():
-        _, cache = model.run_with_cache(tokens, names_filter=names)
+        logits, cache = model.run_with_cache(tokens, names_filter=names)
+        whole = loss(logits)
+        rises = [without(layer) - whole for layer in layers]
     gates = [float(cache[name].mean()) for name in names]
     return {
         "accuracy": float(run.metrics["accuracy"].iloc[-1]), "loss": whole, "least": min(rises),
-        "idle": float(np.sum(np.array(rises) < IDLE)), "first_gate": gates[0] - float(np.mean(gates[1:])),
+        "idle": float(np.sum(np.array(rises) < IDLE)),
         "match": float(np.argmin(gates) == np.argmin(rises)),
         **{f"rise_{i}": rise for i, rise in enumerate(rises)}, **{f"gate_{i}": gate for i, gate in enumerate(gates)},
     }  # fmt: skip

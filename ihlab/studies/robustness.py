@@ -15,14 +15,13 @@ from typing import Any
 
 from ihlab.claims.ask import Ask, Cell, claim_id
 from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import DEPTHS, GIVEN_HEAD, KV1, V2, V4, figure1_run
+from ihlab.claims.induction import DEPTHS, GIVEN, GIVEN_HEAD, KV1, V2, V4, figure1_run
 from ihlab.claims.rates import ACCURACY
 from ihlab.claims.study import Study, Tuned, cells, wide
 from ihlab.claims.toy_settings import Kind, asked
 from ihlab.plots.views import dots
 from ihlab.training.config import RunConfig, constant_steps
 
-GIVEN = "vanilla, 2 layers, previous-token head given"
 ROPE, LEARNED, NO_POSITIONS = "RoPE", "learned positions", "no positions"
 SETTINGS: dict[str, dict[str, object]] = {
     ROPE: {},

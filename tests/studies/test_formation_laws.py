@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ihlab.studies.formation_laws import FORMATION_LAWS, GIVEN, K1, LENGTHS, VANILLA2, slopes
+from ihlab.claims.induction import GIVEN, V2
+from ihlab.studies.formation_laws import FORMATION_LAWS, K1, LENGTHS, slopes
 from tests.studies.made_up import HORIZON, table, verdicts
 
 
@@ -37,21 +38,21 @@ def test_batches_have_equally_many_tokens_and_runs_differ_in_nothing_else():
 
 
 def test_slopes_are_the_powers_and_a_run_that_never_learns_makes_a_bound():
-    powers = {VANILLA2: 1.3, GIVEN: 1, K1: 0.4}
+    powers = {V2: 1.3, GIVEN: 1, K1: 0.4}
     for variant, power in powers.items():
         found, missed = slopes(made_up(powers, noise=0.0), variant)
         assert found == pytest.approx([power] * 6)
         assert missed == 0
-    late, missed = slopes(made_up(powers, 0.0, [(VANILLA2, LENGTHS[-1])]), VANILLA2)
+    late, missed = slopes(made_up(powers, 0.0, [(V2, LENGTHS[-1])]), V2)
     assert missed == 6
     assert np.mean(late) > 1.3
-    early, _ = slopes(made_up(powers, 0.0, [(VANILLA2, LENGTHS[0])]), VANILLA2)
+    early, _ = slopes(made_up(powers, 0.0, [(V2, LENGTHS[0])]), V2)
     assert np.isnan(early).all()
 
 
 def test_verdicts_can_come_out_either_way():
     def judge(*powers):
-        return list(verdicts(FORMATION_LAWS, made_up(dict(zip((VANILLA2, GIVEN, K1), powers, strict=True)))).values())
+        return list(verdicts(FORMATION_LAWS, made_up(dict(zip((V2, GIVEN, K1), powers, strict=True)))).values())
 
     assert judge(1.7, 1.0, 0.5) == ["holds"] * 4
     assert judge(0.5, 1.0, 1.5) == ["fails"] * 4
