@@ -1,0 +1,137 @@
+"""A certificate: what is proved of a model on every sequence of a set, with the worst sequences, and its file."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import save as serialised
+
+from ihlab.files import write_atomically
+from ihlab.model.transformer import Transformer
+from ihlab.stored import read_tensors
+from tasks import Task
+from tasks.codec import from_plain, to_plain
+from tasks.config import require
+
+PROVED, REFUTED, UNKNOWN = VERDICTS = ("proved", "refuted", "unknown")
+COLUMNS = {"length": "int64", "query": "int64", "answer": "int64", "margin": "float64", "bound": "float64"}
+ENTRY = "ihlab certificate"
+"""The only entry of a file's metadata, in JSON."""
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What is proved of a model, for each length and question. It speaks of the stored weights, in real arithmetic.
+
+    `table` has one row for each length and question (query, answer) that has a sequence:
+
+    - `verdict`: "proved": every sequence of the set is answered rightly. "refuted": `worst` is answered wrongly, by the
+      model itself. "unknown": neither is known;
+    - `worst`: the ids of the sequence with the smallest known margin; the last one is the query;
+    - `margin`: its logit of the answer minus the largest other one, before both are divided by the final norm's scale;
+    - `bound`: no sequence of the set has a smaller margin. With one head, it is the margin of `worst`. NaN (and an
+      empty `worst`) where only its sign was computed.
+
+    `rounding` bounds the error of a margin computed in "float64", as here, and in "float32", as the model computes: a
+    bound above it is positive in real arithmetic, or in the model's own. `task` is None for your own automata, `model`
+    identifies config and weights (`model_digest`).
+    """
+
+    table: pd.DataFrame
+    rounding: dict[str, float]
+    model: str
+    task: Task | None
+
+    @property
+    def status(self) -> str:
+        """ "refuted" if any row is, "proved" if all rows are, otherwise "unknown"."""
+        verdicts = set(self.table["verdict"])
+        return REFUTED if REFUTED in verdicts else UNKNOWN if UNKNOWN in verdicts else PROVED
+
+    @property
+    def longest(self) -> int:
+        """The largest length up to which every row is proved; 0 if the shortest one has another verdict."""
+        proved = (self.table["verdict"] == PROVED).groupby(self.table["length"]).all()
+        return int(proved.index[proved.cummin()].max()) if proved.iloc[0] else 0
+
+    @property
+    def worst(self) -> list[int]:
+        """The ids of the sequence with the smallest known margin."""
+        return self._smallest["worst"]
+
+    @property
+    def _smallest(self) -> Any:
+        return self.table.loc[self.table["margin"].idxmin()]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: what is proved, and what is not."""
+        lengths, n_questions = self.table["length"], len(self.table[["query", "answer"]].drop_duplicates())
+        said = f"{n_questions} questions, {lengths.min()} to {lengths.max()} tokens"
+        until = f"every sequence of up to {self.longest} tokens is answered rightly" if self.longest else "no length"
+        if self.status == PROVED:
+            return f"proved: {until} ({said})."
+        broken = self.table[self.table["verdict"] == self.status]
+        share = f"{len(broken)} of {len(self.table)} rows, from {broken['length'].min()} tokens on"
+        if self.status == UNKNOWN:
+            return f"unknown: the bound is too weak in {share}; proved: {until} ({said})."
+        row = self._smallest
+        return (
+            f"refuted: {share}, have a sequence that is answered wrongly, such as one of {row['length']} tokens with "
+            f"margin {row['margin']:.3g}; proved: {until} ({said})."
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the certificate as safetensors, atomically.
+
+        Raises `ConfigError` for a certificate of your own automata, which a file does not hold.
+        """
+        require(self.task is not None, "A certificate of your own automata is not stored: only tasks are.")
+        tensors = {name: torch.tensor(self.table[name].to_numpy(sort)) for name, sort in COLUMNS.items()}
+        tensors["verdict"] = torch.tensor([VERDICTS.index(verdict) for verdict in self.table["verdict"]])
+        longest = max((len(walk) for walk in self.table["worst"]), default=0)
+        padded = [walk + [-1] * (longest - len(walk)) for walk in self.table["worst"]]
+        tensors["worst"] = torch.tensor(padded, dtype=torch.int32).reshape(len(self.table), longest)
+        entry = {"rounding": self.rounding, "model": self.model, "task": to_plain(self.task)}
+        content = serialised(tensors, {ENTRY: json.dumps(entry, sort_keys=True)})
+        write_atomically(Path(path), lambda aside: aside.write_bytes(content))  # type: ignore[arg-type]
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Certificate":
+        """Read a certificate. Raises `ConfigError` for a file that is damaged or something else.
+
+        What it says is checked by `ihlab.certify.check` only.
+        """
+        tensors, metadata = read_tensors(Path(path))
+        try:
+            entry = json.loads(metadata[ENTRY])
+            table = pd.DataFrame({name: tensors[name].numpy() for name in COLUMNS})
+            table["verdict"] = [VERDICTS[number] for number in tensors["verdict"].tolist()]
+            walks = tensors["worst"].tolist()
+            table["worst"] = [[token for token in walk if token >= 0] for walk in walks]
+            rounding = {str(name): float(value) for name, value in entry["rounding"].items()}
+            task: Any = from_plain(Task, entry["task"])
+            return cls(in_order(table), rounding, str(entry["model"]), task)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            require(False, f"{path} is not a certificate, or is damaged ({type(error).__name__}: {error}).")
+            raise
+
+
+def in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with its columns and rows in the usual order."""
+    columns = ["length", "query", "answer", "verdict", "margin", "bound", "worst"]
+    return table[columns].sort_values(["length", "query", "answer"], ignore_index=True)
+
+
+def model_digest(model: Transformer) -> str:
+    """Return the SHA-256 of a model's config and weights."""
+    digest = hashlib.sha256(json.dumps(to_plain(model.cfg), sort_keys=True).encode())
+    for name, weight in sorted(model.named_parameters()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(weight.detach().cpu().double().numpy()).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,202 @@
+"""Proofs: whether a model of one attention-only layer answers every sequence of a set rightly."""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+
+from ihlab.certify import walks
+from ihlab.certify.certificate import PROVED, REFUTED, UNKNOWN, Certificate, in_order, model_digest
+from ihlab.certify.sequences import Sequences, sequences_of
+from ihlab.certify.tables import PairTables, pair_tables, require_pairs
+from ihlab.interp.sources import opened_model
+from ihlab.model.settings import own_settings
+from ihlab.model.transformer import Transformer
+from tasks.config import require
+
+Row = dict[str, Any]
+
+MARGINS_UP_TO = 32
+"""Number of tokens of the alphabet up to which every margin is computed by default."""
+
+
+@own_settings()
+def certify(
+    source: Any,
+    task: Any = None,
+    lengths: Iterable[int] | None = None,
+    *,
+    questions: Sequence[tuple[int, int] | Sequences] | None = None,
+    margins: bool | None = None,
+    path: str | Path | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Certificate:
+    """Prove or refute that a model answers every sequence of a task rightly (`ihlab.certify.sequences`).
+
+    With one head, the smallest margin of all sequences is computed exactly (`ihlab.certify.walks`). With several, the
+    sum of each head's smallest mean bounds it from below, and a search looks for a sequence that is answered wrongly.
+
+    - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one;
+    - `task`: an `InductionTask` or `MQARTask`; by default the task that the model was trained on;
+    - `lengths`: numbers of tokens, by default up to the task's. Without learned positions there are longer ones, too;
+    - `questions`: pairs (query, answer), by default all of the task's; or your own automata;
+    - `margins`: whether to compute the margin of proved rows of every length, and not of the longest one only. By
+      default if the alphabet has at most 32 tokens: it takes as many times longer as there are lengths;
+    - `path`: store the certificate there after each query token, and go on from the one that is there, if it is of the
+      same model, task and lengths;
+    - `progress`: called with the numbers of finished and of all questions.
+
+    Raises `ConfigError` for a model, a task or a length outside the argument, naming the part that breaks it.
+    """
+    model = opened_transformer(source)
+    require_pairs(model)
+    task = model.trained_on if task is None else task
+    asked = sorted(_asked(task, questions), key=lambda sequences: (sequences.query, sequences.answer))
+    wanted = sorted(set(range(2, task.length + 1) if lengths is None else lengths))
+    require(bool(wanted) and wanted[0] >= 2, f"lengths is {wanted}, but must be numbers of at least 2 tokens.")
+    require(
+        int(max(sequences.alphabet.max() for sequences in asked)) < model.cfg.d_vocab,
+        f"The task has ids up to {task and task.vocab_size - 1}, but the model's d_vocab is {model.cfg.d_vocab}.",
+    )
+    every = len(asked[0].alphabet) <= MARGINS_UP_TO if margins is None else margins
+    judged = _Judged(model, asked[0].alphabet, wanted, wanted if every else wanted[-1:])
+    own = any(isinstance(question, Sequences) for question in questions or ())
+    stored, digest = None, model_digest(model)
+    if path is not None and Path(path).exists():
+        stored = Certificate.open(path)
+        require(
+            stored.model == digest and stored.task == task and set(stored.table["length"]) <= set(wanted),
+            f"{path} is the certificate of another model, task or lengths: give another path.",
+        )
+    parts: list[pd.DataFrame] = []
+    done = 0
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for query, of_query in groupby(asked, key=lambda sequences: sequences.query):
+            group = list(of_query)
+            if stored is not None and query in set(stored.table["query"]):
+                parts.append(stored.table[stored.table["query"] == query])
+            else:
+                parts.append(pd.DataFrame(judged.rows(group, pool)))
+            done += len(group)
+            progress(done, len(asked))
+            certificate = Certificate(in_order(pd.concat(parts)), judged.rounding, digest, None if own else task)
+            if path is not None:
+                certificate.save(path)
+    return certificate
+
+
+def opened_transformer(source: Any) -> Transformer:
+    """Return the `Transformer` of a source. Raises `ConfigError` for another model, and for one with hooks."""
+    from transformers import PreTrainedModel  # imported here, because the library takes seconds
+
+    if isinstance(source, PreTrainedModel):
+        from ihlab.hf import from_hf
+
+        source = from_hf(source)
+    model = opened_model(source).module
+    require(
+        isinstance(model, Transformer),
+        f"The model is a {type(model).__name__}, but a proof needs a Transformer: convert it (ihlab.hf.from_hf).",
+    )
+    assert isinstance(model, Transformer)
+    hooked = [name for name, point in model.hook_dict.items() if point.fwd_hooks]
+    require(not hooked, f"The model has a hook at {hooked and hooked[0]}, but a proof speaks of its weights alone.")
+    return model
+
+
+def _asked(task: Any, questions: Sequence[tuple[int, int] | Sequences] | None) -> list[Sequences]:
+    if questions is not None and all(isinstance(question, Sequences) for question in questions):
+        return list(questions)  # type: ignore[arg-type]
+    require(task is not None, "The task of the model is not known: give one.")
+    pairs, of_question = sequences_of(task)
+    chosen = pairs if questions is None else list(questions)
+    for question in chosen:
+        require(question in pairs, f"{question} is not a question (query, answer) of the task.")
+    return [of_question(*question) for question in chosen]  # type: ignore[misc]
+
+
+class _Judged:
+    """The verdicts on a model, by query.
+
+    - `lengths`: numbers of tokens; `with_margin`: those whose margins are computed even if they are proved;
+    - `rounding`: the largest rounding error of a margin so far, by type.
+    """
+
+    def __init__(self, model: Transformer, alphabet: np.ndarray, lengths: list[int], with_margin: list[int]) -> None:
+        self.model, self.alphabet, self.lengths, self.with_margin = model, alphabet, lengths, set(with_margin)
+        self.learned = model.pos_embed is not None
+        # The longest length's tables hold for all, unless positions count from the start.
+        self._tables = lru_cache(maxsize=1)(partial(pair_tables, model, alphabet))
+        self.rounding = dict(self._tables(lengths[-1]).rounding)
+        self._longer = model
+        if lengths[-1] > model.cfg.n_ctx:
+            self._longer = Transformer(model.cfg.replace(n_ctx=lengths[-1])).to(model.embed.weight.dtype).eval()
+            self._longer.load_state_dict(model.state_dict())
+
+    def rows(self, group: Sequence[Sequences], pool: ThreadPoolExecutor) -> list[Row]:
+        """Return the rows of all questions of one query."""
+        query = int(np.searchsorted(self.alphabet, group[0].query))
+        rows: list[Row] = []
+        for lengths in [[length] for length in self.lengths] if self.learned else [self.lengths]:
+            tables = self._tables(lengths[-1])
+            judge = partial(self._judge, tables=tables, mass=tables.masses(query), query=query, lengths=lengths)
+            rows += [row for part in pool.map(judge, group) for row in part]
+        return self._settled(rows)
+
+    def _judge(
+        self, sequences: Sequences, tables: PairTables, mass: Float[np.ndarray, "head back token before"],
+        query: int, lengths: list[int],
+    ) -> list[Row]:  # fmt: skip
+        """Return a row for each length: proved, or a candidate for a sequence that is answered wrongly."""
+        direct, limit = tables.direct[query], tables.rounding["float64"]
+        automaton = (sequences.first, sequences.rule, sequences.follow, sequences.asks)
+        weighed = (mass, tables.read, direct, sequences.answer)
+        sure = np.zeros(lengths[-1] + 1, bool)
+        if len(mass) == 1 and not self.with_margin.issuperset(lengths):
+            sure = walks.certain(*weighed, *automaton, query, lengths[-1], limit)
+        rows, rival = [], 0
+        for length in lengths:
+            row = {"length": length, "query": sequences.query, "answer": sequences.answer}
+            if sure[length] and length not in self.with_margin:
+                if walks.lightest_walk(mass[0], tables.read[0, 0], 0.0, *automaton, query, length).size:
+                    rows.append({**row, "verdict": PROVED, "margin": np.nan, "bound": np.nan, "worst": []})
+                continue
+            bound, rival, of_heads = walks.smallest_bound(*weighed, *automaton, query, length, rival)
+            if rival < 0:  # the set has no sequence of this length
+                continue
+            margins = [walks.margin_of(*weighed, walk)[0] for walk in of_heads]
+            margin, walk = min(margins), of_heads[int(np.argmin(margins))]
+            if bound <= limit < margin:
+                walk = walks.descend(*weighed, *automaton, walk)
+                margin = walks.margin_of(*weighed, walk)[0]
+            verdict = PROVED if bound > limit else UNKNOWN if margin > limit else REFUTED
+            worst = self.alphabet[walk].tolist()
+            rows.append({**row, "verdict": verdict, "margin": margin, "bound": bound, "worst": worst})
+        return rows
+
+    @torch.no_grad()
+    def _settled(self, rows: list[Row]) -> list[Row]:
+        """Return the rows; one is refuted only if the model itself answers its sequence wrongly."""
+        for _, same_length in groupby(rows, key=lambda row: row["length"] * (row["verdict"] == REFUTED)):
+            refuted = [row for row in same_length if row["verdict"] == REFUTED]
+            if not refuted:
+                continue
+            tokens = torch.tensor([row["worst"] for row in refuted], device=self.model.embed.weight.device)
+            logits = self._longer(tokens)[:, -1].cpu()
+            for row, scores in zip(refuted, logits, strict=True):
+                right = scores[row["answer"]].item()
+                scores[row["answer"]] = -torch.inf
+                if right > scores.max():  # within the model's own rounding
+                    row["verdict"] = UNKNOWN
+                    if row["margin"] < -self.rounding["float32"]:
+                        raise AssertionError(
+                            f"The model answers {row['worst']} rightly, which its certificate refutes."
+                        )
+        return rows

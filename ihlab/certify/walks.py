@@ -1,0 +1,220 @@
+"""Lightest walks through the graph of tokens, by dynamic programming backwards from the query, compiled.
+
+A sequence x_0 .. x_t is a walk. Its token b at position t - back, after a token a, weighs
+
+    mass[back, b, a] * (gain[b, a] - level),        gain = read_answer - read_rival.
+
+If the lightest walk of a set weighs more than 0, then in every sequence of the set the head's mean of gains, weighted
+by the masses, is above the level. The smallest mean is found by Dinkelbach's method (1967): set the level to the mean
+of the lightest walk, until it no longer falls.
+
+Shapes, with V tokens, and index V for "none before": mass [back, V, V + 1]; gain [place, V, V + 1] and read
+[output, place, V, V + 1], with one place for all positions, or one for each; first, rule, follow and asks as in
+`ihlab.certify.sequences.Sequences`; value [state, V]: the weight of the positions after a token, with the state there.
+"""
+
+import numba
+import numpy as np
+
+compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
+
+
+@compiled
+def _begin(mass, gain, level, rule, follow, asks, query, value):
+    """Fill `value` with the weight of the query's own position after each token before it."""
+    n_states, n_tokens = rule.shape
+    for state in range(n_states):
+        for before in range(n_tokens):
+            allowed = asks[state] and follow[rule[state, before], query] >= 0
+            value[state, before] = mass[0, query, before] * (gain[0, query, before] - level) if allowed else np.inf
+
+
+@compiled
+def _step(mass, gain, level, rule, follow, value):
+    """Move `value` one position back, past a token of weight mass [V, V + 1] * (gain - level)."""
+    n_states, n_tokens = rule.shape
+    n_rules = len(follow)
+    lightest = np.full((n_rules, n_tokens), np.inf)
+    weight = np.empty(n_tokens)
+    for token in range(n_tokens):
+        for before in range(n_tokens):
+            weight[before] = mass[token, before] * (gain[token, before] - level)
+        for number in range(n_rules):
+            state = follow[number, token]
+            if state >= 0 and value[state, token] < np.inf:
+                rest = value[state, token]
+                for before in range(n_tokens):
+                    lightest[number, before] = min(lightest[number, before], weight[before] + rest)
+    for state in range(n_states):
+        for before in range(n_tokens):
+            value[state, before] = lightest[rule[state, before], before]
+
+
+@compiled
+def lightest(mass, gain, level, first, rule, follow, asks, query, longest):
+    """Return the weight of the lightest walk of each length up to `longest`, inf where there is none."""
+    n_states, n_tokens = rule.shape
+    value, weights = np.empty((n_states, n_tokens)), np.full(longest + 1, np.inf)
+    _begin(mass, gain, level, rule, follow, asks, query, value)
+    for back in range(1, longest):
+        place = back % len(gain)
+        for token in range(n_tokens):
+            if first[token] >= 0:
+                alone = mass[back, token, n_tokens] * (gain[place, token, n_tokens] - level)
+                weights[back + 1] = min(weights[back + 1], value[first[token], token] + alone)
+        _step(mass[back], gain[place], level, rule, follow, value)
+    return weights
+
+
+@compiled
+def lightest_walk(mass, gain, level, first, rule, follow, asks, query, length):
+    """Return the tokens of the lightest walk of a length, first to last; empty if there is none."""
+    n_states, n_tokens = rule.shape
+    values = np.empty((length, n_states, n_tokens))  # values[back] is for a token at that distance
+    _begin(mass, gain, level, rule, follow, asks, query, values[1])
+    for back in range(1, length - 1):
+        values[back + 1] = values[back]
+        _step(mass[back], gain[back % len(gain)], level, rule, follow, values[back + 1])
+    walk = np.full(length, query)
+    smallest, state = np.inf, 0
+    place = (length - 1) % len(gain)
+    for token in range(n_tokens):
+        if first[token] >= 0:
+            alone = mass[length - 1, token, n_tokens] * (gain[place, token, n_tokens] - level)
+            if values[length - 1, first[token], token] + alone < smallest:
+                smallest, state, walk[0] = values[length - 1, first[token], token] + alone, first[token], token
+    if smallest == np.inf:
+        return walk[:0]
+    for number in range(1, length - 1):
+        back, before = length - 1 - number, walk[number - 1]
+        allowed, smallest, place = follow[rule[state, before]], np.inf, back % len(gain)
+        for token in range(n_tokens):
+            if allowed[token] >= 0:
+                weight = mass[back, token, before] * (gain[place, token, before] - level)
+                if values[back, allowed[token], token] + weight < smallest:
+                    smallest, walk[number] = values[back, allowed[token], token] + weight, token
+        state = allowed[walk[number]]
+    return walk
+
+
+@compiled
+def mean_of(mass, gain, walk):
+    """Return the mean gain of a walk, weighted by its masses."""
+    total, weighted = 0.0, 0.0
+    for number in range(len(walk)):
+        back = len(walk) - 1 - number
+        before = walk[number - 1] if number else mass.shape[2] - 1
+        total += mass[back, walk[number], before]
+        weighted += mass[back, walk[number], before] * gain[back % len(gain), walk[number], before]
+    return weighted / total
+
+
+@compiled
+def smallest_mean(mass, gain, first, rule, follow, asks, query, length):
+    """Return the smallest mean of gains over all walks of a length, and its walk (empty if there is none)."""
+    level = 0.0
+    walk = lightest_walk(mass, gain, level, first, rule, follow, asks, query, length)
+    if not len(walk):
+        return np.inf, walk
+    level = mean_of(mass, gain, walk)
+    while True:
+        nearer = lightest_walk(mass, gain, level, first, rule, follow, asks, query, length)
+        mean = mean_of(mass, gain, nearer)
+        if mean >= level:
+            return level, walk
+        level, walk = mean, nearer
+
+
+@compiled
+def smallest_bound(mass, read, direct, answer, first, rule, follow, asks, query, length, rival):
+    """Return a lower bound of the margin over all walks of a length, its rival, and each head's worst walk.
+
+    It is the sum of each head's smallest mean (exact for one head), at the worst of all rivals; `rival` is tried first.
+    mass [head, back, V, V + 1], read [head, output, place, V, V + 1], direct [output] of the query.
+    """
+    n_heads, n_outputs = read.shape[:2]
+    smallest, worst = np.inf, -1
+    walks, trial = np.zeros((n_heads, length), np.int64), np.zeros((n_heads, length), np.int64)
+    for number in range(n_outputs):
+        other = (rival + number) % n_outputs
+        if other == answer:
+            continue
+        bound = direct[answer] - direct[other]
+        if n_heads == 1 and worst >= 0:  # nothing below the smallest bound so far?
+            gain = read[0, answer] - read[0, other]
+            weights = lightest(mass[0], gain, smallest - bound, first, rule, follow, asks, query, length)
+            if weights[length] >= 0:
+                continue
+        for head in range(n_heads):
+            gain = read[head, answer] - read[head, other]
+            mean, walk = smallest_mean(mass[head], gain, first, rule, follow, asks, query, length)
+            if not len(walk):
+                return np.inf, -1, walks
+            trial[head] = walk
+            bound += mean
+        if bound < smallest:
+            smallest, worst = bound, other
+            walks[:] = trial
+    return smallest, worst, walks
+
+
+@compiled
+def certain(mass, read, direct, answer, first, rule, follow, asks, query, longest, level):
+    """Return for each length whether one head's margin is above a level in every walk against every rival."""
+    weights = np.full(longest + 1, np.inf)
+    for other in range(read.shape[1]):
+        if other != answer:
+            bound = level - (direct[answer] - direct[other])
+            gain = read[0, answer] - read[0, other]
+            weights = np.minimum(weights, lightest(mass[0], gain, bound, first, rule, follow, asks, query, longest))
+    return weights > 0
+
+
+@compiled
+def margin_of(mass, read, direct, answer, walk):
+    """Return the margin of a walk, before the final norm's scale, and its rival."""
+    margins = direct[answer] - direct
+    for head in range(len(mass)):
+        total = 0.0
+        for number in range(len(walk)):
+            total += mass[head, len(walk) - 1 - number, walk[number], walk[number - 1] if number else mass.shape[3] - 1]
+        for number in range(len(walk)):
+            back, before = len(walk) - 1 - number, walk[number - 1] if number else mass.shape[3] - 1
+            attention = mass[head, back, walk[number], before] / total
+            place = back % read.shape[2]
+            for output in range(read.shape[1]):
+                margins[output] += attention * (
+                    read[head, answer, place, walk[number], before] - read[head, output, place, walk[number], before]
+                )
+    margins[answer] = np.inf
+    return margins.min(), margins.argmin()
+
+
+@compiled
+def _is_allowed(walk, first, rule, follow, asks):
+    state = first[walk[0]]
+    for number in range(1, len(walk)):
+        if state < 0 or (number == len(walk) - 1 and not asks[state]):
+            return False
+        state = follow[rule[state, walk[number - 1]], walk[number]]
+    return state >= 0
+
+
+@compiled
+def descend(mass, read, direct, answer, first, rule, follow, asks, walk):
+    """Return a walk near the given one whose margin is smallest when one token is exchanged at a time."""
+    walk, (smallest, _) = walk.copy(), margin_of(mass, read, direct, answer, walk)
+    improved = True
+    while improved:
+        improved = False
+        for number in range(len(walk) - 1):
+            for token in range(rule.shape[1]):
+                before, walk[number] = walk[number], token
+                margin = np.inf
+                if _is_allowed(walk, first, rule, follow, asks):
+                    margin = margin_of(mass, read, direct, answer, walk)[0]
+                if margin < smallest:
+                    smallest, improved = margin, True
+                else:
+                    walk[number] = before
+    return walk
