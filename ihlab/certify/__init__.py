@@ -2,5 +2,6 @@
 
 from ihlab.certify.certificate import Certificate
 from ihlab.certify.certify import certify
+from ihlab.certify.check import check
 
-__all__ = ["Certificate", "certify"]
+__all__ = ["Certificate", "certify", "check"]

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from safetensors.torch import save as serialised
 
+from ihlab.certify.sequences import sequences_of
 from ihlab.files import write_atomically
 from ihlab.model.transformer import Transformer
 from ihlab.stored import read_tensors
@@ -71,19 +72,20 @@ class Certificate:
     @property
     def verdict(self) -> str:
         """One sentence: what is proved, and what is not."""
-        lengths, n_questions = self.table["length"], len(self.table[["query", "answer"]].drop_duplicates())
-        said = f"{n_questions} questions, {lengths.min()} to {lengths.max()} tokens"
+        lengths, questions = self.table["length"], self.table[["query", "answer"]].drop_duplicates()
+        every = "" if self.task is None else f" of {len(sequences_of(self.task)[0])}"
+        said = f"{len(questions)}{every} questions, {lengths.min()} to {lengths.max()} tokens"
         until = f"every sequence of up to {self.longest} tokens is answered rightly" if self.longest else "no length"
         if self.status == PROVED:
             return f"proved: {until} ({said})."
         broken = self.table[self.table["verdict"] == self.status]
-        share = f"{len(broken)} of {len(self.table)} rows, from {broken['length'].min()} tokens on"
+        where = f"in {len(broken)} of {len(self.table)} rows, from {broken['length'].min()} tokens on"
         if self.status == UNKNOWN:
-            return f"unknown: the bound is too weak in {share}; proved: {until} ({said})."
-        row = self._smallest
+            return f"unknown: the bound is too weak {where}; proved: {until} ({said})."
+        worst = self._smallest
         return (
-            f"refuted: {share}, have a sequence that is answered wrongly, such as one of {row['length']} tokens with "
-            f"margin {row['margin']:.3g}; proved: {until} ({said})."
+            f"refuted: a sequence is answered wrongly {where}, such as one of {worst['length']} tokens with margin "
+            f"{worst['margin']:.3g}; proved: {until} ({said})."
         )
 
     def save(self, path: str | Path) -> None:

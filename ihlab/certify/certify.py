@@ -1,6 +1,6 @@
 """Proofs: whether a model of one attention-only layer answers every sequence of a set rightly."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import groupby
@@ -19,6 +19,7 @@ from ihlab.certify.tables import PairTables, pair_tables, require_pairs
 from ihlab.interp.sources import opened_model
 from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
+from ihlab.training.progress import counting
 from tasks.config import require
 
 Row = dict[str, Any]
@@ -36,7 +37,6 @@ def certify(
     questions: Sequence[tuple[int, int] | Sequences] | None = None,
     margins: bool | None = None,
     path: str | Path | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Certificate:
     """Prove or refute that a model answers every sequence of a task rightly (`ihlab.certify.sequences`).
 
@@ -50,10 +50,10 @@ def certify(
     - `margins`: whether to compute the margin of proved rows of every length, and not of the longest one only. By
       default if the alphabet has at most 32 tokens: it takes as many times longer as there are lengths;
     - `path`: store the certificate there after each query token, and go on from the one that is there, if it is of the
-      same model, task and lengths;
-    - `progress`: called with the numbers of finished and of all questions.
+      same model, task and lengths.
 
-    Raises `ConfigError` for a model, a task or a length outside the argument, naming the part that breaks it.
+    A bar counts the questions in a terminal or a notebook. Raises `ConfigError` for a model, a task or a length outside
+    the argument, naming the part that breaks it.
     """
     model = opened_transformer(source)
     require_pairs(model)
@@ -76,16 +76,14 @@ def certify(
             f"{path} is the certificate of another model, task or lengths: give another path.",
         )
     parts: list[pd.DataFrame] = []
-    done = 0
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool, counting("certify", len(asked)) as advance:
         for query, of_query in groupby(asked, key=lambda sequences: sequences.query):
             group = list(of_query)
             if stored is not None and query in set(stored.table["query"]):
                 parts.append(stored.table[stored.table["query"] == query])
             else:
                 parts.append(pd.DataFrame(judged.rows(group, pool)))
-            done += len(group)
-            progress(done, len(asked))
+            advance(len(group))
             certificate = Certificate(in_order(pd.concat(parts)), judged.rounding, digest, None if own else task)
             if path is not None:
                 certificate.save(path)
@@ -109,6 +107,15 @@ def opened_transformer(source: Any) -> Transformer:
     hooked = [name for name, point in model.hook_dict.items() if point.fwd_hooks]
     require(not hooked, f"The model has a hook at {hooked and hooked[0]}, but a proof speaks of its weights alone.")
     return model
+
+
+def lengthened(model: Transformer, length: int) -> Transformer:
+    """Return the model, or for sequences above n_ctx a copy that reads them. Not for learned positions."""
+    if length <= model.cfg.n_ctx:
+        return model
+    longer = Transformer(model.cfg.replace(n_ctx=length)).to(model.embed.weight.dtype).eval()
+    longer.load_state_dict(model.state_dict())
+    return longer
 
 
 def _asked(task: Any, questions: Sequence[tuple[int, int] | Sequences] | None) -> list[Sequences]:
@@ -135,10 +142,7 @@ class _Judged:
         # The longest length's tables hold for all, unless positions count from the start.
         self._tables = lru_cache(maxsize=1)(partial(pair_tables, model, alphabet))
         self.rounding = dict(self._tables(lengths[-1]).rounding)
-        self._longer = model
-        if lengths[-1] > model.cfg.n_ctx:
-            self._longer = Transformer(model.cfg.replace(n_ctx=lengths[-1])).to(model.embed.weight.dtype).eval()
-            self._longer.load_state_dict(model.state_dict())
+        self._longer = lengthened(model, lengths[-1])
 
     def rows(self, group: Sequence[Sequences], pool: ThreadPoolExecutor) -> list[Row]:
         """Return the rows of all questions of one query."""

@@ -39,8 +39,8 @@ class Sequences:
     follow: Int[np.ndarray, "rule token"]
     asks: Bool[np.ndarray, " state"]
 
-    def holds(self, tokens: Iterable[int]) -> bool:
-        """Return whether a sequence of ids, the last of which is the query, is in the set."""
+    def holds(self, tokens: Any) -> bool:
+        """Return whether a sequence of ids [pos] is in the set."""
         places = {int(token): place for place, token in enumerate(self.alphabet)}
         ids = [places.get(int(token), FORBIDDEN) for token in tokens]
         if FORBIDDEN in ids or len(ids) < 2 or self.alphabet[ids[-1]] != self.query:

@@ -165,8 +165,8 @@ def _rounding(
     """Return a bound of the rounding error of a margin, for each type.
 
     In units of u (`UNIT`), to first order, by the norms of vectors: a linear map W of n inputs turns x, which is off by
-    e, into W x, which is off by at most |W|_2 e + n |W|_F |x|. A score that is off by e changes a key's weight, relative
-    to the others, by at most a factor of exp(2 e). The factor 2 at the end covers products of errors.
+    e, into W x, which is off by at most |W|_2 e + n |W|_F |x|. If scores are off by at most e, a key's weight relative
+    to others is off by at most a factor of exp(2 e). The factor 2 at the end covers products of errors.
     """
     attn, d_model, d_head = exact.layers[0].attn, exact.cfg.d_model, exact.layers[0].attn.d_head
     size = normed.norm(dim=-1).max().item()

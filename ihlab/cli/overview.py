@@ -21,6 +21,7 @@ GROUPS = {
         "attribute": "ihlab attribute small",
         "shift": "ihlab shift small",
     },
+    "Prove": {"certify": "ihlab certify small --lengths 3 32"},
     "Reproduce": {"reproduce": "ihlab reproduce figure1a"},
     "Check a method of your own": {"suite": "ihlab suite export induction-vanilla-2 folder"},
 }

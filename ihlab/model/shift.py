@@ -50,7 +50,7 @@ def start(own: Float[Tensor, "row 1"], window: int) -> Float[Tensor, "row window
     return torch.cat([own, earlier], dim=1)
 
 
-def complete(drawn: Float[Tensor, "row drawn"]) -> Float[Tensor, "row window"]:
+def complete(drawn: Float[Tensor, "row drawn *d_head"]) -> Float[Tensor, "row window *d_head"]:
     """Return rows that sum to 1: the drawn columns, and 1 minus their sum as the last column."""
     return torch.cat([drawn, 1 - drawn.sum(dim=1, keepdim=True)], dim=1)
 

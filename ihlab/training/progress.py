@@ -71,6 +71,28 @@ def add_bar(shown: Progress, name: str, total: float, done: int = 0, count: str 
     return shown.add_task(name, total=total, completed=done, count=count, latest="", unit=unit)
 
 
+@contextmanager
+def counting(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that is told how many parts of a call have newly been done.
+
+    They are shown as a bar in a terminal (on standard error) and in a notebook, and nowhere else.
+    """
+    console = Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter):
+        yield lambda parts: None
+        return
+    with progress_bar(console) as shown:
+        bar = add_bar(shown, name, total, count=f"0/{total}")
+        done = 0
+
+        def advance(parts: int) -> None:
+            nonlocal done
+            done += parts
+            shown.update(bar, completed=done, count=f"{done}/{total}")
+
+        yield advance
+
+
 def pace(task: Task) -> list[str]:
     """Return the speed of a task and the time left, in words; for a finished task, the time it took."""
     speed = task.finished_speed or task.speed

@@ -1,0 +1,66 @@
+"""The command `certify`: does a model answer every sequence rightly?"""
+
+from pathlib import Path
+
+from ihlab.cli.inspect import Corpus, Root, RunName, Step, TaskName, found_run
+from ihlab.cli.paths import TABLES, check_output, write_table, writing
+from ihlab.cli.terminal import text
+from tasks.config import require
+
+CERTIFICATES = (".safetensors",)
+EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 2}
+
+
+def certify(
+    run: RunName,
+    /,
+    root: Root = Path("runs"),
+    step: Step = None,
+    task: TaskName = None,
+    corpus: Corpus = None,
+    lengths: tuple[int, int] | None = None,
+    margins: bool | None = None,
+    csv: Path | None = None,
+    out: Path | None = None,
+    check: bool = False,
+) -> None:
+    """Prove or refute that a run's model answers every sequence of its task rightly: one layer of attention, no MLP.
+
+    Exits with 0 if that is proved, with 1 if a sequence is answered wrongly, and with 2 if neither is known. After
+    Ctrl-C, the same command goes on with the next query token.
+
+    Args:
+        lengths: The smallest and the largest number of tokens; by default all up to the task's. Models without learned
+            positions read longer sequences than they were trained on.
+        margins: Compute the smallest margin of every length, and not only of the largest; by default up to 32 tokens.
+        csv: Write the table here, with the worst sequence of each row.
+        out: The certificate; by default the name of the run's folder, its step and .safetensors, in this folder.
+        check: Check the certificate that is there, with code of its own, instead of making it.
+    """
+    stored = found_run(run, None, root, task, corpus)
+    assert stored is not None
+    stored.require_task()
+    step = stored.require_checkpoint(step)
+    path = out or Path(f"{stored.folder.name}-step-{step}.safetensors")
+    check_output("--out", path, CERTIFICATES, stored)
+    check_output("--csv", csv, TABLES, stored)
+    from ihlab.certify import Certificate
+    from ihlab.certify import certify as prove
+    from ihlab.certify import check as checked
+
+    model = stored.model(step)
+    if check:
+        require(path.exists(), f"There is no certificate {path}: make it without --check.")
+        print(f"{checked(path, model)} verdicts hold.")
+        certificate = Certificate.open(path)
+    else:
+        wanted = None if lengths is None else range(lengths[0], lengths[1] + 1)
+        certificate = prove(model, None, wanted, margins=margins, path=path)
+        with writing(path):
+            certificate.save(path)
+    print(certificate.verdict)
+    words = model.to_str_tokens(certificate.worst)
+    print(text(f"The sequence with the smallest margin: {' '.join(words)}"))
+    if csv is not None:
+        write_table(certificate.table, csv)
+    raise SystemExit(EXIT_CODES[certificate.status])
