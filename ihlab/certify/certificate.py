@@ -67,7 +67,7 @@ class Certificate:
 
     @property
     def _smallest(self) -> Any:
-        return self.table.loc[self.table["margin"].idxmin()]
+        return self.table.iloc[int(self.table["margin"].argmin())]
 
     @property
     def verdict(self) -> str:

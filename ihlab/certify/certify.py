@@ -160,25 +160,25 @@ class _Judged:
     ) -> list[Row]:  # fmt: skip
         """Return a row for each length: proved, or a candidate for a sequence that is answered wrongly."""
         direct, limit = tables.direct[query], tables.rounding["float64"]
-        automaton = (sequences.first, sequences.rule, sequences.follow, sequences.asks)
+        automaton = walks.Automaton(sequences.first, sequences.rule, sequences.follow, sequences.asks)
         weighed = (mass, tables.read, direct, sequences.answer)
         sure = np.zeros(lengths[-1] + 1, bool)
         if len(mass) == 1 and not self.with_margin.issuperset(lengths):
-            sure = walks.certain(*weighed, *automaton, query, lengths[-1], limit)
+            sure = walks.certain(*weighed, automaton, query, lengths[-1], limit)
         rows, rival = [], 0
         for length in lengths:
             row = {"length": length, "query": sequences.query, "answer": sequences.answer}
             if sure[length] and length not in self.with_margin:
-                if walks.lightest_walk(mass[0], tables.read[0, 0], 0.0, *automaton, query, length).size:
+                if walks.lightest_walk(mass[0], tables.read[0, 0], 0.0, automaton, query, length).size:
                     rows.append({**row, "verdict": PROVED, "margin": np.nan, "bound": np.nan, "worst": []})
                 continue
-            bound, rival, of_heads = walks.smallest_bound(*weighed, *automaton, query, length, rival)
+            bound, rival, of_heads = walks.smallest_bound(*weighed, automaton, query, length, rival)
             if rival < 0:  # the set has no sequence of this length
                 continue
             margins = [walks.margin_of(*weighed, walk)[0] for walk in of_heads]
             margin, walk = min(margins), of_heads[int(np.argmin(margins))]
             if bound <= limit < margin:
-                walk = walks.descend(*weighed, *automaton, walk)
+                walk = walks.descend(*weighed, automaton, walk)
                 margin = walks.margin_of(*weighed, walk)[0]
             verdict = PROVED if bound > limit else UNKNOWN if margin > limit else REFUTED
             worst = self.alphabet[walk].tolist()

@@ -35,16 +35,16 @@ def check(path: str | Path, model: Any) -> int:
     require(certificate.model == model_digest(network), f"{path} is the certificate of another model.")
     _, of_question = sequences_of(certificate.task)
     refuted = certificate.table[certificate.table["verdict"] == REFUTED]
-    for row in refuted.itertuples():
-        sequences = of_question(row.query, row.answer)
-        logits = lengthened(network, int(row.length))(torch.tensor([row.worst]))[0, -1]
-        others = logits[torch.arange(len(logits)) != row.answer]
-        wrong = len(row.worst) == row.length and sequences.holds(row.worst) and logits[row.answer] <= others.max()
-        require(bool(wrong), f"{path} does not hold: {row.worst} is answered rightly, or is not in the set.")
+    for length, query, answer, worst in refuted[["length", "query", "answer", "worst"]].to_numpy().tolist():
+        logits = lengthened(network, length)(torch.tensor([worst]))[0, -1]
+        others = logits[torch.arange(len(logits)) != answer]
+        wrong = len(worst) == length and of_question(query, answer).holds(worst) and logits[answer] <= others.max()
+        require(bool(wrong), f"{path} does not hold: {worst} is answered rightly, or is not in the set.")
     proved, slack = certificate.table[certificate.table["verdict"] == PROVED], certificate.rounding["float64"]
     weights = {name: part.detach().double().numpy() for name, part in network.state_dict().items()}
-    for (query, answer), rows in proved.groupby(["query", "answer"]):
-        sequences, lengths = of_question(int(query), int(answer)), rows["length"].tolist()
+    questions: Any = proved.groupby(["query", "answer"])
+    for (query, answer), rows in questions:
+        sequences, lengths = of_question(query, answer), rows["length"].tolist()
         in_one_pass = network.pos_embed is None and network.cfg.n_heads == 1
         for some in [lengths] if in_one_pass else [[length] for length in lengths]:
             failed = sorted(set(some) - _lengths_that_hold(network, weights, sequences, some, slack))

@@ -9,85 +9,97 @@ by the masses, is above the level. The smallest mean is found by Dinkelbach's me
 of the lightest walk, until it no longer falls.
 
 Shapes, with V tokens, and index V for "none before": mass [back, V, V + 1]; gain [place, V, V + 1] and read
-[output, place, V, V + 1], with one place for all positions, or one for each; first, rule, follow and asks as in
-`ihlab.certify.sequences.Sequences`; value [state, V]: the weight of the positions after a token, with the state there.
+[output, place, V, V + 1], with one place for all positions, or one for each; value [state, V]: the weight of all
+positions after a token, with the state there.
 """
+
+from typing import NamedTuple
 
 import numba
 import numpy as np
 
 compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
+Array = np.ndarray
+
+
+class Automaton(NamedTuple):
+    """The arrays of `Sequences`, as compiled code takes them."""
+
+    first: Array
+    rule: Array
+    follow: Array
+    asks: Array
 
 
 @compiled
-def _begin(mass, gain, level, rule, follow, asks, query, value):
+def _begin(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, value: Array) -> None:
     """Fill `value` with the weight of the query's own position after each token before it."""
-    n_states, n_tokens = rule.shape
+    n_states, n_tokens = automaton.rule.shape
     for state in range(n_states):
         for before in range(n_tokens):
-            allowed = asks[state] and follow[rule[state, before], query] >= 0
+            allowed = automaton.asks[state] and automaton.follow[automaton.rule[state, before], query] >= 0
             value[state, before] = mass[0, query, before] * (gain[0, query, before] - level) if allowed else np.inf
 
 
 @compiled
-def _step(mass, gain, level, rule, follow, value):
+def _step(mass: Array, gain: Array, level: float, automaton: Automaton, value: Array) -> None:
     """Move `value` one position back, past a token of weight mass [V, V + 1] * (gain - level)."""
-    n_states, n_tokens = rule.shape
-    n_rules = len(follow)
+    n_states, n_tokens = automaton.rule.shape
+    n_rules = len(automaton.follow)
     lightest = np.full((n_rules, n_tokens), np.inf)
     weight = np.empty(n_tokens)
     for token in range(n_tokens):
         for before in range(n_tokens):
             weight[before] = mass[token, before] * (gain[token, before] - level)
         for number in range(n_rules):
-            state = follow[number, token]
+            state = automaton.follow[number, token]
             if state >= 0 and value[state, token] < np.inf:
                 rest = value[state, token]
                 for before in range(n_tokens):
                     lightest[number, before] = min(lightest[number, before], weight[before] + rest)
     for state in range(n_states):
         for before in range(n_tokens):
-            value[state, before] = lightest[rule[state, before], before]
+            value[state, before] = lightest[automaton.rule[state, before], before]
 
 
 @compiled
-def lightest(mass, gain, level, first, rule, follow, asks, query, longest):
+def lightest(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, longest: int) -> Array:
     """Return the weight of the lightest walk of each length up to `longest`, inf where there is none."""
-    n_states, n_tokens = rule.shape
+    n_states, n_tokens = automaton.rule.shape
     value, weights = np.empty((n_states, n_tokens)), np.full(longest + 1, np.inf)
-    _begin(mass, gain, level, rule, follow, asks, query, value)
+    _begin(mass, gain, level, automaton, query, value)
     for back in range(1, longest):
         place = back % len(gain)
         for token in range(n_tokens):
-            if first[token] >= 0:
+            if automaton.first[token] >= 0:
                 alone = mass[back, token, n_tokens] * (gain[place, token, n_tokens] - level)
-                weights[back + 1] = min(weights[back + 1], value[first[token], token] + alone)
-        _step(mass[back], gain[place], level, rule, follow, value)
+                weights[back + 1] = min(weights[back + 1], value[automaton.first[token], token] + alone)
+        _step(mass[back], gain[place], level, automaton, value)
     return weights
 
 
 @compiled
-def lightest_walk(mass, gain, level, first, rule, follow, asks, query, length):
+def lightest_walk(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, length: int) -> Array:
     """Return the tokens of the lightest walk of a length, first to last; empty if there is none."""
-    n_states, n_tokens = rule.shape
+    n_states, n_tokens = automaton.rule.shape
     values = np.empty((length, n_states, n_tokens))  # values[back] is for a token at that distance
-    _begin(mass, gain, level, rule, follow, asks, query, values[1])
+    _begin(mass, gain, level, automaton, query, values[1])
     for back in range(1, length - 1):
         values[back + 1] = values[back]
-        _step(mass[back], gain[back % len(gain)], level, rule, follow, values[back + 1])
+        _step(mass[back], gain[back % len(gain)], level, automaton, values[back + 1])
     walk = np.full(length, query)
-    smallest, state = np.inf, 0
-    place = (length - 1) % len(gain)
+    smallest, state, place = np.inf, 0, (length - 1) % len(gain)
     for token in range(n_tokens):
-        if first[token] >= 0:
-            alone = mass[length - 1, token, n_tokens] * (gain[place, token, n_tokens] - level)
-            if values[length - 1, first[token], token] + alone < smallest:
-                smallest, state, walk[0] = values[length - 1, first[token], token] + alone, first[token], token
+        if automaton.first[token] >= 0:
+            weight = mass[length - 1, token, n_tokens] * (gain[place, token, n_tokens] - level)
+            weight += values[length - 1, automaton.first[token], token]
+            if weight < smallest:
+                smallest, state, walk[0] = weight, automaton.first[token], token
     if smallest == np.inf:
         return walk[:0]
     for number in range(1, length - 1):
         back, before = length - 1 - number, walk[number - 1]
-        allowed, smallest, place = follow[rule[state, before]], np.inf, back % len(gain)
+        allowed, smallest, place = automaton.follow[automaton.rule[state, before]], np.inf, back % len(gain)
         for token in range(n_tokens):
             if allowed[token] >= 0:
                 weight = mass[back, token, before] * (gain[place, token, before] - level)
@@ -98,7 +110,7 @@ def lightest_walk(mass, gain, level, first, rule, follow, asks, query, length):
 
 
 @compiled
-def mean_of(mass, gain, walk):
+def mean_of(mass: Array, gain: Array, walk: Array) -> float:
     """Return the mean gain of a walk, weighted by its masses."""
     total, weighted = 0.0, 0.0
     for number in range(len(walk)):
@@ -110,15 +122,15 @@ def mean_of(mass, gain, walk):
 
 
 @compiled
-def smallest_mean(mass, gain, first, rule, follow, asks, query, length):
+def smallest_mean(mass: Array, gain: Array, automaton: Automaton, query: int, length: int) -> tuple[float, Array]:
     """Return the smallest mean of gains over all walks of a length, and its walk (empty if there is none)."""
     level = 0.0
-    walk = lightest_walk(mass, gain, level, first, rule, follow, asks, query, length)
+    walk = lightest_walk(mass, gain, level, automaton, query, length)
     if not len(walk):
         return np.inf, walk
     level = mean_of(mass, gain, walk)
     while True:
-        nearer = lightest_walk(mass, gain, level, first, rule, follow, asks, query, length)
+        nearer = lightest_walk(mass, gain, level, automaton, query, length)
         mean = mean_of(mass, gain, nearer)
         if mean >= level:
             return level, walk
@@ -126,7 +138,9 @@ def smallest_mean(mass, gain, first, rule, follow, asks, query, length):
 
 
 @compiled
-def smallest_bound(mass, read, direct, answer, first, rule, follow, asks, query, length, rival):
+def smallest_bound(
+    mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, length: int, rival: int
+) -> tuple[float, int, Array]:
     """Return a lower bound of the margin over all walks of a length, its rival, and each head's worst walk.
 
     It is the sum of each head's smallest mean (exact for one head), at the worst of all rivals; `rival` is tried first.
@@ -142,12 +156,12 @@ def smallest_bound(mass, read, direct, answer, first, rule, follow, asks, query,
         bound = direct[answer] - direct[other]
         if n_heads == 1 and worst >= 0:  # nothing below the smallest bound so far?
             gain = read[0, answer] - read[0, other]
-            weights = lightest(mass[0], gain, smallest - bound, first, rule, follow, asks, query, length)
+            weights = lightest(mass[0], gain, smallest - bound, automaton, query, length)
             if weights[length] >= 0:
                 continue
         for head in range(n_heads):
             gain = read[head, answer] - read[head, other]
-            mean, walk = smallest_mean(mass[head], gain, first, rule, follow, asks, query, length)
+            mean, walk = smallest_mean(mass[head], gain, automaton, query, length)
             if not len(walk):
                 return np.inf, -1, walks
             trial[head] = walk
@@ -159,19 +173,21 @@ def smallest_bound(mass, read, direct, answer, first, rule, follow, asks, query,
 
 
 @compiled
-def certain(mass, read, direct, answer, first, rule, follow, asks, query, longest, level):
+def certain(
+    mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, longest: int, level: float
+) -> Array:
     """Return for each length whether one head's margin is above a level in every walk against every rival."""
     weights = np.full(longest + 1, np.inf)
     for other in range(read.shape[1]):
         if other != answer:
             bound = level - (direct[answer] - direct[other])
             gain = read[0, answer] - read[0, other]
-            weights = np.minimum(weights, lightest(mass[0], gain, bound, first, rule, follow, asks, query, longest))
+            weights = np.minimum(weights, lightest(mass[0], gain, bound, automaton, query, longest))
     return weights > 0
 
 
 @compiled
-def margin_of(mass, read, direct, answer, walk):
+def margin_of(mass: Array, read: Array, direct: Array, answer: int, walk: Array) -> tuple[float, int]:
     """Return the margin of a walk, before the final norm's scale, and its rival."""
     margins = direct[answer] - direct
     for head in range(len(mass)):
@@ -191,27 +207,27 @@ def margin_of(mass, read, direct, answer, walk):
 
 
 @compiled
-def _is_allowed(walk, first, rule, follow, asks):
-    state = first[walk[0]]
+def _is_allowed(walk: Array, automaton: Automaton) -> bool:
+    state = automaton.first[walk[0]]
     for number in range(1, len(walk)):
-        if state < 0 or (number == len(walk) - 1 and not asks[state]):
+        if state < 0 or (number == len(walk) - 1 and not automaton.asks[state]):
             return False
-        state = follow[rule[state, walk[number - 1]], walk[number]]
+        state = automaton.follow[automaton.rule[state, walk[number - 1]], walk[number]]
     return state >= 0
 
 
 @compiled
-def descend(mass, read, direct, answer, first, rule, follow, asks, walk):
+def descend(mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, walk: Array) -> Array:
     """Return a walk near the given one whose margin is smallest when one token is exchanged at a time."""
     walk, (smallest, _) = walk.copy(), margin_of(mass, read, direct, answer, walk)
     improved = True
     while improved:
         improved = False
         for number in range(len(walk) - 1):
-            for token in range(rule.shape[1]):
+            for token in range(automaton.rule.shape[1]):
                 before, walk[number] = walk[number], token
                 margin = np.inf
-                if _is_allowed(walk, first, rule, follow, asks):
+                if _is_allowed(walk, automaton):
                     margin = margin_of(mass, read, direct, answer, walk)[0]
                 if margin < smallest:
                     smallest, improved = margin, True

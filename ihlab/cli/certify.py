@@ -59,8 +59,8 @@ def certify(
         with writing(path):
             certificate.save(path)
     print(certificate.verdict)
-    words = model.to_str_tokens(certificate.worst)
-    print(text(f"The sequence with the smallest margin: {' '.join(words)}"))
+    words = " ".join(map(str, model.to_str_tokens(certificate.worst)))
+    print(text(f"The sequence with the smallest margin: {words}"))
     if csv is not None:
         write_table(certificate.table, csv)
     raise SystemExit(EXIT_CODES[certificate.status])
