@@ -162,14 +162,14 @@ class _Judged:
         direct, limit = tables.direct[query], tables.rounding["float64"]
         automaton = walks.Automaton(sequences.first, sequences.rule, sequences.follow, sequences.asks)
         weighed = (mass, tables.read, direct, sequences.answer)
-        sure = np.zeros(lengths[-1] + 1, bool)
+        weights = np.full(lengths[-1] + 1, -np.inf)  # above 0: proved, its margin not known
         if len(mass) == 1 and not self.with_margin.issuperset(lengths):
-            sure = walks.certain(*weighed, automaton, query, lengths[-1], limit)
+            weights = walks.lightest_of_rivals(*weighed, automaton, query, lengths[-1], limit)
         rows, rival = [], 0
         for length in lengths:
             row = {"length": length, "query": sequences.query, "answer": sequences.answer}
-            if sure[length] and length not in self.with_margin:
-                if walks.lightest_walk(mass[0], tables.read[0, 0], 0.0, automaton, query, length).size:
+            if weights[length] > 0 and length not in self.with_margin:
+                if weights[length] < np.inf:
                     rows.append({**row, "verdict": PROVED, "margin": np.nan, "bound": np.nan, "worst": []})
                 continue
             bound, rival, of_heads = walks.smallest_bound(*weighed, automaton, query, length, rival)

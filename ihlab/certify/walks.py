@@ -56,7 +56,9 @@ def _step(mass: Array, gain: Array, level: float, automaton: Automaton, value: A
             if state >= 0 and value[state, token] < np.inf:
                 rest = value[state, token]
                 for before in range(n_tokens):
-                    lightest[number, before] = min(lightest[number, before], weight[before] + rest)
+                    total = weight[before] + rest
+                    # Unlike min(), which must pass on NaN, this compiles to vector instructions.
+                    lightest[number, before] = total if total < lightest[number, before] else lightest[number, before]
     for state in range(n_states):
         for before in range(n_tokens):
             value[state, before] = lightest[automaton.rule[state, before], before]
@@ -173,17 +175,20 @@ def smallest_bound(
 
 
 @compiled
-def certain(
+def lightest_of_rivals(
     mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, longest: int, level: float
 ) -> Array:
-    """Return for each length whether one head's margin is above a level in every walk against every rival."""
+    """Return the weight of the lightest walk of each length, against every rival, where a head's margin is `level`.
+
+    It is above 0 if the margin is above `level` in every walk, and inf where there is none.
+    """
     weights = np.full(longest + 1, np.inf)
     for other in range(read.shape[1]):
         if other != answer:
             bound = level - (direct[answer] - direct[other])
             gain = read[0, answer] - read[0, other]
             weights = np.minimum(weights, lightest(mass[0], gain, bound, automaton, query, longest))
-    return weights > 0
+    return weights
 
 
 @compiled
