@@ -136,9 +136,9 @@ OWN = {
     "ihlab.viewer.page": "the package's own",
     "ihlab.studies.printed": "the package's own",
     "ihlab.studies.hops": "the package's own",
-    "ihlab.claims.page": "pages and tables that reproduce wrote",
-    "ihlab.claims.history": "likewise",
-    "ihlab.claims.ledger": "likewise",
+    "ihlab.paper.page": "pages and tables that reproduce wrote",
+    "ihlab.study.history": "likewise",
+    "ihlab.study.ledger": "likewise",
     "ihlab.hf.model": "folders that the boundary of models has checked",
     "ihlab.hf.convert": "likewise",
     **dict.fromkeys(

@@ -23,13 +23,13 @@ import numpy as np
 import pandas as pd
 
 from ihlab.attribution import TRUE_LEAST
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, Measured, Number, claim_id, named, pick
-from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import figure1_run
-from ihlab.claims.study import Run, Study
-from ihlab.claims.toy_settings import HOPS, setting_config
 from ihlab.plots.views import curves
+from ihlab.recipes.induction import figure1_run
+from ihlab.recipes.toy_settings import HOPS, setting_config
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, named, pick
+from ihlab.study.experiment import Scale
+from ihlab.study.study import Run, Study
 from ihlab.training.config import RunConfig
 
 V2, V2_LEARNED, NO_MLP, KV1, K1 = (

@@ -22,12 +22,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.model.config import ModelConfig
 from ihlab.plots.basin import end_map, start_map
 from ihlab.plots.style import PAGE, new_figure, printed
+from ihlab.study import stats
+from ihlab.study.claim import Claim
+from ihlab.study.experiment import Planned, Scale, Trained
 from ihlab.sweep.results import first_reach
 from ihlab.theory.gauge import angular_distance, coordinates, paper_distance
 from ihlab.training.config import RunConfig

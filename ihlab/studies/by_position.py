@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, learned, mean, ratio
-from ihlab.claims.experiment import Scale
-from ihlab.claims.study import Study, Tuned, cells, steps_to_90
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, learned, mean, ratio
+from ihlab.study.experiment import Scale
+from ihlab.study.study import Study, Tuned, cells, steps_to_90
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig
 from tasks import RepeatTask

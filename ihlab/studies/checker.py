@@ -12,13 +12,13 @@ variant has its own learning rate in each task, the one with the lowest loss on 
 thresholds were fixed before the runs. The setting was chosen on two other seeds.
 """
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, less, of
-from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import ATTENTION_LABELS, K_ONLY, KV, V_ONLY, VANILLA
-from ihlab.claims.study import Run, Study, Tuned, cells
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
+from ihlab.recipes.labels import ATTENTION_LABELS, K_ONLY, KV, V_ONLY, VANILLA
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, less, of
+from ihlab.study.experiment import Scale
+from ihlab.study.study import Run, Study, Tuned, cells
 from ihlab.training.config import RunConfig
 from tasks import CheckerTask
 from tasks.checker import FALSE, RECALL, TRUE

@@ -29,14 +29,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, Measured, Number, claim_id, pick, values
-from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import K_ONLY, KV, VANILLA
-from ihlab.claims.study import Study, cells
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
+from ihlab.recipes.labels import K_ONLY, KV, VANILLA
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, pick, values
+from ihlab.study.experiment import Scale
+from ihlab.study.study import Study, cells
 from ihlab.theory.depth import by_doubling
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, DepoTask

@@ -8,15 +8,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ihlab.claims import induction, stats
-from ihlab.claims.ask import Ask, Cell, Measured, Number, claims_of, named, of, ratio
-from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import SCALES, Planned, Scale, Trained
-from ihlab.claims.induction import KV1, LINES, MUCH_FASTER, SHAPES, V1, V2, V4, kv, panels, vanilla
-from ihlab.claims.learning_curves import final, learning_curve_table, steps_per_run, steps_to
-from ihlab.claims.rates import median_in_words
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure, printed
+from ihlab.recipes import induction
+from ihlab.recipes.induction import KV1, LINES, MUCH_FASTER, SHAPES, V1, V2, V4, kv, panels, vanilla
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, Measured, Number, claims_of, named, of, ratio
+from ihlab.study.claim import Claim
+from ihlab.study.experiment import SCALES, Planned, Scale, Trained
+from ihlab.study.learning_curves import final, learning_curve_table, steps_per_run, steps_to
+from ihlab.study.rates import median_in_words
 from tasks import IGNORE
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.induction import induction_run, kv_runs
 from ihlab.plots.curves import Line
 from ihlab.plots.landscape import loss_field, paths
 from ihlab.plots.style import BLACK, GREEN, ORANGE, PAGE, new_figure, printed
+from ihlab.recipes.induction import induction_run, kv_runs
+from ihlab.study import stats
+from ihlab.study.claim import Claim
+from ihlab.study.experiment import Planned, Scale, Trained
 
 if TYPE_CHECKING:
     from ihlab.theory.landscape import Field

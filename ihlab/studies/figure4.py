@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, Measured, NoRunsError, Number, of
-from ihlab.claims.claim import at_floor
-from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import KV, VANILLA
-from ihlab.claims.real_text import text_run
-from ihlab.claims.study import Run, Study, cells
 from ihlab.plots.views import dots
+from ihlab.recipes.labels import KV, VANILLA
+from ihlab.recipes.real_text import text_run
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, Measured, NoRunsError, Number, of
+from ihlab.study.claim import at_floor
+from ihlab.study.experiment import Scale
+from ihlab.study.study import Run, Study, cells
 from ihlab.training.config import RunConfig
 from tasks import TextTask
 

@@ -9,16 +9,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Measured, Number, claims_of, named, of, ratio
-from ihlab.claims.claim import Claim, slug
-from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.labels import KV, VANILLA
-from ihlab.claims.learning_curves import EVAL_GROWTH, crossings, final, learning_curve_table, plan, steps_per_run
-from ihlab.claims.rates import ACCURACY
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure, printed
+from ihlab.recipes.labels import KV, VANILLA
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Measured, Number, claims_of, named, of, ratio
+from ihlab.study.claim import Claim, slug
+from ihlab.study.experiment import Planned, Scale, Trained
+from ihlab.study.learning_curves import EVAL_GROWTH, crossings, final, learning_curve_table, plan, steps_per_run
+from ihlab.study.rates import ACCURACY
 from ihlab.training.config import RunConfig
 from tasks import NGramTask
 

@@ -19,13 +19,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.linalg import eigvalsh_tridiagonal
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, named, pick
-from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import KV, VANILLA
-from ihlab.claims.real_text import held_out, text_run
-from ihlab.claims.study import Run, Study, cells
 from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure
+from ihlab.recipes.labels import KV, VANILLA
+from ihlab.recipes.real_text import held_out, text_run
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, named, pick
+from ihlab.study.experiment import Scale
+from ihlab.study.study import Run, Study, cells
 from ihlab.training.config import RunConfig
 from tasks import Batch, TextTask
 

@@ -22,14 +22,14 @@ and the order is vanilla, head given, K only. Measures, thresholds and seeds wer
 import numpy as np
 import pandas as pd
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, Measured, Number, values
-from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import GIVEN, GIVEN_HEAD, V2, induction_run
-from ihlab.claims.labels import K_ONLY
-from ihlab.claims.rates import ACCURACY
-from ihlab.claims.study import Study, Tuned, cells, wide
 from ihlab.plots.views import dots
+from ihlab.recipes.induction import GIVEN, GIVEN_HEAD, V2, induction_run
+from ihlab.recipes.labels import K_ONLY
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, Measured, Number, values
+from ihlab.study.experiment import Scale
+from ihlab.study.rates import ACCURACY
+from ihlab.study.study import Study, Tuned, cells, wide
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 

@@ -29,12 +29,12 @@ were fixed before the runs.
 
 from typing import Any
 
-from ihlab.claims.ask import Ask, Cell, claim_id, ratio
-from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import GIVEN_HEAD, MUCH_FASTER, figure1_run
-from ihlab.claims.rates import ACCURACY
-from ihlab.claims.study import Study, Tuned, cells, wide
 from ihlab.plots.views import dots
+from ihlab.recipes.induction import GIVEN_HEAD, MUCH_FASTER, figure1_run
+from ihlab.study.ask import Ask, Cell, claim_id, ratio
+from ihlab.study.experiment import Scale
+from ihlab.study.rates import ACCURACY
+from ihlab.study.study import Study, Tuned, cells, wide
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig
 

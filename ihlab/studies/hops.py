@@ -1,6 +1,6 @@
 """Figure 8 and two questions about it: how many hops do models follow, by their attention and number of layers?
 
-`ihlab.claims.hop_horizon` has the measurement.
+`ihlab.recipes.hop_horizon` has the measurement.
 
 - `figure8_learned`: Figure 8's laptop models with learned positions in place of RoPE. The published models of `gpu` and
   `paper` have learned positions anyway.
@@ -20,18 +20,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Measured, Number, claims_of, named, pick, values
-from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale, Trained
-from ihlab.claims.hop_horizon import SMALL_ERROR, Cell, hop_horizons, hop_table, horizon_table
-from ihlab.claims.labels import KV, VANILLA
-from ihlab.claims.learning_curves import plan
-from ihlab.claims.study import Study
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.plots.hops import hop_errors, hop_ticks
 from ihlab.plots.style import PAGE, new_figure, printed
 from ihlab.plots.views import dots
+from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, hop_horizons, hop_table, horizon_table
+from ihlab.recipes.labels import KV, VANILLA
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Measured, Number, claims_of, named, pick, values
+from ihlab.study.claim import Claim
+from ihlab.study.experiment import Planned, Scale, Trained
+from ihlab.study.learning_curves import plan
+from ihlab.study.study import Study
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
 

@@ -17,13 +17,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, Measured, claim_id, less, mean, unless, values
-from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import DEPTHS, KV1, V2, figure1_run
-from ihlab.claims.rates import ACCURACY
-from ihlab.claims.study import Study, Tuned, cells, steps_to_90
 from ihlab.plots.views import curves
+from ihlab.recipes.induction import DEPTHS, KV1, V2, figure1_run
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, Measured, claim_id, less, mean, unless, values
+from ihlab.study.experiment import Scale
+from ihlab.study.rates import ACCURACY
+from ihlab.study.study import Study, Tuned, cells, steps_to_90
 from ihlab.training.config import RunConfig
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, named, pick, ratio
-from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import induction_run
-from ihlab.claims.rates import ACCURACY
-from ihlab.claims.study import Run, Study, cells, steps_to_90
 from ihlab.plots.views import dots
+from ihlab.recipes.induction import induction_run
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, named, pick, ratio
+from ihlab.study.experiment import Scale
+from ihlab.study.rates import ACCURACY
+from ihlab.study.study import Run, Study, cells, steps_to_90
 from ihlab.theory.gauge import paper_distance
 from ihlab.training.config import RunConfig
 

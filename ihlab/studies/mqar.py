@@ -5,13 +5,13 @@ seeds. One vanilla layer never learns, so it uses the rate of two. The setting i
 2023, arXiv 2312.04927, Figure 2), with a vocabulary of 512 instead of 8192.
 """
 
-from ihlab.claims.ask import Ask, Cell, of, ratio
-from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import KV1, V1, V2
-from ihlab.claims.learning_curves import steps_per_run
-from ihlab.claims.study import Study, Tuned, medians
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import curves
+from ihlab.recipes.induction import KV1, V1, V2
+from ihlab.study.ask import Ask, Cell, of, ratio
+from ihlab.study.experiment import Scale
+from ihlab.study.learning_curves import steps_per_run
+from ihlab.study.study import Study, Tuned, medians
 from ihlab.training.config import RunConfig
 from tasks import MQARTask
 

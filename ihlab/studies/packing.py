@@ -33,14 +33,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, claim_id, named, values
-from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import K_ONLY, VANILLA
-from ihlab.claims.study import Run, Study
-from ihlab.claims.token_shifts import SMEAR_EMBED
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
+from ihlab.recipes.labels import K_ONLY, VANILLA
+from ihlab.recipes.token_shifts import SMEAR_EMBED
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, claim_id, named, values
+from ihlab.study.experiment import Scale
+from ihlab.study.study import Run, Study
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, Batch, TextTask
 

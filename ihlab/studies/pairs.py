@@ -16,13 +16,13 @@ Measures and thresholds were fixed before the runs. The setting was chosen on se
 
 from typing import Any
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, claim_id, mean
-from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import KV
-from ihlab.claims.study import Study, Tuned, cells
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
+from ihlab.recipes.labels import KV
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, claim_id, mean
+from ihlab.study.experiment import Scale
+from ihlab.study.study import Study, Tuned, cells
 from ihlab.training.config import RunConfig
 from tasks import PairTask
 

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, less, mean
-from ihlab.claims.experiment import Scale
-from ihlab.claims.study import Study, Tuned, cells
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, less, mean
+from ihlab.study.experiment import Scale
+from ihlab.study.study import Study, Tuned, cells
 from ihlab.training.config import RunConfig
 from tasks import RepeatTask
 

@@ -28,15 +28,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, Measured, Number, pick, ratio, unless
-from ihlab.claims.experiment import Scale, Trained
-from ihlab.claims.induction import DEPTHS, KV1, V2
-from ihlab.claims.rates import ACCURACY
-from ihlab.claims.study import Run, Study, cells
 from ihlab.model.config import ModelConfig
 from ihlab.plots.style import BLACK
 from ihlab.plots.views import curves
+from ihlab.recipes.induction import DEPTHS, KV1, V2
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, Measured, Number, pick, ratio, unless
+from ihlab.study.experiment import Scale, Trained
+from ihlab.study.rates import ACCURACY
+from ihlab.study.study import Run, Study, cells
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, Batch, InductionTask

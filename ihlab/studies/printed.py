@@ -24,13 +24,13 @@ from matplotlib.figure import Figure
 from scipy.stats import binomtest, fisher_exact
 from scipy.stats.contingency import odds_ratio
 
-from ihlab.claims import stats
-from ihlab.claims.ask import claim_id
-from ihlab.claims.claim import Claim
-from ihlab.claims.experiment import Planned, Scale, Trained
 from ihlab.plots.curves import Mark
 from ihlab.plots.printed_tables import benchmark_leads, difference_maps, differences_by_context
 from ihlab.plots.style import BLUE, GREEN, ORANGE, PAGE, PINK, new_figure, printed
+from ihlab.study import stats
+from ihlab.study.ask import claim_id
+from ihlab.study.claim import Claim
+from ihlab.study.experiment import Planned, Scale, Trained
 
 FOLDER = Path(__file__).parent
 EVERY, MOST = 0.9, 0.5

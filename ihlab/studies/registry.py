@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from ihlab.claims.experiment import METHODS, Experiment
 from ihlab.studies.attribution import ATTRIBUTION
 from ihlab.studies.basin_map import BasinMap
 from ihlab.studies.by_position import BY_POSITION
@@ -32,6 +31,7 @@ from ihlab.studies.table5 import TABLE5
 from ihlab.studies.text import TEXT
 from ihlab.studies.variants import COMPARISONS
 from ihlab.studies.width import WIDTH
+from ihlab.study.experiment import METHODS, Experiment
 from tasks.config import require
 from tasks.registry import load_plugins
 

@@ -7,13 +7,13 @@ from typing import cast
 
 from rich.console import Console
 
-from ihlab.claims.experiment import SCALES, Scale, require_scale, scales_of
-from ihlab.claims.ledger import Folder, print_ledger
-from ihlab.claims.make import make
-from ihlab.claims.markdown import plain, verdict_counts
-from ihlab.claims.page import require_own, write_results_pages
 from ihlab.files import require_writable
+from ihlab.paper.page import require_own, write_results_pages
 from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST
+from ihlab.study.experiment import SCALES, Scale, require_scale, scales_of
+from ihlab.study.ledger import Folder, print_ledger
+from ihlab.study.make import make
+from ihlab.study.markdown import plain, verdict_counts
 from tasks.config import choose, require
 
 

@@ -13,13 +13,13 @@ Measures, thresholds, the grid and the seeds were fixed before the runs. The lea
 
 from typing import Any
 
-from ihlab.claims.ask import Ask, Cell, claim_id
-from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import DEPTHS, GIVEN, GIVEN_HEAD, KV1, V2, V4, figure1_run
-from ihlab.claims.rates import ACCURACY
-from ihlab.claims.study import Study, Tuned, cells, wide
-from ihlab.claims.toy_settings import Kind, asked
 from ihlab.plots.views import dots
+from ihlab.recipes.induction import DEPTHS, GIVEN, GIVEN_HEAD, KV1, V2, V4, figure1_run
+from ihlab.recipes.toy_settings import Kind, asked
+from ihlab.study.ask import Ask, Cell, claim_id
+from ihlab.study.experiment import Scale
+from ihlab.study.rates import ACCURACY
+from ihlab.study.study import Study, Tuned, cells, wide
 from ihlab.training.config import RunConfig, constant_steps
 
 ROPE, LEARNED, NO_POSITIONS = "RoPE", "learned positions", "no positions"

@@ -11,12 +11,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, Measured, claim_id, pick, values
-from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
-from ihlab.claims.rates import count_in_words
-from ihlab.claims.study import Study, wide
-from ihlab.claims.token_shifts import (
+from ihlab.plots.matrix import matrix
+from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
+from ihlab.recipes.token_shifts import (
     ADAPTIVE,
     CONTROL,
     CONV_ALL,
@@ -44,7 +41,7 @@ from ihlab.claims.token_shifts import (
     toy_config,
     toy_seeds,
 )
-from ihlab.claims.toy_settings import (
+from ihlab.recipes.toy_settings import (
     HOPS,
     INDUCTION1,
     INDUCTION2,
@@ -53,7 +50,10 @@ from ihlab.claims.toy_settings import (
     RECALL_GAP2,
     WIDE,
 )
-from ihlab.plots.matrix import matrix
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, Measured, claim_id, pick, values
+from ihlab.study.rates import count_in_words
+from ihlab.study.study import Study, wide
 
 GAIN = 0.3
 """A variant learns partly if its highest accuracy is this much above vanilla attention's."""

@@ -14,15 +14,15 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, Measured, Number, claim_id, pick, unless
-from ihlab.claims.claim import at_floor
-from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import KV, VANILLA
-from ihlab.claims.learning_curves import final_loss
-from ihlab.claims.study import Run, Study, Tuned, cells
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
+from ihlab.recipes.labels import KV, VANILLA
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, pick, unless
+from ihlab.study.claim import at_floor
+from ihlab.study.experiment import Scale
+from ihlab.study.learning_curves import final_loss
+from ihlab.study.study import Run, Study, Tuned, cells
 from ihlab.training.config import RunConfig
 from tasks import IGSMTask
 from tasks.config import require

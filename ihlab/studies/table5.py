@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, Measured
-from ihlab.claims.experiment import Planned, Scale
-from ihlab.claims.induction import KV1, kv, kv_runs, panels, width_runs
-from ihlab.claims.study import Run, Study, cells
 from ihlab.plots.curves import Mark
 from ihlab.plots.quadrants import corners, quadrants
 from ihlab.plots.style import BLACK, BLUE, GREEN, PAGE, PINK, new_figure
+from ihlab.recipes.induction import KV1, kv, kv_runs, panels, width_runs
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, Measured
+from ihlab.study.experiment import Planned, Scale
+from ihlab.study.study import Run, Study, cells
 
 MARKS = (Mark(BLACK, "s"), Mark(GREEN, "D"), Mark(PINK, "v"))
 STYLES = {KV1: Mark(BLUE, "o"), **{kv(p): mark for p, mark in zip(panels("rope"), MARKS, strict=True)}}

@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.claims import stats
-from ihlab.claims.ask import RUN, Ask, Cell, Measured, Number, claim_id, of
-from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
-from ihlab.claims.rates import median_in_words
-from ihlab.claims.real_text import held_out, text_run
-from ihlab.claims.study import Run, Study, Tuned, cells
 from ihlab.plots.views import curves, dots
+from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
+from ihlab.recipes.real_text import held_out, text_run
+from ihlab.study import stats
+from ihlab.study.ask import RUN, Ask, Cell, Measured, Number, claim_id, of
+from ihlab.study.experiment import Scale
+from ihlab.study.rates import median_in_words
+from ihlab.study.study import Run, Study, Tuned, cells
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import TextTask

@@ -1,7 +1,7 @@
 """Attention variants on toy tasks: Figures 7, 10 and 11, Appendix G's other places, Table 15, and the zoo.
 
 This file is a table. It lists the variants (fields of the model) and, study by study, the settings and the questions
-about them. `ihlab.claims.toy_settings` has the settings: a task and the model that learns it.
+about them. `ihlab.recipes.toy_settings` has the settings: a task and the model that learns it.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ihlab.claims import stats
-from ihlab.claims.ask import Ask, Cell, claim_id, unless, values
-from ihlab.claims.claim import at_floor
-from ihlab.claims.experiment import Scale
-from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
-from ihlab.claims.study import Study, cells, wide
-from ihlab.claims.toy_settings import (
+from ihlab.plots.matrix import matrix
+from ihlab.plots.views import dots
+from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
+from ihlab.recipes.toy_settings import (
     FEW_SEEDS,
     HOPS,
     INDUCTION1,
@@ -33,8 +30,11 @@ from ihlab.claims.toy_settings import (
     asked,
     setting_config,
 )
-from ihlab.plots.matrix import matrix
-from ihlab.plots.views import dots
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, claim_id, unless, values
+from ihlab.study.claim import at_floor
+from ihlab.study.experiment import Scale
+from ihlab.study.study import Study, cells, wide
 from ihlab.training.config import RunConfig
 
 # The variants

@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ihlab.claims.experiment import Experiment, Planned, Scale, has_second_stage, require_scale
-from ihlab.claims.ledger import Folder
-from ihlab.claims.make import make
 from ihlab.model.config import ModelConfig
 from ihlab.studies.registry import EXPERIMENTS
+from ihlab.study.experiment import Experiment, Planned, Scale, has_second_stage, require_scale
+from ihlab.study.ledger import Folder
+from ihlab.study.make import make
 from ihlab.training.config import ForkConfig, RunConfig
 from tasks.config import choose, require
 

@@ -14,12 +14,12 @@ not learned in 284 steps. Vanilla has four seeds and KV shifting eight, because 
 thresholds were fixed before the runs.
 """
 
-from ihlab.claims.ask import Ask, Cell, claim_id, ratio
-from ihlab.claims.experiment import Scale
-from ihlab.claims.induction import DEPTHS, KV1, MUCH_FASTER, V2, figure1_run
-from ihlab.claims.rates import ACCURACY
-from ihlab.claims.study import Study, Tuned, cells, wide
 from ihlab.plots.views import dots
+from ihlab.recipes.induction import DEPTHS, KV1, MUCH_FASTER, V2, figure1_run
+from ihlab.study.ask import Ask, Cell, claim_id, ratio
+from ihlab.study.experiment import Scale
+from ihlab.study.rates import ACCURACY
+from ihlab.study.study import Study, Tuned, cells, wide
 from ihlab.training.config import RunConfig
 
 WIDTHS = (32, 64, 128, 256)

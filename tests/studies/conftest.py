@@ -7,10 +7,10 @@ import pytest
 from filelock import FileLock
 from rich.console import Console
 
-from ihlab.claims.experiment import TwoStages
-from ihlab.claims.ledger import Folder
 from ihlab.studies.registry import EXPERIMENTS
 from ihlab.studies.reproduce import reproduce
+from ihlab.study.experiment import TwoStages
+from ihlab.study.ledger import Folder
 from ihlab.training.run import Run
 
 SMOKE = tuple("figure2 figure8 figure9 table5 table4 basin_map text".split())

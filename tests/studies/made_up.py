@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from ihlab.claims.claim import judged
-from ihlab.claims.study import Study
+from ihlab.study.claim import judged
+from ihlab.study.study import Study
 
 HORIZON = 1000
 

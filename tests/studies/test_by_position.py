@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, Transformer
-from ihlab.claims.claim import judged
 from ihlab.studies.by_position import BY_POSITION, CUT, FREE, NO_MLP, ONLY, TASK, config, moved
+from ihlab.study.claim import judged
 from ihlab.training.clamp_hooks import install
 from tests.comparisons import AROUND, cell
 

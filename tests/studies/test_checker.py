@@ -3,7 +3,7 @@
 import pytest
 
 from ihlab import train
-from ihlab.claims.labels import K_ONLY, KV, V_ONLY, VANILLA
+from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.studies.checker import CHECKER
 from tasks.checker import FALSE, RECALL, TRUE
 from tests.studies.made_up import table, verdicts

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ihlab.claims.labels import K_ONLY, VANILLA
 from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.recipes.labels import K_ONLY, VANILLA
 from ihlab.studies.depo import CANON, DEPO, SEQUENCES, TASK, accuracies, config, followed
 from tests.studies.made_up import table, verdicts
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, RunConfig, train
-from ihlab.claims.claim import NOT_TESTED as UNTESTED
-from ihlab.claims.claim import judged
-from ihlab.claims.induction import KV1, SHAPES, V1, V2, V4, guessing_accuracy, induction_run, kv, vanilla
-from ihlab.claims.learning_curves import steps_to
 from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.recipes.induction import KV1, SHAPES, V1, V2, V4, guessing_accuracy, induction_run, kv, vanilla
 from ihlab.studies.figure1 import NEAR_CHANCE, Figure1a, Figure1b, in_row
+from ihlab.study.claim import NOT_TESTED as UNTESTED
+from ihlab.study.claim import judged
+from ihlab.study.learning_curves import steps_to
 from tasks import IGNORE, InductionTask
 
 pytestmark = pytest.mark.slow

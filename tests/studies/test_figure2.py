@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.claims.claim import judged
 from ihlab.studies.figure2 import AWAY, COORDINATES, FINE, FORMS, OTHERS, Figure2
+from ihlab.study.claim import judged
 from ihlab.theory import landscape
 
 pytestmark = pytest.mark.slow

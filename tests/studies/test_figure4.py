@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.claims.claim import NOT_TESTED
-from ihlab.claims.labels import KV, VANILLA
+from ihlab.recipes.labels import KV, VANILLA
 from ihlab.studies.figure4 import ARMS, FIGURE4, critical_rate
+from ihlab.study.claim import NOT_TESTED
 from tests.studies import made_up
 
 NEVER = math.inf

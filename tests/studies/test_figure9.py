@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.model.transformer import Transformer
 from ihlab.studies.figure9 import MARGIN, SIZES, SMALLEST, Figure9, ngram_run, sizes
+from ihlab.study.claim import NOT_TESTED, judged
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ import torch
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from ihlab.claims.claim import judged
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.studies.flatness import FLATNESS, largest_eigenvalue, loss_and_sharpness
+from ihlab.study.claim import judged
 from tasks import RepeatTask
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ihlab.claims.induction import GIVEN, V2
+from ihlab.recipes.induction import GIVEN, V2
 from ihlab.studies.formation_laws import FORMATION_LAWS, K1, LENGTHS, slopes
 from tests.studies.made_up import HORIZON, table, verdicts
 

@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 import torch
 
-from ihlab.claims.claim import NOT_TESTED, judged
-from ihlab.claims.experiment import SCALES
-from ihlab.claims.hop_horizon import Cell, hop_horizons, hop_table
-from ihlab.claims.labels import KV, VANILLA
 from ihlab.measure.batches import EVAL_SEED
+from ihlab.recipes.hop_horizon import Cell, hop_horizons, hop_table
+from ihlab.recipes.labels import KV, VANILLA
 from ihlab.studies.hops import FIGURE8_LEARNED, SAVED_LAYER, SIZES, Figure8, L, origin
+from ihlab.study.claim import NOT_TESTED, judged
+from ihlab.study.experiment import SCALES
 
 H, F, U, N = "holds", "fails", "undecided", NOT_TESTED
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from ihlab import train
-from ihlab.claims.claim import judged
-from ihlab.claims.induction import KV1, V2
 from ihlab.measure.batches import draw
+from ihlab.recipes.induction import KV1, V2
 from ihlab.studies.lengths import FACTORS, LENGTHS, LENGTHS_16, QUESTIONS, ROWS, TEST_SEED, accuracy_by_length
+from ihlab.study.claim import judged
 from tasks import IGNORE, InductionTask
 from tests.studies import made_up
 

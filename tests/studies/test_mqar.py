@@ -5,8 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from ihlab.claims.claim import judged
 from ihlab.studies.mqar import KV1, MQAR, V1, V2, cell
+from ihlab.study.claim import judged
 
 HORIZON = 2500
 TUNING = (100, 101)

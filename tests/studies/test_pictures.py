@@ -7,8 +7,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from ihlab.claims.experiment import MorePictures
 from ihlab.studies.registry import EXPERIMENTS
+from ihlab.study.experiment import MorePictures
 
 FIGURES = Path(__file__).parents[2] / "figures"
 PAGE, LETTER, CAPITAL = 880, 9, 0.729

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from ihlab.claims.claim import judged
 from ihlab.studies.printed import (
     BATCH,
     COMPARATORS,
@@ -21,6 +20,7 @@ from ihlab.studies.printed import (
     Tables6To13,
     losses,
 )
+from ihlab.study.claim import judged
 
 PRINTED = pd.read_csv(FOLDER / "tables6to13.csv")
 COMPARED = dict(zip(COMPARATORS, ("differential", "differential_qk_norm", "selective"), strict=True))

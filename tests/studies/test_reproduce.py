@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ihlab.claims.claim import judged
-from ihlab.claims.experiment import SCALES, Experiment
-from ihlab.claims.ledger import summary_text
-from ihlab.claims.markdown import MARKS
-from ihlab.claims.page import result_folders
+from ihlab.paper.page import result_folders
 from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST
 from ihlab.studies.reproduce import reproduce
+from ihlab.study.claim import judged
+from ihlab.study.experiment import SCALES, Experiment
+from ihlab.study.ledger import summary_text
+from ihlab.study.markdown import MARKS
 from tasks import ConfigError
 
 pytestmark = pytest.mark.slow

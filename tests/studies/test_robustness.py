@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from ihlab.claims.claim import judged
-from ihlab.claims.induction import KV1, V2, V4
+from ihlab.recipes.induction import KV1, V2, V4
 from ihlab.studies.robustness import CELLS, GIVEN, NO_POSITIONS, ROBUSTNESS
+from ihlab.study.claim import judged
 from tests.comparisons import AROUND, cell
 
 

@@ -7,8 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.claims.ask import claims_of
-from ihlab.claims.claim import NOT_TESTED, judged
 from ihlab.studies.table4 import (
     GUESS,
     IN_TRAINING,
@@ -28,6 +26,8 @@ from ihlab.studies.table4 import (
     problems_like_training,
     unpacked,
 )
+from ihlab.study.ask import claims_of
+from ihlab.study.claim import NOT_TESTED, judged
 from tasks.igsm.verify import ERRORS
 
 TASK = TABLE4.config(TABLE4.cells[0], "laptop").task

@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from ihlab.claims.claim import judged
-from ihlab.claims.induction import KV1, SHAPES
+from ihlab.recipes.induction import KV1, SHAPES
 from ihlab.studies.table5 import TABLE5, counted
+from ihlab.study.claim import judged
 
 
 @pytest.fixture(scope="module")

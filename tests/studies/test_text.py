@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from ihlab import Run
-from ihlab.claims.claim import judged
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.text import CLASSES
 from ihlab.studies.text import (
@@ -26,6 +25,7 @@ from ihlab.studies.text import (
     V2,
     config,
 )
+from ihlab.study.claim import judged
 from tests.studies import made_up
 
 CELLS = [f"{key}_key_{value}_value" for key in ("own", "previous") for value in ("own", "previous")]

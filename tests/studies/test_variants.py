@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.claims.claim import NOT_TESTED, judged
-from ihlab.claims.toy_settings import SETTINGS, setting_config
+from ihlab.recipes.toy_settings import SETTINGS, setting_config
 from ihlab.studies.variants import (
     COMPARISONS,
     DIFFERENTIAL,
@@ -19,6 +18,7 @@ from ihlab.studies.variants import (
     ZOO,
     relative,
 )
+from ihlab.study.claim import NOT_TESTED, judged
 from tests.comparisons import AROUND, NEVER, cell
 
 

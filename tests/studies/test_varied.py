@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from ihlab.claims.induction import KV1, V2
-from ihlab.claims.ledger import verdict_table
+from ihlab.recipes.induction import KV1, V2
 from ihlab.studies import varied as module
 from ihlab.studies.figure1 import Figure1a
 from ihlab.studies.mqar import MQAR
 from ihlab.studies.varied import Changes, figure, plans
+from ihlab.study.ledger import verdict_table
 from tasks import ConfigError
 
 STORED = Path(__file__).parents[2] / "figures"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ihlab.claims.induction import KV1, V2
+from ihlab.recipes.induction import KV1, V2
 from ihlab.studies.width import WIDTH, WIDTHS
 from tests.studies.made_up import table, verdicts
 
