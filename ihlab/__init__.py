@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ihlab.model.config import ModelConfig
     from ihlab.model.transformer import Transformer
     from ihlab.model.variants import register_attention
-    from ihlab.studies.registry import register_experiment
+    from ihlab.paper.studies.registry import register_experiment
     from ihlab.training.clamp import Clamp
     from ihlab.training.config import RunConfig
     from ihlab.training.fork import fork
@@ -80,7 +80,7 @@ _HOME = dict.fromkeys(__all__, "tasks") | {
     "Run": "ihlab.training.run",
     "train": "ihlab.training.train",
     "register_attention": "ihlab.model.variants",
-    "register_experiment": "ihlab.studies.registry",
+    "register_experiment": "ihlab.paper.studies.registry",
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 import ihlab as ihlab_package
 import tasks.registry
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST, register_experiment
+from ihlab.paper.studies.registry import EXPERIMENTS, ON_REQUEST, register_experiment
 from ihlab.training.config import from_dict, to_dict
 from tasks import TASKS, ConfigError, InductionTask, StoredTask, register_task
 from tasks.config import config

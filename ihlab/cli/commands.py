@@ -60,7 +60,7 @@ def reproduce(
         figures: Folder in which pictures, tables and claims are written.
         from_data: Redraw figures and re-evaluate claims from the stored tables, without training.
     """
-    from ihlab.studies.reproduce import reproduce as run_experiments
+    from ihlab.paper.studies.reproduce import reproduce as run_experiments
 
     chosen = [registered_experiment(name) if ":" in name else name for name in names]
     run_experiments(chosen, scale, jobs, device, runs, figures, from_data)
@@ -190,7 +190,7 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
 
 def _show_graphs(task: IGSMTask, batch: Batch, row: int) -> None:
     """Print a problem's graphs as text."""
-    from ihlab.igsm.graphs import dependency_text, structure_text
+    from ihlab.paper.igsm.graphs import dependency_text, structure_text
     from tasks.igsm.problem import Problem
 
     problem = Problem.parse(task.decode(batch.inputs[row]), task.language.modulus, task.flat)

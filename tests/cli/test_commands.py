@@ -244,7 +244,7 @@ def test_any_error_of_a_library_is_one_sentence_when_memory_is_short(fails, monk
 
 
 def test_the_help_of_reproduce_names_every_figure_where_it_belongs():
-    from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST
+    from ihlab.paper.studies.registry import EXPERIMENTS, ON_REQUEST
 
     usual, longer = commands.reproduce.__doc__.split("if none is named,")[1].split("scale:")[0].split("The others")
     words = [set(re.findall(r"\w+", part)) & set(EXPERIMENTS) for part in (usual, longer)]

@@ -20,7 +20,7 @@ from ihlab.paper.page import (
     with_verdicts,
     write_results_pages,
 )
-from ihlab.studies.registry import EXPERIMENTS
+from ihlab.paper.studies.registry import EXPERIMENTS
 from ihlab.study.history import replaced
 from ihlab.study.ledger import link_text, title
 from ihlab.study.markdown import Unit, escaped
