@@ -12,8 +12,8 @@ if _tasks is not None and not _tasks.submodule_search_locations:  # a module nam
 
 if TYPE_CHECKING:
     from ihlab.model.config import ModelConfig
+    from ihlab.model.registry import register_attention
     from ihlab.model.transformer import Transformer
-    from ihlab.model.variants import register_attention
     from ihlab.paper.studies.registry import register_experiment
     from ihlab.training.clamp import Clamp
     from ihlab.training.config import RunConfig
@@ -79,7 +79,7 @@ _HOME = dict.fromkeys(__all__, "tasks") | {
     "runs": "ihlab.training.run",
     "Run": "ihlab.training.run",
     "train": "ihlab.training.train",
-    "register_attention": "ihlab.model.variants",
+    "register_attention": "ihlab.model.registry",
     "register_experiment": "ihlab.paper.studies.registry",
 }
 

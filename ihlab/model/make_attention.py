@@ -10,8 +10,8 @@ from torch import nn
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
+from ihlab.model.registry import VARIANTS, require_attention
 from ihlab.model.shift import spawned
-from ihlab.model.variants import VARIANTS, require_attention
 from tasks.config import require
 
 

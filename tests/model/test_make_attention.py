@@ -7,16 +7,16 @@ import torch
 
 from ihlab.model.attention import Attention
 from ihlab.model.decode import Decoder
-from ihlab.model.delta_rule import GatedDeltaRule
-from ihlab.model.differential import DifferentialAttention
-from ihlab.model.forgetting import ForgettingAttention
 from ihlab.model.make_attention import make_attention
-from ihlab.model.mla import LatentAttention
-from ihlab.model.output_gate import OutputGatedAttention
-from ihlab.model.recurrence import LinearRecurrence
-from ihlab.model.selective import SelectiveAttention
-from ihlab.model.trapezoid import Trapezoid
-from ihlab.model.variants import VARIANTS
+from ihlab.model.registry import VARIANTS
+from ihlab.model.variants.delta_rule import GatedDeltaRule
+from ihlab.model.variants.differential import DifferentialAttention
+from ihlab.model.variants.forgetting import ForgettingAttention
+from ihlab.model.variants.mla import LatentAttention
+from ihlab.model.variants.output_gate import OutputGatedAttention
+from ihlab.model.variants.recurrence import LinearRecurrence
+from ihlab.model.variants.selective import SelectiveAttention
+from ihlab.model.variants.trapezoid import Trapezoid
 
 CACHED = {
     "kv_shift": ({}, 2 * 2 * 6, 2 * 2 * 6),

@@ -250,7 +250,7 @@ FIGURE11 = study(
 )  # fmt: skip
 
 # Does shifting elsewhere in the model reduce the width that induction requires (Appendix G)? A shift of the normalised
-# residual stream, before the projections, is KV shifting with one number per layer (`ihlab.model.input_shift`). If
+# residual stream, before the projections, is KV shifting with one number per layer (`model/mixes/input_shift.py`). If
 # equation 5 reduces the width, the paper's sentence cannot hold for this shift. A shift of the residual stream also
 # shifts queries. RWKV shifts the inputs of keys and values, and Canon B keys and values themselves. Both are in the
 # same place as KV shifting, so the sentence is not about them. A run ends at 90%, so learning later does not count as

@@ -4,7 +4,7 @@
     d[t] = softplus(w . x[t] + c),    a[t] = exp(-A d[t]),    l[t] = sigmoid(w' . x[t] + c')
 
 for each key/value head. It is the exponential-trapezoidal rule; Euler's rule is l = 1, which is
-`ihlab.model.recurrence`. There is no term k[t - 1] v[t]^T, and no convolution. But the weight on the pair of token s
+`recurrence.py`. There is no term k[t - 1] v[t]^T, and no convolution. But the weight on the pair of token s
 
     kernel[t, s] = (q[t] . k[s]) (l[s] d[s] + (1 - l[s + 1]) d[s + 1]) a[s + 1] ... a[t]  for s < t,
     kernel[t, t] = (q[t] . k[t]) l[t] d[t]
@@ -22,9 +22,9 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
-from ihlab.model.recurrence import Gates, LinearRecurrence, State, decay_since, heads_first, outer
 from ihlab.model.shapes import Keys, Stream
-from ihlab.model.token_gate import TokenGate
+from ihlab.model.variants.recurrence import Gates, LinearRecurrence, State, decay_since, heads_first, outer
+from ihlab.model.variants.token_gate import TokenGate
 
 
 class Trapezoid(LinearRecurrence):

@@ -2,7 +2,7 @@
 
 import torch
 
-from ihlab.model.partial_offset import offset
+from ihlab.model.variants.partial_offset import offset
 from tests.model.weights import alike
 
 OFFSET = torch.tensor([0, 0, 1, 1] * 2, dtype=torch.float64)

@@ -13,7 +13,7 @@ parallel over tokens it is a masked matrix product, z = kernel @ v:
 `canon="B"` adds the short convolution (kernel 4) of queries, keys and values that Mamba-2 and Gated DeltaNet have: with
 taps w, their convolution has the taps w[0] + 1, w[1], w[2], w[3]. Their models have no positions: `positional="none"`.
 
-`ihlab.model.delta_rule` and `ihlab.model.trapezoid` are other recurrences of this form.
+`ihlab.model.variants.delta_rule` and `ihlab.model.variants.trapezoid` are other recurrences of this form.
 """
 
 import math
@@ -30,7 +30,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, next_positions
 from ihlab.model.shapes import Keys, Queries, Stream, Values
 from ihlab.model.shift import spawned
-from ihlab.model.token_gate import TokenGate
+from ihlab.model.variants.token_gate import TokenGate
 
 Gates = tuple[Float[Tensor, "batch *pos kv_head"], ...]
 """log a, b, and the other gates of a subclass."""

@@ -16,7 +16,7 @@ from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, next_positions
 from ihlab.model.shapes import Stream
-from ihlab.model.token_gate import TokenGate
+from ihlab.model.variants.token_gate import TokenGate
 
 
 class ForgettingAttention(Attention):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.depthwise import Depthwise
+from ihlab.model.mixes.depthwise import Depthwise
 
 
 class PrimerAttention(Attention):

@@ -3,7 +3,7 @@
     x~[t] = x[t] + mu (.) (x[t - 1] - x[t]),
 
 where mu [d_model] has one number per channel, and zeros precede the first token (Peng et al. 2023, arXiv 2305.13048).
-RWKV's queries (its receptance), keys and values each have their own mu (`ihlab.model.rwkv`). If all channels share one
+RWKV's queries (its receptance), keys and values each have their own mu (`variants/rwkv.py`). If all channels share one
 mu and the projection has no bias, this is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head.
 
 A shift of the residual stream has one mu for all three (`ModelConfig.stream_shift`). Mixing before and after the norm

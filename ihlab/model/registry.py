@@ -117,11 +117,11 @@ def _recurrence(title: str, attention: str) -> Variant:
 
 
 def _latent(title: str, *limits: Limit, fixed: tuple[str, ...] = ()) -> Variant:
-    return Variant(title, "mla:LatentAttention", fixed=fixed, own_heads=True, limits=_LATENT + limits)
+    return Variant(title, "variants.mla:LatentAttention", fixed=fixed, own_heads=True, limits=_LATENT + limits)
 
 
-def _half_rotated(title: str, attention: str, mixes: bool = False) -> Variant:
-    limits = (_FREQUENCIES, _SCALE)
+def _half_rotated(title: str, name: str, mixes: bool = False) -> Variant:
+    limits, attention = (_FREQUENCIES, _SCALE), f"variants.partial_offset:{name}"
     return Variant(title, attention, elsewhere=mixes, own_heads=mixes, limits=limits, head_multiple=(4, 4))
 
 
@@ -141,35 +141,37 @@ VARIANTS = {
     "mla_kv": _latent("multi-head latent attention, a key and a value shifted", _PAIR, fixed=("alpha", "beta")),
     "differential": Variant(
         "differential attention",
-        "differential:DifferentialAttention",
+        "variants.differential:DifferentialAttention",
         limits=(_NO_QK_NORM, _FREQUENCIES, _SCALE),
         head_multiple=(2, 4),
     ),
-    "selective": Variant("selective attention", "selective:SelectiveAttention"),
-    "rwkv_shift": Variant("RWKV's token shift", "rwkv:RWKVAttention", elsewhere=True),
-    "mdha": Variant("Primer's multi-DConv-head attention", "primer:PrimerAttention", elsewhere=True, own_heads=True),
-    "partial_rotary": _half_rotated("attention, half of a head rotated", "partial_offset:PartialRotaryAttention"),
-    "key_offset": _half_rotated("partial key offset", "partial_offset:PartialOffsetAttention", mixes=True),
-    "adaptive_offset": _half_rotated("adaptive key offset", "partial_offset:AdaptiveOffsetAttention", mixes=True),
+    "selective": Variant("selective attention", "variants.selective:SelectiveAttention"),
+    "rwkv_shift": Variant("RWKV's token shift", "variants.rwkv:RWKVAttention", elsewhere=True),
+    "mdha": Variant(
+        "Primer's multi-DConv-head attention", "variants.primer:PrimerAttention", elsewhere=True, own_heads=True
+    ),
+    "partial_rotary": _half_rotated("attention, half of a head rotated", "PartialRotaryAttention"),
+    "key_offset": _half_rotated("partial key offset", "PartialOffsetAttention", mixes=True),
+    "adaptive_offset": _half_rotated("adaptive key offset", "AdaptiveOffsetAttention", mixes=True),
     "dynamic_conv": Variant(
         "dynamic convolution of keys and values",
-        "dynamic_convolution:DynamicConvolutionAttention",
+        "variants.dynamic_convolution:DynamicConvolutionAttention",
         elsewhere=True,
         own_heads=True,
     ),
-    "multi_token": Variant("multi-token attention", "multi_token:MultiTokenAttention", elsewhere=True),
+    "multi_token": Variant("multi-token attention", "variants.multi_token:MultiTokenAttention", elsewhere=True),
     "input_gate": Variant(
         "KV shifting gate of the input",
-        "input_gate:GatedAttention",
+        "variants.input_gate:GatedAttention",
         elsewhere=True,
         own_heads=True,
         limits=(_GATE, _OF_HEADS),
     ),
-    "forgetting": Variant("forgetting attention", "forgetting:ForgettingAttention"),
-    "output_gate": Variant("attention with an output gate", "output_gate:OutputGatedAttention"),
-    "gated_linear": _recurrence("gated linear recurrence", "recurrence:LinearRecurrence"),
-    "gated_delta": _recurrence("gated delta rule", "delta_rule:GatedDeltaRule"),
-    "trapezoid": _recurrence("trapezoidal recurrence", "trapezoid:Trapezoid"),
+    "forgetting": Variant("forgetting attention", "variants.forgetting:ForgettingAttention"),
+    "output_gate": Variant("attention with an output gate", "variants.output_gate:OutputGatedAttention"),
+    "gated_linear": _recurrence("gated linear recurrence", "variants.recurrence:LinearRecurrence"),
+    "gated_delta": _recurrence("gated delta rule", "variants.delta_rule:GatedDeltaRule"),
+    "trapezoid": _recurrence("trapezoidal recurrence", "variants.trapezoid:Trapezoid"),
 }
 """Every attention variant by its name in a config, in the order of the command line's help. A built-in variant is one
 line here. If it has its own parameters or formula, it is also a subclass of `Attention` in its own file."""

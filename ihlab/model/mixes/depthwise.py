@@ -13,7 +13,7 @@ arXiv 2411.19574 with alpha1 = 1 + w[0] and alpha2 = w[1].
 The short convolutions of Inkling and of Marin's issue 7585 are the same sum at other places: K, keys after their
 projection; V, values; O, what attention adds to the residual stream; M, what the MLP adds. They start as Canon's do.
 
-Primer's attention (`ihlab.model.primer`) has a convolution with a kernel of 3 at place B. It replaces its input.
+Primer's attention (`variants/primer.py`) has a convolution with a kernel of 3 at place B. It replaces its input.
 """
 
 import torch

@@ -6,15 +6,15 @@ from torch import Tensor, nn
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.input_shift import InputShift, rwkv_mu
 from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.mixes.input_shift import InputShift, rwkv_mu
 from ihlab.model.shapes import Keys, Queries, Stream, Values
 
 
 class RWKVAttention(Attention):
     """shift the input, with one mu each for queries, keys and values -> project -> as `Attention`.
 
-    See `ihlab.model.input_shift`. `hook_q`, `hook_k` and `hook_v` see the projections.
+    See `ihlab.model.mixes.input_shift`. `hook_q`, `hook_k` and `hook_v` see the projections.
     """
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:

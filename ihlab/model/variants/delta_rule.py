@@ -2,7 +2,7 @@
 
     S[t] = a[t] (I - b[t] k[t] k[t]^T) S[t - 1] + b[t] k[t] v[t]^T,    b[t] = sigmoid(w' . x[t] + c'),
 
-with a from a separate gate, as in `ihlab.model.recurrence`: a[t] = exp(-A softplus(w . x[t] + c)). With
+with a from a separate gate, as in `ihlab.model.variants.recurrence`: a[t] = exp(-A softplus(w . x[t] + c)). With
 S[t] = a[t] S[t - 1] + k[t] u[t]^T, the updates u of all tokens solve a triangular system:
 
     u[t] = b[t] (v[t] - sum over s < t of D[t, s] (k[t] . k[s]) u[s]),    D[t, s] = a[s + 1] ... a[t].
@@ -17,9 +17,9 @@ from torch.nn import functional as F
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
-from ihlab.model.recurrence import Gates, LinearRecurrence, State, decay_since, heads_first, outer
 from ihlab.model.shapes import Keys, Stream
-from ihlab.model.token_gate import TokenGate
+from ihlab.model.variants.recurrence import Gates, LinearRecurrence, State, decay_since, heads_first, outer
+from ihlab.model.variants.token_gate import TokenGate
 
 
 class GatedDeltaRule(LinearRecurrence):
