@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
+from ihlab.modes import in_eval_mode
 from ihlab.paper.igsm.operands import fetches
 from tasks import IGSMTask
 from tasks.igsm import Problems

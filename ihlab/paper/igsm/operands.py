@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 
 from ihlab.interp.patterns import effective_patterns, raw_patterns
 from ihlab.measure.heads import mean_attention
-from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
+from ihlab.modes import in_eval_mode
 from tasks import IGSMTask
 from tasks.config import require
 from tasks.igsm import Problems

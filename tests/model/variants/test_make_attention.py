@@ -7,11 +7,11 @@ import torch
 
 from ihlab.model.attention import Attention
 from ihlab.model.decode import Decoder
-from ihlab.model.make_attention import make_attention
 from ihlab.model.registry import VARIANTS
 from ihlab.model.variants.delta_rule import GatedDeltaRule
 from ihlab.model.variants.differential import DifferentialAttention
 from ihlab.model.variants.forgetting import ForgettingAttention
+from ihlab.model.variants.make_attention import make_attention
 from ihlab.model.variants.mla import LatentAttention
 from ihlab.model.variants.output_gate import OutputGatedAttention
 from ihlab.model.variants.recurrence import LinearRecurrence
@@ -80,5 +80,5 @@ def held(model, tokens):
 
 
 def test_the_page_of_variants_has_every_one():
-    page = (Path(__file__).parents[2] / "docs" / "variants.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "variants.md").read_text(encoding="utf-8")
     assert [name for name in VARIANTS if f"`{name}`" not in page] == []

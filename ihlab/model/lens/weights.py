@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from transformer_lens import FactoredMatrix
 from transformer_lens.utilities import composition_scores, lm_cross_entropy_loss
 
-from ihlab.model.network import Block, Network
+from ihlab.model.config import ModelConfig
 from tasks.config import require
 
 
 def _of_every_layer(part: str, name: str) -> property:
-    def stacked(model: Network) -> Tensor:
+    def stacked(model: "LensWeights") -> Tensor:
         parts: list[Any] = [getattr(block, part) for block in model.layers]
         require(all(of is not None for of in parts), f"The model has no MLPs, and so no {name}.")
         return torch.stack([getattr(of, name) for of in parts])
@@ -26,8 +26,15 @@ def _of_every_layer(part: str, name: str) -> property:
     return property(stacked, doc=f"`{name}` of every layer's {part}, a copy [layer, ...].")
 
 
-class LensWeights(Network):
-    """A network that names its weights as TransformerLens does. Biases are zeros where the config has none."""
+class LensWeights(nn.Module):
+    """The weights of a network as TransformerLens names them. Biases are zeros where the config has none."""
+
+    cfg: ModelConfig
+    layers: Any
+    embed: Any
+    pos_embed: Any
+    ln_final: Any
+    unembed: Any
 
     W_Q = _of_every_layer("attn", "W_Q")  # [layer, head, d_model, d_head]
     W_K = _of_every_layer("attn", "W_K")  # [layer, kv_head, d_model, d_head], before any shift
@@ -74,7 +81,7 @@ class LensWeights(Network):
         later = layer[:, None, None, None] < layer[None, None, :, None]
         return CompositionScores(torch.where(later, scores, 0.0), list(range(self.cfg.n_layers)), self.all_head_labels)
 
-    def blocks_with(self, submodule: str) -> list[tuple[int, Block]]:
+    def blocks_with(self, submodule: str) -> list[tuple[int, Any]]:
         """Return the blocks that have a part of this name, such as "attn" or "mlp", each with its layer number."""
         return [(n, block) for n, block in enumerate(self.layers) if getattr(block, submodule, None) is not None]
 

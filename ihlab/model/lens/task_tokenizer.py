@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from ihlab.model.token_ids import token_ids
+from ihlab.model.lens.token_ids import token_ids
 from tasks import Task
 from tasks.config import ConfigError, shown
 

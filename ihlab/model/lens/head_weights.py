@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ihlab.model.linear import bias_of
+from ihlab.model.lens.linear import bias_of
 from ihlab.model.shift import TokenShift
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ihlab.model.linear import FirstEntries, bias_of
+from ihlab.model.lens.linear import FirstEntries, bias_of
 
 
 def test_a_bias_is_shown_itself():

@@ -16,8 +16,8 @@ from ihlab.interp.patching import path_effects, path_patch
 from ihlab.interp.routes import all_routes, route_contributions, route_effects
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
-from ihlab.model.modes import evaluating
 from ihlab.model.transformer import Transformer
+from ihlab.modes import evaluating
 from tasks import MultiHopTask
 
 TASK = MultiHopTask(vocab_size=10, length=16, max_hops=2)

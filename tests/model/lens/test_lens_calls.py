@@ -1,7 +1,7 @@
 """TransformerLens' call surface: every call here returns what a `TransformerBridge` with the same weights returns.
 
 The bridge is over a GPT-2 of Hugging Face that was given our model's weights. `docs/transformerlens.md` is made from
-this table: `python tests/model/test_lens_calls.py` writes it.
+this table: `python tests/model/lens/test_lens_calls.py` writes it.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ from tasks import ConfigError
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[2] / "docs" / "transformerlens.md"
+PAGE = Path(__file__).parents[3] / "docs" / "transformerlens.md"
 SIZES = {"n_layers": 3, "d_model": 24, "n_heads": 4, "d_vocab": 19, "n_ctx": 12}
 TOKENS = torch.randint(19, (3, 9), generator=torch.Generator().manual_seed(2))
 
@@ -144,7 +144,7 @@ WITH_WORDS = (
     "model.to_single_token(...)",
     "model.to_single_str_token(...)",
 )
-"""Calls with text. They are tested in `tests/model/test_task_tokenizer.py`."""
+"""Calls with text. They are tested in `tests/model/lens/test_task_tokenizer.py`."""
 
 REFUSED = {
     "model(tokens, prepend_bos=True)": (lambda m: m(TOKENS, prepend_bos=True), "put the token in front yourself"),
