@@ -4,6 +4,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+import ihlab.moved  # noqa: F401  # old module paths
+
 _tasks = find_spec("tasks")
 if _tasks is not None and not _tasks.submodule_search_locations:  # a module named "tasks", not our package
     raise ImportError(
