@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ihlab.model.config import ModelConfig
     from ihlab.model.registry import register_attention
     from ihlab.model.transformer import Transformer
-    from ihlab.paper.studies.registry import register_experiment
+    from ihlab.study.registry import register_experiment
     from ihlab.training.clamp import Clamp
     from ihlab.training.config import RunConfig
     from ihlab.training.fork import fork
@@ -82,7 +82,7 @@ _HOME = dict.fromkeys(__all__, "tasks") | {
     "Run": "ihlab.training.run",
     "train": "ihlab.training.train",
     "register_attention": "ihlab.model.registry",
-    "register_experiment": "ihlab.paper.studies.registry",
+    "register_experiment": "ihlab.study.registry",
 }
 
 

@@ -9,8 +9,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from ihlab.paper.figures import link_text
 from ihlab.study.claim import as_stated
-from ihlab.study.ledger import Folder, link_text
+from ihlab.study.ledger import Folder
 from ihlab.study.markdown import MARKS, escaped, lines, table
 
 FIGURE, EXACT, OPEN, OUT = "figure", "exact", "not answered yet", "out of reach"

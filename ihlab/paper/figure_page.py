@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ihlab.study.ledger import Folder, link_text, title
+from ihlab.paper.figures import link_text, title
+from ihlab.study.ledger import Folder
 from ihlab.study.markdown import MARKS, escaped, lines, measured, needed, table, unbroken, verdict, verdict_counts
 
 _HOLDS, _FAILS, _UNDECIDED, _NOT_TESTED = MARKS.values()

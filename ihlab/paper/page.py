@@ -12,10 +12,11 @@ from scipy.stats import false_discovery_control
 from ihlab.files import write_text
 from ihlab.paper import coverage
 from ihlab.paper.figure_page import figure_page, fold
+from ihlab.paper.figures import link_text
 from ihlab.paper.headlines import HEADLINES, answer
 from ihlab.study.claim import NOT_TESTED
 from ihlab.study.experiment import SCALES
-from ihlab.study.ledger import Folder, link_text
+from ihlab.study.ledger import Folder
 from ihlab.study.markdown import escaped, table, verdict_counts
 from ihlab.study.stats import CONFIDENCE, holm
 from tasks.config import require

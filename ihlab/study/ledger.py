@@ -145,62 +145,6 @@ def _cell(cell: object) -> str:
     return escaped(str(cell))
 
 
-TITLES = {
-    "figure1a": "Figure 1a: how fast is induction learned?",
-    "figure1a_learned": "Figure 1a, learned positions: how fast is induction learned?",
-    "figure1b": "Figure 1b: can narrow models learn induction?",
-    "figure1b_learned": "Figure 1b, learned positions: can narrow models learn it?",
-    "figure2": "Figure 2: where does gradient descent lead?",
-    "figure4": "Figure 4: which learning rates work on text?",
-    "figure7": "Figure 7: do both halves matter, and longer windows?",
-    "figure8": "Figure 8: how many hops can a model follow?",
-    "figure8_learned": "Figure 8, learned positions: how many hops?",
-    "figure9": "Figure 9: does the shift help with 3-grams?",
-    "figure10": "Figure 10: do more controls help?",
-    "figure11": "Figure 11: does shifting queries help?",
-    "table2": "Tables 2, 14 and 15: what is printed?",
-    "table4": "Table 4: are more iGSM problems solved?",
-    "table5": "Table 5: what do alpha and beta become?",
-    "table15": "Table 15: does the shift help latent attention?",
-    "tables6to13": "Tables 6 to 13: what is printed?",
-    "attribution": "Which attribution methods see the circuit?",
-    "basin_map": "Which starts lead to induction?",
-    "by_position": "Is induction by position learned?",
-    "checker": "Which half recalls, which checks?",
-    "depo": "Depo: is the key tap what gives Canon its depth?",
-    "lengths_16": "Does the shift help on longer sequences?",
-    "idle_layers": "Which attention becomes idle beside convolutions?",
-    "formation_laws": "How do steps grow with the length?",
-    "elsewhere": "Does shifting elsewhere help?",
-    "lengths": "What happens on longer sequences?",
-    "many_heads": "Do more heads learn faster?",
-    "mqar": "MQAR: does the shift help?",
-    "parallel": "Parallel inductions: do narrow models find fewer?",
-    "pairs": "Which shift gives two-token induction?",
-    "packing": "Packed documents: does a leaking shift matter?",
-    "period": "Is training on one period enough?",
-    "robustness": "Which settings change the speed?",
-    "saved_layer": "Is the shift worth one layer?",
-    "shifts": "Which token shift is fastest?",
-    "flatness": "Flatness: is the loss on text flatter with the shift?",
-    "fusion": "Fusion or decoupling: what makes vanilla slow?",
-    "text": "Does the shift help on text?",
-    "width": "Widths: is the shift faster from 32 to 256?",
-    "zoo": "How fast are attention variants?",
-}
-"""Titles of experiments. A title is a question; one before a colon is the name by which links call it."""
-
-
-def title(name: str) -> str:
-    """Return an experiment's title, the heading of its page. Without one in `TITLES`, "my_study" is "My study"."""
-    return TITLES.get(name, name.replace("_", " ").capitalize())
-
-
-def link_text(name: str) -> str:
-    """Return the part of a title by which links call the experiment: "Figure 1a"."""
-    return title(name).partition(":")[0]
-
-
 ENDLESS = 10_000  # columns of a line in a file
 AT_THIS_SCALE = " at this scale"
 

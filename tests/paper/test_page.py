@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 
 from ihlab.paper.coverage import coverage_page
 from ihlab.paper.figure_page import figure_page
+from ihlab.paper.figures import link_text, title
 from ihlab.paper.headlines import HEADLINES, Asked, answer
 from ihlab.paper.page import (
     WRITTEN_BY,
@@ -22,7 +23,6 @@ from ihlab.paper.page import (
 )
 from ihlab.paper.studies.registry import EXPERIMENTS
 from ihlab.study.history import replaced
-from ihlab.study.ledger import link_text, title
 from ihlab.study.markdown import Unit, escaped
 from tasks import ConfigError
 from tests.published import NOT_TESTED, claim, store

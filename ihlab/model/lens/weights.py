@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from transformer_lens import FactoredMatrix
+from transformer_lens.hook_points import HookedRootModule
 from transformer_lens.utilities import composition_scores, lm_cross_entropy_loss
 
 from ihlab.model.config import ModelConfig
@@ -26,7 +27,7 @@ def _of_every_layer(part: str, name: str) -> property:
     return property(stacked, doc=f"`{name}` of every layer's {part}, a copy [layer, ...].")
 
 
-class LensWeights(nn.Module):
+class LensWeights(HookedRootModule):
     """The weights of a network as TransformerLens names them. Biases are zeros where the config has none."""
 
     cfg: ModelConfig

@@ -320,3 +320,7 @@ def in_row(run: "Run") -> float:
     answers = logits[rows, first].argmax(dim=-1).numpy()
     seen = np.arange(batch.inputs.shape[1]) <= first[:, None]
     return round(float(((batch.inputs == answers[:, None]) & seen).any(axis=1).mean()), 6)
+
+
+FIGURE1A, FIGURE1A_LEARNED = Figure1a(), Figure1a("learned")
+FIGURE1B, FIGURE1B_LEARNED = Figure1b(), Figure1b("learned")

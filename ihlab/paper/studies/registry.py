@@ -1,109 +1,20 @@
-"""Registry of all studies by name: the package's own, and those that users register."""
+"""Load the paper's studies into the registry of experiments, before those of users and of installed packages."""
 
-from typing import Any
+from pkgutil import resolve_name
 
-from ihlab.paper.studies.attribution import ATTRIBUTION
-from ihlab.paper.studies.basin_map import BasinMap
-from ihlab.paper.studies.by_position import BY_POSITION
-from ihlab.paper.studies.checker import CHECKER
-from ihlab.paper.studies.depo import DEPO
-from ihlab.paper.studies.figure1 import Figure1a, Figure1b
-from ihlab.paper.studies.figure2 import Figure2
-from ihlab.paper.studies.figure4 import FIGURE4
-from ihlab.paper.studies.figure9 import Figure9
-from ihlab.paper.studies.flatness import FLATNESS
-from ihlab.paper.studies.formation_laws import FORMATION_LAWS
-from ihlab.paper.studies.fusion import FUSION
-from ihlab.paper.studies.hops import FIGURE8_LEARNED, SAVED_LAYER, Figure8
-from ihlab.paper.studies.idle_layers import IDLE_LAYERS
-from ihlab.paper.studies.lengths import LENGTHS, LENGTHS_16
-from ihlab.paper.studies.many_heads import MANY_HEADS
-from ihlab.paper.studies.mqar import MQAR
-from ihlab.paper.studies.packing import PACKING
-from ihlab.paper.studies.pairs import PAIRS
-from ihlab.paper.studies.parallel import PARALLEL
-from ihlab.paper.studies.period import PERIOD
-from ihlab.paper.studies.printed import Table2, Tables6To13
-from ihlab.paper.studies.robustness import ROBUSTNESS
-from ihlab.paper.studies.shifts import SHIFTS
-from ihlab.paper.studies.table4 import TABLE4
-from ihlab.paper.studies.table5 import TABLE5
-from ihlab.paper.studies.text import TEXT
-from ihlab.paper.studies.variants import COMPARISONS
-from ihlab.paper.studies.width import WIDTH
-from ihlab.study.experiment import METHODS, Experiment
-from tasks.config import require
+from ihlab.paper.figures import FIGURES
+from ihlab.study.registry import EXPERIMENTS, register_experiment
 from tasks.registry import load_plugins
 
-EXPERIMENTS: dict[str, Experiment] = {
-    e.name: e
-    for e in (
-        Figure1a(),
-        Figure1b(),
-        Figure1a("learned"),
-        Figure1b("learned"),
-        Figure2(),
-        FIGURE4,
-        Figure8(),
-        Figure9(),
-        TABLE5,
-        PERIOD,
-        ATTRIBUTION,
-        CHECKER,
-        MQAR,
-        Table2(),
-        Tables6To13(),
-        TABLE4,
-        BasinMap(),
-        MANY_HEADS,
-        ROBUSTNESS,
-        WIDTH,
-        FUSION,
-        PARALLEL,
-        LENGTHS,
-        LENGTHS_16,
-        FIGURE8_LEARNED,
-        SAVED_LAYER,
-        TEXT,
-        FLATNESS,
-        SHIFTS,
-        PAIRS,
-        PACKING,
-        BY_POSITION,
-        DEPO,
-        FORMATION_LAWS,
-        IDLE_LAYERS,
-        *COMPARISONS,
-    )
-}
-"""Every experiment by its name, in the order of the page of results."""
+__all__ = ["EXPERIMENTS", "register_experiment"]
 
 GROUP = "ihlab.experiments"
 """Entry point group for experiments of installed packages."""
 
-ON_REQUEST = EXPERIMENTS.keys() - {
-    *("figure1a", "figure1b", "figure2", "figure8", "figure9", "table2", "table5", "tables6to13"),
-}
-"""Experiments that run only if named. Experiments that users register also run only if named."""
-
-
-def register_experiment(experiment: Any) -> Any:
-    """Register an experiment with `reproduce` under its `name`. It is an object, or a class without arguments.
-
-    Returns its argument, so it works as a decorator. Raises `ConfigError` if a method of `Experiment` is missing (the
-    message names it) or if another experiment already has the name.
-    """
-    made = experiment() if isinstance(experiment, type) else experiment
-    name, kind = getattr(made, "name", None), type(made)
-    require(isinstance(name, str) and name.isidentifier(), f"{kind.__name__}.name is {name!r}, but must be one word.")
-    missing = [method for method in METHODS if not callable(getattr(made, method, None))]
-    require(not missing, f"{kind.__name__} is not an experiment: it has no {', '.join(missing)}.")
-    known = type(EXPERIMENTS.get(str(name), made))
-    same = (known.__module__, known.__qualname__) == (kind.__module__, kind.__qualname__)
-    require(same, f"There is an experiment '{name}' already, {known.__qualname__}: {kind.__name__} needs another name.")
-    ON_REQUEST.update({str(name)} - EXPERIMENTS.keys())
-    EXPERIMENTS[str(name)] = made
-    return experiment
-
-
+_registered = list(EXPERIMENTS.values())
+EXPERIMENTS.clear()
+for _figure in FIGURES.values():
+    register_experiment(resolve_name(f"ihlab.paper.studies.{_figure.study}"))
+for _experiment in _registered:
+    register_experiment(_experiment)
 load_plugins(GROUP, register_experiment)

@@ -8,8 +8,9 @@ from typing import cast
 from rich.console import Console
 
 from ihlab.files import require_writable
+from ihlab.paper.figures import FIGURES
 from ihlab.paper.page import require_own, write_results_pages
-from ihlab.paper.studies.registry import EXPERIMENTS, ON_REQUEST
+from ihlab.paper.studies.registry import EXPERIMENTS
 from ihlab.study.experiment import SCALES, Scale, require_scale, scales_of
 from ihlab.study.ledger import Folder, print_ledger
 from ihlab.study.make import make
@@ -30,7 +31,7 @@ def reproduce(
     """Train the runs of the named experiments, draw their figures, check their claims and print the ledger.
 
     Experiments run one after another. Each writes its figure and updates the pages of results before the next starts.
-    The default is all experiments except `ON_REQUEST`, those with the fewest runs first. `jobs` runs are trained at a
+    The default is the `FIGURES` marked `by_default`, those with the fewest runs first. `jobs` runs are trained at a
     time: by default one per core, or one on a GPU (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused and
     interrupted runs are resumed. With `from_data`, pictures and claims are derived from the stored CSV, without
     training. Raises `ConfigError`, before any training, for an unknown name, for a scale that an experiment does not
@@ -39,7 +40,8 @@ def reproduce(
     console = console or Console()
     at = cast(Scale, choose("scale", scale, SCALES))
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
-    usual = (name for name in EXPERIMENTS.keys() - ON_REQUEST if at in scales_of(EXPERIMENTS[name]))
+    by_default = (name for name, figure in FIGURES.items() if figure.by_default)
+    usual = (name for name in by_default if at in scales_of(EXPERIMENTS[name]))
     fewest_runs_first = sorted(usual, key=lambda name: (len(EXPERIMENTS[name].runs(at)), name))
     chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or fewest_runs_first]
     for experiment in chosen:

@@ -403,5 +403,3 @@ ZOO = study(
     key="*: differs beyond chance. 5/8: seeds that get there. Never: not within the steps of a run.\n"
     "Where KV shifting never gets there (recall, gap 2), relative to the steps of a run.",
 )  # fmt: skip
-
-COMPARISONS = (FIGURE7, FIGURE10, FIGURE11, ELSEWHERE, TABLE15, ZOO)
