@@ -10,8 +10,7 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens import FactoredMatrix
-from transformer_lens.hook_points import HookedRootModule
+from transformer_lens import FactoredMatrix, HookedRootModule
 from transformer_lens.utilities import composition_scores, lm_cross_entropy_loss
 
 from ihlab.model.config import ModelConfig
@@ -31,11 +30,6 @@ class LensWeights(HookedRootModule):
     """The weights of a network as TransformerLens names them. Biases are zeros where the config has none."""
 
     cfg: ModelConfig
-    layers: Any
-    embed: Any
-    pos_embed: Any
-    ln_final: Any
-    unembed: Any
 
     W_Q = _of_every_layer("attn", "W_Q")  # [layer, head, d_model, d_head]
     W_K = _of_every_layer("attn", "W_K")  # [layer, kv_head, d_model, d_head], before any shift
