@@ -1,10 +1,10 @@
 """ihlab, the induction-head lab: train small transformers, watch induction heads form, check the paper's claims."""
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ihlab.moved  # noqa: F401  # old module paths
+from ihlab.lazy import lazy
 
 _tasks = find_spec("tasks")
 if _tasks is not None and not _tasks.submodule_search_locations:  # a module named "tasks", not our package
@@ -85,14 +85,4 @@ _HOME = dict.fromkeys(__all__, "tasks") | {
     "register_experiment": "ihlab.study.registry",
 }
 
-
-# Names are imported on first use: torch and transformer_lens take seconds to load, and `ihlab --help` needs neither.
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'ihlab' has no attribute '{name}'")
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    """Include names that are not loaded yet, so that a notebook completes them."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy(__name__, _HOME)

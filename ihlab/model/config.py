@@ -151,5 +151,3 @@ class ModelConfig(LatentOptions, MixingOptions):
             followed.add("n_key_value_heads")
         derived = {name: None for name in followed if name not in changes}
         return replace(self, **{**derived, **changes})  # type: ignore[arg-type]
-
-    but = replace  # its name in older notebooks

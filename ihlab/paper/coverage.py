@@ -60,9 +60,9 @@ def verdicts(figures: Path, scale: str = "laptop") -> dict[str, dict[str, Counte
     return found
 
 
-def kinds(figures: Path, scale: str = "laptop") -> Counter[str]:
+def kinds(figures: Path) -> Counter[str]:
     """Count the statements by `kind`. One whose figure is not stored counts as not yet answered."""
-    found = verdicts(figures, scale)
+    found = verdicts(figures)
     return Counter(OPEN if s.kind == FIGURE and s.number not in found else s.kind for s in STATEMENTS)
 
 

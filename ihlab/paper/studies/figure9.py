@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -21,9 +20,6 @@ from ihlab.study.learning_curves import EVAL_GROWTH, crossings, final, learning_
 from ihlab.study.rates import ACCURACY
 from ihlab.training.config import RunConfig
 from tasks import NGramTask
-
-if TYPE_CHECKING:
-    pass
 
 LINES = {KV: Line(BLUE), VANILLA: Line(ORANGE, "--")}
 
