@@ -18,8 +18,8 @@ from paired import figure, timed
 from train_step import Side, our_step
 from workers import by_turns, flops, peak_mib, resident_mib
 
-from ihlab.claims.induction import figure1_run
 from ihlab.model.config import ModelConfig
+from ihlab.recipes.induction import figure1_run
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 

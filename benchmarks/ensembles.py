@@ -35,7 +35,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
 
 def _prepare(side: Side) -> tuple[np.ndarray, Callable[[], float]]:
     """Train all members once, which compiles. Return their losses, and a function that returns the seconds."""
-    from ihlab.claims.induction import figure1_run
+    from ihlab.recipes.induction import figure1_run
     from ihlab.training.ensemble import seeds
     from ihlab.training.train import train_ensemble
 

@@ -11,7 +11,7 @@ import pandas as pd
 from paired import figure, ratio, timed
 from workers import by_turns, flops, peak_mib, resident_mib
 
-from ihlab.claims.induction import DEPTHS, KV1, V2, figure1_run
+from ihlab.recipes.induction import DEPTHS, KV1, V2, figure1_run
 from ihlab.training.config import RunConfig
 
 OURS, PLAIN, LLAMA = "ours", "hand-written PyTorch", "Hugging Face's Llama"

@@ -9,10 +9,10 @@ from paired import ratio, timed
 from train_step import Side, prepare
 from workers import by_turns
 
-from ihlab.claims.labels import VANILLA
-from ihlab.claims.token_shifts import VARIANTS as TOKEN_SHIFTS
 from ihlab.model.config import ModelConfig
-from ihlab.studies.variants import ZOO_VARIANTS, variant_fields
+from ihlab.paper.studies.variants import ZOO_VARIANTS, variant_fields
+from ihlab.recipes.labels import VANILLA
+from ihlab.recipes.token_shifts import VARIANTS as TOKEN_SHIFTS
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 

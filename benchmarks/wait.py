@@ -98,7 +98,7 @@ def _waits(folder: Path, quick: bool) -> list[Wait]:
 
 def _runs(root: Path, n: int) -> str:
     """Train a run with 20 checkpoints and copy it to `n` folders. Return its name."""
-    from ihlab.claims.induction import figure1_run
+    from ihlab.recipes.induction import figure1_run
     from ihlab.training.train import train
 
     config = figure1_run("laptop").replace(steps=40, compile=False, checkpoints=20, name="run-0")

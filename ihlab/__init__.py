@@ -1,8 +1,10 @@
 """ihlab, the induction-head lab: train small transformers, watch induction heads form, check the paper's claims."""
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import ihlab.moved  # noqa: F401  # old module paths
+from ihlab.lazy import lazy
 
 _tasks = find_spec("tasks")
 if _tasks is not None and not _tasks.submodule_search_locations:  # a module named "tasks", not our package
@@ -12,9 +14,9 @@ if _tasks is not None and not _tasks.submodule_search_locations:  # a module nam
 
 if TYPE_CHECKING:
     from ihlab.model.config import ModelConfig
+    from ihlab.model.registry import register_attention
     from ihlab.model.transformer import Transformer
-    from ihlab.model.variants import register_attention
-    from ihlab.studies.registry import register_experiment
+    from ihlab.study.registry import register_experiment
     from ihlab.training.clamp import Clamp
     from ihlab.training.config import RunConfig
     from ihlab.training.fork import fork
@@ -79,18 +81,8 @@ _HOME = dict.fromkeys(__all__, "tasks") | {
     "runs": "ihlab.training.run",
     "Run": "ihlab.training.run",
     "train": "ihlab.training.train",
-    "register_attention": "ihlab.model.variants",
-    "register_experiment": "ihlab.studies.registry",
+    "register_attention": "ihlab.model.registry",
+    "register_experiment": "ihlab.study.registry",
 }
 
-
-# Names are imported on first use: torch and transformer_lens take seconds to load, and `ihlab --help` needs neither.
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'ihlab' has no attribute '{name}'")
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    """Include names that are not loaded yet, so that a notebook completes them."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy(__name__, _HOME)

@@ -17,14 +17,9 @@ from jaxtyping import Int64
 
 from tasks.batch import Batch, in_lines
 from tasks.config import config, require, shown
+from tasks.kernels.brevo_ids import ANSWER, ASK, BOS, FIRST_VERTEX, MOST, PADDING
 from tasks.memory import require_rows
 from tasks.registry import register_task
-
-PADDING, BOS, ASK, ANSWER, FIRST_VERTEX = range(5)
-"""Token ids. Vertices have the ids from FIRST_VERTEX on."""
-MOST = 4
-"""Largest number of vertices that a vertex depends on, and that depend on it. (The compiled kernel contains it and the
-ids as constants: after a change here, delete `tasks/kernels/__pycache__`.)"""
 
 
 @register_task

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from ihlab.claims import stats
-from ihlab.claims.claim import Claim
 from ihlab.plots.style import new_figure
+from ihlab.study import stats
+from ihlab.study.claim import Claim
 
 
 def claim(**fields: object) -> dict[str, object]:

@@ -13,7 +13,7 @@ import pytest
 import ihlab as ihlab_package
 import tasks.registry
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST, register_experiment
+from ihlab.paper.studies.registry import EXPERIMENTS, register_experiment
 from ihlab.training.config import from_dict, to_dict
 from tasks import TASKS, ConfigError, InductionTask, StoredTask, register_task
 from tasks.config import config
@@ -143,13 +143,11 @@ def test_tasks_are_importable_from_ihlab_too():
 
 @pytest.fixture(autouse=True)
 def _as_before():
-    tasks_before, experiments, requested = dict(TASKS), dict(EXPERIMENTS), set(ON_REQUEST)
+    tasks_before, experiments = dict(TASKS), dict(EXPERIMENTS)
     yield
     for live, before in ((TASKS, tasks_before), (EXPERIMENTS, experiments)):
         live.clear()
         live.update(before)
-    ON_REQUEST.clear()
-    ON_REQUEST.update(requested)
 
 
 def made(name="Mine", **altered):
@@ -195,7 +193,6 @@ def test_experiments_are_checked_likewise():
         register_experiment(type("Other", (), {"name": "figure8", **whole}))
     register_experiment(type("Mine", (), {"name": "mine", **whole}))
     assert "mine" in EXPERIMENTS
-    assert "mine" in ON_REQUEST
 
 
 def test_plug_ins_that_fail_are_named_and_the_others_load(monkeypatch, tmp_path):

@@ -1,7 +1,8 @@
 """Methods that estimate which heads and paths matter, held against exact patching."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ihlab.lazy import lazy
 
 if TYPE_CHECKING:
     from ihlab.attribution.estimates import attribute
@@ -12,13 +13,13 @@ if TYPE_CHECKING:
     from ihlab.attribution.truth import exact
 
 _HOME = {
-    "METHODS": "libraries",
-    "Problem": "problems",
-    "attribute": "estimates",
-    "compare": "scores",
-    "exact": "truth",
-    "problem": "problems",
-    "register_method": "registry",
+    "METHODS": "ihlab.attribution.libraries",
+    "Problem": "ihlab.attribution.problems",
+    "attribute": "ihlab.attribution.estimates",
+    "compare": "ihlab.attribution.scores",
+    "exact": "ihlab.attribution.truth",
+    "problem": "ihlab.attribution.problems",
+    "register_method": "ihlab.attribution.registry",
 }
 
 __all__ = ["METHODS", "TRUE_LEAST", "Problem", "attribute", "compare", "exact", "problem", "register_method"]
@@ -26,8 +27,4 @@ __all__ = ["METHODS", "TRUE_LEAST", "Problem", "attribute", "compare", "exact", 
 TRUE_LEAST = 0.1
 """A true node has an exact effect of at least this fraction of the swing, in absolute value."""
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'ihlab.attribution' has no attribute '{name}'")
-    return getattr(import_module(f"ihlab.attribution.{_HOME[name]}"), name)
+__getattr__, __dir__ = lazy(__name__, _HOME)

@@ -15,7 +15,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.interp.prompt_pair import prompt_pair
 from ihlab.interp.sources import opened_model
-from ihlab.model.token_ids import token_rows
+from ihlab.model.lens.token_ids import token_rows
 from ihlab.model.transformer import Transformer
 from ihlab.training.run import Run
 from tasks.config import choose, require

@@ -22,7 +22,7 @@ import tyro
 
 from ihlab.cli.attribute import attribute
 from ihlab.cli.certify import certify
-from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
+from ihlab.cli.commands import name_figures, reproduce, runs, sample, sampler, train, trainer
 from ihlab.cli.heads import heads
 from ihlab.cli.inspect import shift, view
 from ihlab.cli.named import registered_task
@@ -144,6 +144,8 @@ def _run(argv: list[str]) -> None:
         print_overview(COMMANDS)
         return
     named = COMMANDS[choose("command", argv[0], COMMANDS)]
+    if named is reproduce:
+        name_figures()
     with refusing_in_one_sentence():
         call = tyro.cli(later(named), prog=f"ihlab {argv[0]}", args=argv[1:])
     call()

@@ -47,12 +47,8 @@ def reproduce(
     """Train the runs for the paper's figures, draw the figures, and print which claims hold.
 
     Args:
-        names: Figures to make, such as figure1a, or module:Class of your own; if none is named,
-            figure1a, figure1b, figure2, figure8, figure9, table2, table5 and tables6to13. The others take longer:
-            figure1a_learned, figure1b_learned, figure4, figure7, figure8_learned, saved_layer, figure10, figure11,
-            elsewhere, table4, table15, mqar, basin_map, robustness, width, parallel, fusion, flatness, lengths,
-            lengths_16, many_heads, period, attribution, checker, pairs, by_position, shifts, depo,
-            formation_laws, idle_layers, packing, text and zoo.
+        names: Figures to make, such as figure1a, or module:Class of your own; if none is named, DEFAULT.
+            The others take longer: OTHERS.
         scale: smoke (seconds), laptop (minutes), gpu (tens of minutes) or paper (the paper's own sizes).
         jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.
@@ -60,10 +56,20 @@ def reproduce(
         figures: Folder in which pictures, tables and claims are written.
         from_data: Redraw figures and re-evaluate claims from the stored tables, without training.
     """
-    from ihlab.studies.reproduce import reproduce as run_experiments
+    from ihlab.paper.studies.reproduce import reproduce as run_experiments
 
     chosen = [registered_experiment(name) if ":" in name else name for name in names]
     run_experiments(chosen, scale, jobs, device, runs, figures, from_data)
+
+
+def name_figures() -> None:
+    """Name every figure in the help of `ihlab reproduce`."""
+    from ihlab.paper.figures import FIGURES
+
+    by_default = {name for name, figure in FIGURES.items() if figure.by_default}
+    for word, chosen in {"DEFAULT": by_default, "OTHERS": FIGURES.keys() - by_default}.items():
+        *names, last = (name for name in FIGURES if name in chosen)
+        reproduce.__doc__ = str(reproduce.__doc__).replace(word, f"{', '.join(names)} and {last}")
 
 
 def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
@@ -190,7 +196,7 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
 
 def _show_graphs(task: IGSMTask, batch: Batch, row: int) -> None:
     """Print a problem's graphs as text."""
-    from ihlab.igsm.graphs import dependency_text, structure_text
+    from ihlab.paper.igsm.graphs import dependency_text, structure_text
     from tasks.igsm.problem import Problem
 
     problem = Problem.parse(task.decode(batch.inputs[row]), task.language.modulus, task.flat)

@@ -15,7 +15,7 @@ def registered_task(name: str) -> str:
 
 def registered_experiment(name: str) -> str:
     """Import and register the experiment `module:name`; return its name. Raises `ConfigError` if that fails."""
-    from ihlab.studies.registry import register_experiment
+    from ihlab.study.registry import register_experiment
 
     found = _imported(name)
     register_experiment(found)

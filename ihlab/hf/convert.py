@@ -11,9 +11,9 @@ from ihlab.hf.model import KVShiftForCausalLM, add_shift, unshifted
 from ihlab.hf.shift import Taps
 from ihlab.model.hf import from_llama, to_llama
 from ihlab.model.hf.proof import proven, require_merged
-from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
 from ihlab.model_folder import of_model
+from ihlab.settings import own_settings
 from tasks.config import require
 
 VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "v_shift"}

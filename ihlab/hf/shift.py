@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from ihlab.hf.links import Links, take
-from ihlab.model.partial_offset import offset
 from ihlab.model.shift import start
+from ihlab.model.variants.partial_offset import offset
 
 logger = logging.get_logger(__name__)
 FROZEN = (
@@ -98,7 +98,7 @@ class Taps(Shift):
 
 
 class PartialKeyOffset(Shift):
-    """Half of each key head's channels are the previous token's, and not rotated (`ihlab.model.partial_offset`)."""
+    """Half of each key head's channels are the previous token's, and not rotated (`variants.partial_offset`)."""
 
     def __init__(self, kv_heads: int, first: str) -> None:
         super().__init__(2, True, False, first)

@@ -14,7 +14,7 @@ from typing import Any
 
 NAME = "modeling_kv_shift"
 MODULES = (
-    *("tasks.config", "ihlab.model.partial_offset", "ihlab.model.shift", "ihlab.hf.pickled", "ihlab.hf.links"),
+    *("tasks.config", "ihlab.model.variants.partial_offset", "ihlab.model.shift", "ihlab.hf.pickled", "ihlab.hf.links"),
     *("ihlab.hf.shift", "ihlab.hf.cache", "ihlab.hf.attention", "ihlab.hf.model"),
 )
 HERE_ONLY = ("from_pretrained", "save_pretrained", "register_for_auto_class")

@@ -16,8 +16,8 @@ from ihlab.interp.head_model import HeadModel
 from ihlab.interp.sources import opened_model
 from ihlab.measure.batches import require_whole
 from ihlab.measure.padding import moved_batch
-from ihlab.model.padding import Mask
-from ihlab.model.settings import own_settings
+from ihlab.model.lens.padding import Mask
+from ihlab.settings import own_settings
 from tasks import IGNORE, Batch
 from tasks.config import choose, require
 

@@ -5,8 +5,8 @@ from functools import wraps
 from numbers import Integral
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
+from ihlab.settings import own_settings
 from tasks.config import require
 
 P = ParamSpec("P")

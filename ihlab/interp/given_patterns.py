@@ -13,8 +13,8 @@ from transformer_lens import ActivationCache
 from ihlab.interp.head_model import PATTERN_KINDS
 from ihlab.interp.patterns import pattern_of
 from ihlab.measure.probe import padding_id
-from ihlab.model.padding import Mask, mask_of
-from ihlab.model.token_ids import token_ids
+from ihlab.model.lens.padding import Mask, mask_of
+from ihlab.model.lens.token_ids import token_ids
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 

@@ -19,9 +19,9 @@ from ihlab.interp.circuits import eigenvalue_copying
 from ihlab.interp.patterns import pattern_of, probed
 from ihlab.measure.padding import without_padding
 from ihlab.measure.probe import ProbeTokens, beginning, model_tokens, probe_rows
-from ihlab.model.modes import evaluating
-from ihlab.model.padding import Mask, in_order, mask_of, padded_right, real_first
+from ihlab.model.lens.padding import Mask, in_order, mask_of, padded_right, real_first
 from ihlab.model.transformer import Transformer
+from ihlab.modes import evaluating
 from tasks.config import require
 
 PATTERN_KINDS = ("raw", "effective")

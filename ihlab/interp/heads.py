@@ -17,7 +17,7 @@ from ihlab.interp.sources import opened, opened_model
 from ihlab.measure.columns import explained
 from ihlab.measure.heads import best_offset, follows, mean_attention, pattern_scores, prefix_matches
 from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, rolled
-from ihlab.model.settings import own_settings
+from ihlab.settings import own_settings
 from tasks import Batch
 from tasks.config import require, require_integer
 

@@ -25,8 +25,8 @@ from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
 from ihlab.model.hf.configs import reach, special_ids, special_tokens
 from ihlab.model.hf.proof import require_finite
-from ihlab.model.modes import evaluating
 from ihlab.model_folder import tokenizer_of
+from ihlab.modes import evaluating
 from tasks.config import ConfigError, require
 
 NONLINEAR = 0.02

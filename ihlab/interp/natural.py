@@ -12,9 +12,9 @@ from ihlab.interp.heads import per_head
 from ihlab.interp.sources import opened_model
 from ihlab.measure.heads import follows, mean_attention
 from ihlab.measure.padding import moved_patterns
-from ihlab.model.padding import in_order, mask_of, padded_right, real_first
-from ihlab.model.settings import own_settings
-from ihlab.model.token_ids import token_rows
+from ihlab.model.lens.padding import in_order, mask_of, padded_right, real_first
+from ihlab.model.lens.token_ids import token_rows
+from ihlab.settings import own_settings
 from tasks.config import require
 
 EARLY, LATE = 50, 500

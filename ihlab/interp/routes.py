@@ -30,9 +30,9 @@ from ihlab.interp.checks import require_routes, transformer_only
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
 from ihlab.measure.probe import tokens_that_count
-from ihlab.model.modes import in_eval_mode
-from ihlab.model.padding import Mask
+from ihlab.model.lens.padding import Mask
 from ihlab.model.transformer import Transformer
+from ihlab.modes import in_eval_mode
 from tasks import Batch
 from tasks.config import choose, require
 

@@ -15,9 +15,9 @@ from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.interp.hugging_face import BridgedModel, HuggingFaceModel
 from ihlab.measure.padding import without_padding
 from ihlab.model.hf.proof import require_merged
-from ihlab.model.settings import own_settings
-from ihlab.model.token_ids import token_rows
+from ihlab.model.lens.token_ids import token_rows
 from ihlab.model.transformer import Transformer
+from ihlab.settings import own_settings
 from ihlab.training.run import Run
 from tasks.config import ConfigError, require, shown
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.measure.padding import moved_patterns
-from ihlab.model.padding import Mask
+from ihlab.model.lens.padding import Mask
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 

@@ -18,9 +18,9 @@ from ihlab.measure.heads import mean_attention, scored_patterns
 from ihlab.measure.probe import Probe, task_probe
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import packed
-from ihlab.model.modes import in_eval_mode
-from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
+from ihlab.modes import in_eval_mode
+from ihlab.settings import own_settings
 from tasks import IGNORE, Batch, Task
 
 CHUNK_POSITIONS = 8192  # tokens per evaluation forward pass

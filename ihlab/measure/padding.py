@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.model.padding import Mask, in_order, padded_right, real_first
+from ihlab.model.lens.padding import Mask, in_order, padded_right, real_first
 from tasks import Batch
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.heads import prefix_matches
-from ihlab.model.padding import Mask, mask_of, padded_right
+from ihlab.model.lens.padding import Mask, mask_of, padded_right
 from ihlab.model.transformer import Transformer
 from tasks import IGNORE, Batch, StoredTask, Task
 from tasks.config import require, require_integer
@@ -83,7 +83,7 @@ def padding_id(model: Transformer) -> int | None:
 
 
 def tokens_that_count(model: Transformer, tokens: Int[Tensor, "batch pos"], attention_mask: Any = None) -> Mask | None:
-    """Return which positions are not padding, for our own models; None: all. See `ihlab.model.padding.mask_of`.
+    """Return which positions are not padding, for our own models; None: all. See `ihlab.model.lens.padding.mask_of`.
 
     Raises `ConfigError` for padding before a token, because positions count from a sequence's start.
     """

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int, Int8
 from torch.nn import functional as F
 
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.model.modes import in_eval_mode
 from ihlab.model.transformer import Transformer
+from ihlab.modes import in_eval_mode
 from tasks import TextTask
 
 REST, ELIGIBLE, MISLED = 0, 1, 2

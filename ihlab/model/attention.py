@@ -7,10 +7,10 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attend import at_positions, explicit_pattern, fused, is_hooked, read_values
 from ihlab.model.config import ModelConfig
-from ihlab.model.depthwise import make_head_convolutions
 from ihlab.model.documents import elsewhere, separate, with_first
-from ihlab.model.head_weights import HeadWeights
 from ihlab.model.kv_cache import KVCache, earlier, next_positions
+from ihlab.model.lens.head_weights import HeadWeights
+from ihlab.model.mixes.depthwise import make_head_convolutions
 from ihlab.model.norm import RMSNorm
 from ihlab.model.positions import Alibi, Positions, Rotary, as_tensor
 from ihlab.model.shapes import Heads, Keys, Queries, Scores, Stream, Values

@@ -9,7 +9,7 @@ from ihlab.model.options.mixing import MixingOptions
 from ihlab.model.options.positions import PositionOptions
 from ihlab.model.options.shift import ShiftOptions
 from ihlab.model.options.sizes import Sizes
-from ihlab.model.variants import VARIANTS
+from ihlab.model.registry import VARIANTS
 from tasks.config import config, require, shown
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class ModelConfig(LatentOptions, MixingOptions):
     """A pre-norm Llama block: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual.
 
     Fields turn it into a GPT-2 block (see `GPT2`), or into the block of the paper's theorems. The attention variants
-    are listed in `ihlab.model.variants`. Fields for a part of the model are in `ihlab.model.options`, those for every
+    are listed in `ihlab.model.registry`. Fields for a part of the model are in `ihlab.model.options`, those for every
     block here.
 
     Attributes:
@@ -151,5 +151,3 @@ class ModelConfig(LatentOptions, MixingOptions):
             followed.add("n_key_value_heads")
         derived = {name: None for name in followed if name not in changes}
         return replace(self, **{**derived, **changes})  # type: ignore[arg-type]
-
-    but = replace  # its name in older notebooks

@@ -7,11 +7,11 @@ from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from ihlab.model.kv_cache import KVCache
-from ihlab.model.make_attention import require_decodable
-from ihlab.model.modes import evaluating
 from ihlab.model.network import Network
-from ihlab.model.settings import own_settings
 from ihlab.model.shapes import Stream
+from ihlab.model.variants.make_attention import require_decodable
+from ihlab.modes import evaluating
+from ihlab.settings import own_settings
 from tasks.config import require
 
 

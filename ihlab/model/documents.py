@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from ihlab.model.variants import VARIANTS
+from ihlab.model.registry import VARIANTS
 from tasks.config import require
 
 

@@ -11,9 +11,9 @@ class KVCache:
     """One layer's keys and values of the tokens read so far, in preallocated buffers.
 
     - keys, values [batch, n_key_value_heads, capacity, d_head]: after shift and rotation. The first `length` entries of
-      the third axis are filled. They are allocated with the first tokens. Under latent attention (`ihlab.model.mla`)
+      the third axis are filled. They are allocated with the first tokens. Under latent attention (`variants/mla.py`)
       there is one head: the keys' shared part before its rotation [batch, 1, capacity, rope_width], and the latent
-      vectors [batch, 1, capacity, latent_rank]. A recurrence (`ihlab.model.recurrence`) stores none: its state is in
+      vectors [batch, 1, capacity, latent_rank]. A recurrence (`variants/recurrence.py`) stores none: its state is in
       `raw`;
     - raw: the unshifted vectors [batch, window - 1, head, d_head] of the last window - 1 tokens, under "key", "value"
       and "query" if they are shifted: equation 5 of arXiv 2411.19574 mixes them into the next tokens. Other parts of

@@ -7,9 +7,9 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.depthwise import Depthwise, make_canon
 from ihlab.model.kv_cache import KVCache
-from ihlab.model.linear import bias_of
+from ihlab.model.lens.linear import bias_of
+from ihlab.model.mixes.depthwise import Depthwise, make_canon
 from ihlab.model.shapes import Stream
 
 

@@ -23,18 +23,18 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.bigram import BigramTable
 from ihlab.model.config import ModelConfig
-from ihlab.model.depthwise import make_canon
-from ihlab.model.input_shift import make_stream_shift
 from ihlab.model.kv_cache import KVCache, earlier, next_positions
-from ihlab.model.linear import FirstEntries, PositionEmbedding, TokenEmbedding, Unembedding
-from ihlab.model.make_attention import make_attention
+from ihlab.model.lens.linear import FirstEntries, PositionEmbedding, TokenEmbedding, Unembedding
+from ihlab.model.mixes.bigram import BigramTable
+from ihlab.model.mixes.depthwise import make_canon
+from ihlab.model.mixes.input_shift import make_stream_shift
+from ihlab.model.mixes.smear import OF_EMBEDDING, Smear
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
 from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix
-from ihlab.model.smear import OF_EMBEDDING, Smear
+from ihlab.model.variants.make_attention import make_attention
 from tasks.config import ConfigError, choose, require
 
 WITH_MATRIX = (nn.Linear, nn.Bilinear, nn.Embedding, nn.Conv1d, nn.Conv2d)

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.model.attend import at_positions, is_hooked
-from ihlab.model.make_attention import reads_queries_alone
 from ihlab.model.network import Block, Network
 from ihlab.model.shapes import Stream
+from ihlab.model.variants.make_attention import reads_queries_alone
 
 AT_EVERY_POSITION = (
     "hook_resid_pre",

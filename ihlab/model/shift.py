@@ -3,7 +3,7 @@
     x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ... + w[window - 1] x[t - window + 1],
 
 with zeros before the first token. w is alpha for keys, beta for values and gamma for queries: the paper's alpha1, beta1
-are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.variants`) has another rule for w, a class of
+are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.registry`) has another rule for w, a class of
 `SHIFT_RULES`. Hooks, decoding and reports read w only from `TokenShift.weights()`, so they need not know the rules.
 """
 
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import shifted
+from ihlab.model.registry import RULES, VARIANTS
 from ihlab.model.shapes import Heads
-from ihlab.model.variants import RULES, VARIANTS
 
 
 def token_shift(
@@ -218,7 +218,7 @@ SHIFT_RULES: dict[str, type[TokenShift]] = {
     "frozen": FrozenShift,
     "frozen_unit": FrozenUnitShift,
 }
-"""The class of each rule that an `ihlab.model.variants.Variant` names for keys, values and queries."""
+"""The class of each rule that an `ihlab.model.registry.Variant` names for keys, values and queries."""
 
 
 def make_shifts(

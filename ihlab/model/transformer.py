@@ -14,11 +14,12 @@ from transformer_lens import ActivationCache
 from transformer_lens.utilities import Slice
 
 from ihlab.model import decode, query_positions
-from ihlab.model.lens_weights import LensWeights
+from ihlab.model.lens.padding import Mask, mask_of, padded_right
+from ihlab.model.lens.task_tokenizer import TaskTokenizer
+from ihlab.model.lens.token_ids import token_ids, token_rows
+from ihlab.model.lens.weights import LensWeights
+from ihlab.model.network import Network
 from ihlab.model.norm import LayerNorm, RMSNorm
-from ihlab.model.padding import Mask, mask_of, padded_right
-from ihlab.model.task_tokenizer import TaskTokenizer
-from ihlab.model.token_ids import token_ids, token_rows
 from tasks import Task
 from tasks.config import ConfigError, require, shown
 
@@ -30,7 +31,7 @@ class MissingWeightError(ConfigError, AttributeError):
     """The model's config does not have this weight. An `AttributeError`, so that `hasattr` is False."""
 
 
-class Transformer(LensWeights):
+class Transformer(LensWeights, Network):
     """Tokens to next-token logits. `Transformer(cfg, seed)` is a pure function of its arguments."""
 
     trained_on: Task | None = None
@@ -233,7 +234,7 @@ class Transformer(LensWeights):
         """Return ids, given as a tensor or as lists, as sequences [batch, pos].
 
         A text, or a list of texts of the same number of tokens, is encoded with the words of the model's task.
-        Raises `ConfigError` for text if the task has no words, and as `ihlab.model.token_ids.token_rows` does.
+        Raises `ConfigError` for text if the task has no words, and as `ihlab.model.lens.token_ids.token_rows` does.
         """
         if isinstance(tokens, str):
             tokens = [tokens]

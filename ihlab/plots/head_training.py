@@ -4,20 +4,18 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.plots.style import printed, scaled
-from tasks.config import choose
 
 NAMED = 8
 """Number of heads that are named: those with the highest final scores."""
 
 
 @printed
-def head_training(table: pd.DataFrame, title: str, column: str = "prefix_matching") -> Figure:
-    """Draw a score of every head over training steps. The heads with the highest final scores are named.
+def head_training(table: pd.DataFrame, title: str) -> Figure:
+    """Draw `prefix_matching` of every head over training steps. The heads with the highest final scores are named.
 
-    `table` is the table of `ihlab.interp.HeadMonitor`: step, layer, head and scores. Raises `ConfigError` if it lacks
-    the score.
+    `table` is the table of `ihlab.interp.HeadMonitor`: step, layer, head and scores.
     """
-    choose("score", column, table.columns)
+    column = "prefix_matching"
     figure = Figure(layout="constrained")
     axes = figure.subplots()
     curves = [of_head for _, of_head in table.groupby(["layer", "head"])]

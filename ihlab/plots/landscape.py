@@ -37,11 +37,11 @@ def _grid(field: pd.DataFrame, value: str) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 @printed
-def paths(axes: Axes, table: pd.DataFrame, color: str, label: str, dashes: str = "-", width: float = 1.2) -> None:
+def paths(axes: Axes, table: pd.DataFrame, color: str, label: str, dashes: str = "-") -> None:
     """Draw paths in the square, each from a dot at its start. `table` has path, step, alpha1 and beta1."""
     for number, (_, path) in enumerate(table.groupby("path", sort=False)):
         name = label if number == 0 else None
-        axes.plot(path["alpha1"], path["beta1"], color=color, ls=dashes, lw=width, label=name, zorder=3)
+        axes.plot(path["alpha1"], path["beta1"], color=color, ls=dashes, lw=1.2, label=name, zorder=3)
         axes.plot(path["alpha1"].iloc[0], path["beta1"].iloc[0], "o", color=color, markersize=3.5, zorder=4)
 
 

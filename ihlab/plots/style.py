@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 # Okabe and Ito (2008), readable with any colour vision; the order is ours.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
-BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = COLORS
+BLUE, ORANGE, GREEN, PINK, _, RED, BLACK = COLORS
 LINES = ("-", "--", "-.", ":")
 PAGE = 8.8
 """Width of a figure in inches. A page shows it 880 pixels wide; capitals of 9 points are then 9 pixels high."""

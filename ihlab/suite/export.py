@@ -11,13 +11,13 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from ihlab.claims.markdown import table as markdown
 from ihlab.files import require_writable, write_json, write_text
 from ihlab.hf import to_hf
 from ihlab.model.hf import to_gpt2, to_llama
-from ihlab.model.task_tokenizer import TaskTokenizer
+from ihlab.model.lens.task_tokenizer import TaskTokenizer
 from ihlab.model.transformer import Transformer
 from ihlab.stored import present, read_json
+from ihlab.study.markdown import table as markdown
 from ihlab.suite.members import LEARNED, accuracy_of, load
 from ihlab.suite.truth import VERSION, truth
 from tasks.config import require, shown

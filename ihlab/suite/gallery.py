@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ihlab.claims.markdown import table
 from ihlab.files import write_text
 from ihlab.plots.circuit import LEAST_SWING, Measured, circuits
 from ihlab.plots.style import write_picture
+from ihlab.study.markdown import table
 from ihlab.suite.members import HAND_SET, LEARNED, accuracy_of, models, run, task_of
 from ihlab.suite.truth import truth
 

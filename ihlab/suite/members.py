@@ -10,11 +10,11 @@ import torch
 from rich.console import Console
 
 from ihlab import kept
-from ihlab.claims.induction import induction_run
-from ihlab.claims.toy_settings import HOPS, NGRAM, RECALL_GAP1, setting_config
 from ihlab.interp.onset import onset
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.transformer import Transformer
+from ihlab.recipes.induction import induction_run
+from ihlab.recipes.toy_settings import HOPS, NGRAM, RECALL_GAP1, setting_config
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import has_ended, steps_bar, train_all
 from ihlab.theory.constructions import kv_shift_induction_head, two_layer_induction_head

@@ -1,7 +1,7 @@
 """Clamps of a fork: alpha, beta, or the attention pattern of a head. No torch here."""
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.variants import RULES
+from ihlab.model.registry import RULES
 from tasks.config import choose, config, require, shown
 
 CLAMPED = ("alpha", "beta", "pattern")

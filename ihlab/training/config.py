@@ -162,8 +162,6 @@ class RunConfig:
         """Return a copy of this config with some fields replaced."""
         return replace(self, **changes)
 
-    but = replace  # its name in older notebooks
-
     @property
     def recipe(self) -> str:
         """The task, model, steps and learning rate in one line."""

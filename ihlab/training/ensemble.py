@@ -21,8 +21,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ihlab.measure.gathered import TrainingBatch
 from ihlab.measure.loss import OfModel, summed_loss
 from ihlab.measure.metrics import CHUNK_POSITIONS, Evaluator
+from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
-from ihlab.model.variants import VARIANTS
 from ihlab.training.compiled import compiled
 from ihlab.training.config import ForkConfig, RunConfig
 from tasks import IGNORE

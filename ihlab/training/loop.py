@@ -24,10 +24,10 @@ from ihlab.measure.gathered import TrainingBatch, document_starts, each_tensor, 
 from ihlab.measure.loss import summed_loss
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.documents import packed
-from ihlab.model.modes import evaluating
+from ihlab.model.registry import VARIANTS
 from ihlab.model.shift import projected
 from ihlab.model.transformer import Transformer
-from ihlab.model.variants import VARIANTS
+from ihlab.modes import evaluating
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import impose, install
 from ihlab.training.compiled import compiled, explained

@@ -26,8 +26,8 @@ from ihlab.files import (
     write_json,
     write_text,
 )
-from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
+from ihlab.settings import own_settings
 from ihlab.stored import (
     DIVERGED,
     DONE,

@@ -13,7 +13,7 @@ from torch import Tensor
 from ihlab.interp.head_model import HeadModel
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.measure.heads import follows
-from ihlab.model.settings import own_settings
+from ihlab.settings import own_settings
 from ihlab.training.run import Run
 from ihlab.viewer.packing import packed, quantised, what_fits
 from ihlab.viewer.predictions import Predictions

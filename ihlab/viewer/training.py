@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.variants import VARIANTS
+from ihlab.model.registry import VARIANTS
 from ihlab.theory import landscape
 from ihlab.training.run import Run
 from tasks import InductionTask, Task

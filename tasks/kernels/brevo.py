@@ -6,8 +6,8 @@ import numba
 import numpy as np
 
 from tasks.batch import IGNORE
-from tasks.brevo import ANSWER, ASK, BOS, FIRST_VERTEX, MOST
 from tasks.compiled import kernel
+from tasks.kernels.brevo_ids import ANSWER, ASK, BOS, FIRST_VERTEX, MOST
 from tasks.random64 import GOLDEN, below, draw_front, put_back
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from ihlab import ModelConfig, Run, RunConfig
-from ihlab.cli import commands, main
+from ihlab.cli import main
 from tasks import TASKS, InductionTask, MultiHopTask, NGramTask
 
 pytestmark = pytest.mark.slow
@@ -243,12 +243,15 @@ def test_any_error_of_a_library_is_one_sentence_when_memory_is_short(fails, monk
     )
 
 
-def test_the_help_of_reproduce_names_every_figure_where_it_belongs():
-    from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST
+def test_the_help_of_reproduce_names_every_figure_where_it_belongs(capsys):
+    from ihlab.paper.figures import FIGURES
 
-    usual, longer = commands.reproduce.__doc__.split("if none is named,")[1].split("scale:")[0].split("The others")
-    words = [set(re.findall(r"\w+", part)) & set(EXPERIMENTS) for part in (usual, longer)]
-    assert words == [set(EXPERIMENTS) - ON_REQUEST, ON_REQUEST & set(EXPERIMENTS)]
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--help"])
+    usual, longer = capsys.readouterr().out.split("if none is named,")[1].split("--scale")[0].split("The others")
+    named = [set(re.findall(r"\w+", part)) & set(FIGURES) for part in (usual, longer)]
+    by_default = {name for name, figure in FIGURES.items() if figure.by_default}
+    assert named == [by_default, FIGURES.keys() - by_default]
 
 
 TASK = InductionTask(vocab_size=128, length=32)

@@ -6,7 +6,7 @@ import torch
 
 from ihlab.measure.heads import best_offset, pattern_scores, source_positions
 from ihlab.measure.padding import moved_batch
-from ihlab.model.padding import in_order, mask_of, real_first
+from ihlab.model.lens.padding import in_order, mask_of, real_first
 from tasks import IGNORE, Batch, ConfigError
 
 LENGTHS = (10, 8, 6)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import ihlab.model
 from ihlab.model.config import GPT2, ModelConfig
+from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
-from ihlab.model.variants import VARIANTS
 from tasks import ConfigError
 from tasks.codec import from_plain
 
@@ -198,8 +198,10 @@ def test_bad_settings_are_refused_with_what_would_be_right(changes, said):
 def test_a_variant_is_one_file_and_one_line_of_the_registry(name):
     """Apart from options of its own, no other file of the model names it."""
     folder = Path(ihlab.model.__file__).parent
-    own = VARIANTS[name].attention.partition(":")[0]
-    others = [path for path in folder.glob("*.py") if path.stem not in ("variants", own)]
+    own = folder / f"{VARIANTS[name].attention.partition(':')[0].replace('.', '/')}.py"
+    assert own.exists()
+    files = {path for path in folder.rglob("*.py") if path.parent.name != "options"}
+    others = files - {folder / "registry.py", own}
     assert [path.name for path in others if f'"{name}"' in path.read_text("utf-8")] == []
 
 

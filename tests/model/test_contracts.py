@@ -22,8 +22,8 @@ from transformer_lens import ActivationCache
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.decode import Decoder
 from ihlab.model.query_positions import AT_EVERY_POSITION
+from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
-from ihlab.model.variants import VARIANTS
 from ihlab.training.ensemble import of_each_member
 from tasks import ConfigError
 from tests.model import loops

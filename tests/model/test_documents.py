@@ -5,7 +5,7 @@ import torch
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import packed
-from ihlab.model.variants import VARIANTS
+from ihlab.model.registry import VARIANTS
 from tasks import ConfigError
 from tests.model.test_contracts import INDEX, OPTIONS, OWN_OPTIONS, QUERIES, SHIFT_OPTIONS, SIZES, made
 

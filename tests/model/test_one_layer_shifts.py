@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, Transformer
-from ihlab.model.multi_token import KEYS
+from ihlab.model.variants.multi_token import KEYS
 
 VOCAB, SHARP = 16, 60.0
 

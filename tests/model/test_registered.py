@@ -17,10 +17,10 @@ from ihlab.interp import head_scores, locate_induction_heads
 from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.circuits import ov_circuit, qk_circuit
 from ihlab.model.attention import Attention
-from ihlab.model.make_attention import make_attention
 from ihlab.model.positions import as_tensor
+from ihlab.model.registry import VARIANTS, register_attention
 from ihlab.model.shift import spawned
-from ihlab.model.variants import VARIANTS, register_attention
+from ihlab.model.variants.make_attention import make_attention
 from ihlab.training.interrupt import Interrupted
 from ihlab.training.loop import make_optimizer
 from tasks import ConfigError, InductionTask

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import TypeCheckError
 
 from ihlab.model.config import GPT2, ModelConfig
+from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
-from ihlab.model.variants import VARIANTS
 from tasks import ConfigError
 
 KINDS = pytest.mark.parametrize(

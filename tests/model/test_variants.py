@@ -9,8 +9,8 @@ from ihlab import Transformer
 from ihlab.interp import effective_pattern
 from ihlab.interp.patterns import effective_patterns, score_bias, score_routes
 from ihlab.interp.routes import all_routes, route_contributions
+from ihlab.model.registry import RULES, VARIANTS
 from ihlab.model.shift import SHIFT_RULES
-from ihlab.model.variants import RULES, VARIANTS
 from tasks import ConfigError
 
 SHIFTED = [name for name, variant in VARIANTS.items() if variant.rules]

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.claims.learning_curves import learning_curve_table
+from ihlab.study.learning_curves import learning_curve_table
 from ihlab.sweep.pool import WorkerKilledError, costliest_first, in_processes, stacks, steps_bar, train_all
 from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask

@@ -17,12 +17,6 @@ def test_stored_config_reads_back_equal(small):
     assert from_dict(json.loads(json.dumps(to_dict(small)))) == small
 
 
-def test_replace_has_its_older_name_too(small):
-    assert small.but(model=small.model.but(n_layers=2), seed=1) == small.replace(
-        model=small.model.replace(n_layers=2), seed=1
-    )
-
-
 def test_hash_depends_on_every_field_but_the_name(small):
     assert small.replace(name="other").digest == small.digest
     changes = [

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, RunConfig, Transformer, train
-from ihlab.model.variants import VARIANTS
+from ihlab.model.registry import VARIANTS
 from ihlab.training.memory import _trained_bytes, require_fits
 from tasks import ConfigError, InductionTask, NGramTask
 

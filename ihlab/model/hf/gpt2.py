@@ -8,8 +8,8 @@ from torch import Tensor
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.hf.configs import special_tokens
 from ihlab.model.hf.proof import precision, proven, require_all_used, require_family
-from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
+from ihlab.settings import own_settings
 from tasks.config import require
 
 # Required fields of a model that GPT-2 can express; eps is free.

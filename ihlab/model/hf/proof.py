@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.model.modes import evaluating
 from ihlab.model.transformer import Transformer
+from ihlab.modes import evaluating
 from tasks.config import require
 
 ERROR_MOST = 3e-5

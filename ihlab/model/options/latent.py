@@ -1,4 +1,4 @@
-"""Options of latent attention (`ihlab.model.mla`): "mla" and "mla_kv"."""
+"""Options of latent attention (`ihlab.model.variants.mla`): "mla" and "mla_kv"."""
 
 from dataclasses import dataclass
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ihlab.model.options.shift import ShiftOptions
-from ihlab.model.variants import VARIANTS
+from ihlab.model.registry import VARIANTS
 from tasks.config import require
 
 PLACES = "ABCDKVOM"
-"""The places of Canon layers (`ihlab.model.depthwise`), in order."""
+"""The places of Canon layers (`ihlab.model.mixes.depthwise`), in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class MixingOptions(ShiftOptions):
         smear: Add the previous token to each embedding, or to the input of each layer's attention, by a gate of each
             token (modded-nanogpt's smear); or interpolate between both embeddings by a gate of each channel.
         bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
-            embedding (ihlab.model.bigram). 0: none.
+            embedding (ihlab.model.mixes.bigram). 0: none.
         document_leak: What tokens see of earlier documents in the same sequence, if a task packs several into one
             (ihlab.model.documents): nothing (none); the last tokens, in shifts, convolutions and other local mixers
             (shift); every token, in attention (attention); or both. No effect on sequences of one document.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ihlab.model.options.sizes import Sizes
-from ihlab.model.variants import VARIANTS
+from ihlab.model.registry import VARIANTS
 from tasks.config import require, shown
 
 

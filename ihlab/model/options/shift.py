@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ihlab.model.options.sizes import Sizes
-from ihlab.model.variants import VARIANTS
+from ihlab.model.registry import VARIANTS
 from tasks.config import require
 
 
@@ -55,7 +55,7 @@ class ShiftOptions(Sizes):
 
     @property
     def shift_rules(self) -> dict[str, str]:
-        """The rule (`ihlab.model.variants.RULES`) of each mixing weight that is a parameter."""
+        """The rule (`ihlab.model.registry.RULES`) of each mixing weight that is a parameter."""
         return VARIANTS[self.attention].rules
 
     @property

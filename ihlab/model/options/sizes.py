@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ihlab.model.variants import VARIANTS, require_attention
+from ihlab.model.registry import VARIANTS, require_attention
 from tasks.config import require
 
 if TYPE_CHECKING:

@@ -1,0 +1,77 @@
+"""Depthwise causal convolutions: each channel is mixed with its own previous values, with its own taps.
+
+A Canon layer (Allen-Zhu 2025, Physics of Language Models 4.1) is one with a kernel of 4 (`canon_taps` changes it),
+without bias and activation, added to its input:
+
+    y[t] = x[t] + w[0] (.) x[t] + w[1] (.) x[t - 1] + w[2] (.) x[t - 2] + w[3] (.) x[t - 3],
+
+with zeros before the first token, at any of four places: A, the input of attention's projections; B, queries, keys and
+values before the rotation; C, the MLP's normalised input; D, the input of its activation (for SwiGLU, of both
+branches). If B's taps are w[0], w[1], 0, 0 for all channels of keys and values and 0 for queries, it is equation 5 of
+arXiv 2411.19574 with alpha1 = 1 + w[0] and alpha2 = w[1].
+
+The short convolutions of Inkling and of Marin's issue 7585 are the same sum at other places: K, keys after their
+projection; V, values; O, what attention adds to the residual stream; M, what the MLP adds. They start as Canon's do.
+
+Primer's attention (`variants/primer.py`) has a convolution with a kernel of 3 at place B. It replaces its input.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ihlab.model.config import ModelConfig
+from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.shift import TokenMix, spawned, token_shift
+
+_DRAWS = "ABCD  KVOM"
+"""The places in the order of their generators. Registered attention and recurrences use the generators between them."""
+
+
+class Depthwise(TokenMix):
+    """A causal convolution of each channel with learned taps [group, window, width]; with `residual`, plus its input.
+
+    Groups are heads, or the branches of an MLP. Column r of the taps is for the token r positions back.
+    """
+
+    def __init__(self, taps: Float[Tensor, "group window width"], residual: bool) -> None:
+        super().__init__()
+        self.weight, self.residual = nn.Parameter(taps), residual
+
+    def forward(
+        self, x: Float[Tensor, "batch pos group width"], cache: KVCache | None, place: str
+    ) -> Float[Tensor, "batch pos group width"]:
+        """Convolve x along its tokens. With a cache, x continues its sequences and is stored under `place`."""
+        mixed = token_shift(x, self.weight, earlier(cache, place, x, self.weight.shape[1] - 1))
+        return x + mixed if self.residual else mixed
+
+    def of_vectors(
+        self, x: Float[Tensor, "batch pos width"], cache: KVCache | None, place: str
+    ) -> Float[Tensor, "batch pos width"]:
+        """Convolve x as `forward` does, for one group without its axis."""
+        return self(x[:, :, None], cache, place)[:, :, 0]
+
+
+def make_canon(
+    cfg: ModelConfig, place: str, groups: tuple[int, ...], width: int, generator: torch.Generator | None, layer: int
+) -> list[Depthwise]:
+    """Return the Canon layers of a place, one for each number of groups; none if the place is not in `cfg.canon`.
+
+    They start as `torch.nn.Conv1d` does, from U(-b, b) with b = 1 / sqrt(taps), 1/2 for four; with shift_start
+    "identity", as 0. They have their own generator, so all other parameters start as without them.
+    """
+    if place not in cfg.canon:
+        return []
+    source = spawned(generator, layer, 1 + _DRAWS.index(place))
+    bound = 0.0 if cfg.shift_start == "identity" else cfg.canon_taps**-0.5
+    taps = (bound * (2 * torch.rand(n, cfg.canon_taps, width, generator=source) - 1) for n in groups)
+    return [Depthwise(each, residual=True) for each in taps]
+
+
+def make_head_convolutions(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
+    """Return the Canon layers of a layer's "query", "key" and "value" after their projection: the places B, K and V."""
+    found: dict[str, Depthwise] = {}
+    for place, parts in (("B", ("query", "key", "value")), ("K", ("key",)), ("V", ("value",))):
+        heads = tuple(cfg.n_heads if part == "query" else cfg.kv_heads for part in parts)
+        found |= zip(parts, make_canon(cfg, place, heads, cfg.head_width, generator, layer), strict=False)
+    return nn.ModuleDict(found)

@@ -1,0 +1,56 @@
+"""Token shift of attention's input, before the projections: RWKV's, and shifts of the residual stream.
+
+    x~[t] = x[t] + mu (.) (x[t - 1] - x[t]),
+
+where mu [d_model] has one number per channel, and zeros precede the first token (Peng et al. 2023, arXiv 2305.13048).
+RWKV's queries (its receptance), keys and values each have their own mu (`variants/rwkv.py`). If all channels share one
+mu and the projection has no bias, this is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head.
+
+A shift of the residual stream has one mu for all three (`ModelConfig.stream_shift`). Mixing before and after the norm
+differ, because a norm is not linear.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ihlab.model.config import ModelConfig
+from ihlab.model.shapes import Stream
+from ihlab.model.shift import TokenMix, token_shift
+
+
+class InputShift(TokenMix):
+    """x + mu (.) (Sx - x) with learned mu [d_model], S the shift by one token."""
+
+    def __init__(self, mu: Float[Tensor, " d_model"]) -> None:
+        super().__init__()
+        self.mu = nn.Parameter(mu)
+
+    def forward(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | None = None) -> Stream:
+        """Mix x with the previous tokens; `before` is the token before x, if x continues a sequence."""
+        return _mixed(x, 1 - self.mu, self.mu, before)
+
+    def of_previous(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | None = None) -> Stream:
+        """Return mu (.) Sx alone."""
+        return _mixed(x, torch.zeros_like(self.mu), self.mu, before)
+
+
+def rwkv_mu(cfg: ModelConfig, layer: int, what: str) -> Float[Tensor, " d_model"]:
+    """Return RWKV-6's initial mu of "query", "key" or "value", for channel i of d and layer l of L.
+
+    key: 1 - (i / d)^(1 - l / L),  value: key's mu - 0.3 l / (L - 1),  query: 1 - (i / d)^((1 - l / L) / 2).
+    """
+    channel = torch.arange(cfg.d_model) / cfg.d_model
+    power = (1 - layer / cfg.n_layers) * (0.5 if what == "query" else 1)
+    less = 0.3 * layer / max(1, cfg.n_layers - 1) if what == "value" else 0.0
+    return 1 - channel**power - less
+
+
+def make_stream_shift(cfg: ModelConfig, layer: int) -> InputShift | None:
+    """Return the residual-stream shift of a config, if it has one; it starts as RWKV's keys do."""
+    return None if cfg.stream_shift == "none" else InputShift(rwkv_mu(cfg, layer, "key"))
+
+
+def _mixed(x: Tensor, own: Tensor, previous: Tensor, before: Tensor | None) -> Tensor:
+    weight = torch.stack([own, previous])[None]
+    return token_shift(x[:, :, None], weight, None if before is None else before[:, :, None])[:, :, 0]

@@ -1,0 +1,235 @@
+"""The attention variants: every value of `ModelConfig.attention`, built-in or registered. No torch here."""
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from tasks.config import require, shown
+
+
+class Limit(NamedTuple):
+    """The values of a field of `ModelConfig` that a variant allows, and why it allows no others."""
+
+    field: str
+    allowed: tuple[Any, ...]
+    why: str
+
+    def check(self, cfg: Any) -> None:
+        """Raise `ConfigError` for another value."""
+        value = getattr(cfg, self.field)
+        require(
+            value in self.allowed,
+            f"ModelConfig.{self.field} is {shown(value)}, but attention={cfg.attention!r} {self.why}: it must be "
+            f"{' or '.join(map(repr, self.allowed))}.",
+        )
+
+
+class Rule(NamedTuple):
+    """A constraint on a row of mixing weights: numbers from `low` to `high`, which sum to 1 if they are `tied`.
+
+    Tied columns have fewer free parameters than columns, so one cannot be frozen while another changes.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    tied: bool = False
+
+
+RULES = {
+    "free": Rule(),
+    "gate": Rule(0.001, 0.999, tied=True),
+    "sum1": Rule(tied=True),
+    "clip": Rule(0.0, 1.0),
+    "project": Rule(0.0, 1.0),
+    "frozen": Rule(),
+    "frozen_unit": Rule(),
+}
+"""The rules by name. `ihlab.model.shift.SHIFT_RULES` has a class for each."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An attention variant: its readable title, its class, and how it shifts keys, values and queries.
+
+    - `attention`: "module:name" of its class in ihlab.model, imported when a model is built, or the registered object;
+    - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
+    - `fixed`: mixing weights that the attention has but does not learn;
+    - `elsewhere`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe;
+    - `own_heads`: True if its class makes or mixes keys and values itself, so that no convolution of them fits in;
+    - `recurrent`: True for a recurrence, which has no attention scores and no pattern;
+    - `limits`: the fields of `ModelConfig` of which it does not allow every value;
+    - `head_multiple`: what d_head must be a multiple of, without rotary positions and with them.
+    """
+
+    title: str
+    attention: str | Callable[..., Any] = "attention:Attention"
+    key: str | None = None
+    value: str | None = None
+    query: str | None = None
+    fixed: tuple[str, ...] = ()
+    elsewhere: bool = False
+    own_heads: bool = False
+    recurrent: bool = False
+    limits: tuple[Limit, ...] = ()
+    head_multiple: tuple[int, int] = (1, 2)
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """The rule of each learned mixing weight: "alpha" (keys), "beta" (values) and "gamma" (queries)."""
+        sides = {"alpha": self.key, "beta": self.value, "gamma": self.query}
+        return {name: rule for name, rule in sides.items() if rule is not None}
+
+    @property
+    def mixes_heads(self) -> bool:
+        """True if attention mixes the tokens of projected queries, keys or values, by a shift or in its own way."""
+        return bool(self.rules or self.fixed or self.own_heads)
+
+    @property
+    def registered(self) -> bool:
+        """True if it comes from `register_attention`."""
+        return not isinstance(self.attention, str)
+
+
+_GATE = Limit("shift_window", (2,), "has a gate, which chooses between two tokens")
+_PAIR = Limit("shift_window", (2,), "takes a key and a value from the token right before")
+_OF_HEADS = Limit("shift_share", ("head",), "has a gate of the input, each head's own")
+_NO_QK_NORM = Limit("qk_norm", (False,), "has no norm of its queries and keys")
+_FREQUENCIES = Limit("rotary_frequencies", (None,), "rotates in its own way")
+_SCALE = Limit("rotary_scale", (1.0,), "rotates in its own way")
+_LATENT = (Limit("bias", (False,), "has maps without biases"), _NO_QK_NORM, _FREQUENCIES, _SCALE)
+_UNSCORED = "is a recurrence, without attention scores"
+_RECURRENT = (
+    Limit("positional", ("rope", "learned", "none"), _UNSCORED),
+    Limit("mask", ("causal",), _UNSCORED),
+    Limit("qk_norm", (False,), _UNSCORED),
+)
+
+
+def _kv(title: str, rule: str, *limits: Limit) -> Variant:
+    return Variant(title, key=rule, value=rule, limits=limits)
+
+
+def _recurrence(title: str, attention: str) -> Variant:
+    return Variant(title, attention, recurrent=True, limits=_RECURRENT)
+
+
+def _latent(title: str, *limits: Limit, fixed: tuple[str, ...] = ()) -> Variant:
+    return Variant(title, "variants.mla:LatentAttention", fixed=fixed, own_heads=True, limits=_LATENT + limits)
+
+
+def _half_rotated(title: str, name: str, mixes: bool = False) -> Variant:
+    limits, attention = (_FREQUENCIES, _SCALE), f"variants.partial_offset:{name}"
+    return Variant(title, attention, elsewhere=mixes, own_heads=mixes, limits=limits, head_multiple=(4, 4))
+
+
+VARIANTS = {
+    "vanilla": Variant("vanilla attention"),
+    "kv_shift": _kv("KV shifting attention", "free"),
+    "k_shift": Variant("K-only shifting attention", key="free"),
+    "v_shift": Variant("V-only shifting attention", value="free"),
+    "qkv_shift": Variant("QKV shifting attention", key="free", value="free", query="free"),
+    "kv_gate": _kv("KV shifting gate", "gate", _GATE),
+    "kv_sum1": _kv("KV shifting, weights sum to 1", "sum1"),
+    "kv_clip": _kv("KV shifting, weights clipped to 0-1", "clip"),
+    "kv_project": _kv("KV shifting, weights projected to 0-1", "project"),
+    "kv_frozen": _kv("KV shifting, weights frozen", "frozen"),
+    "kv_frozen_unit": _kv("KV shifting, weights frozen at norm 1", "frozen_unit"),
+    "mla": _latent("multi-head latent attention"),
+    "mla_kv": _latent("multi-head latent attention, a key and a value shifted", _PAIR, fixed=("alpha", "beta")),
+    "differential": Variant(
+        "differential attention",
+        "variants.differential:DifferentialAttention",
+        limits=(_NO_QK_NORM, _FREQUENCIES, _SCALE),
+        head_multiple=(2, 4),
+    ),
+    "selective": Variant("selective attention", "variants.selective:SelectiveAttention"),
+    "rwkv_shift": Variant("RWKV's token shift", "variants.rwkv:RWKVAttention", elsewhere=True),
+    "mdha": Variant(
+        "Primer's multi-DConv-head attention", "variants.primer:PrimerAttention", elsewhere=True, own_heads=True
+    ),
+    "partial_rotary": _half_rotated("attention, half of a head rotated", "PartialRotaryAttention"),
+    "key_offset": _half_rotated("partial key offset", "PartialOffsetAttention", mixes=True),
+    "adaptive_offset": _half_rotated("adaptive key offset", "AdaptiveOffsetAttention", mixes=True),
+    "dynamic_conv": Variant(
+        "dynamic convolution of keys and values",
+        "variants.dynamic_convolution:DynamicConvolutionAttention",
+        elsewhere=True,
+        own_heads=True,
+    ),
+    "multi_token": Variant("multi-token attention", "variants.multi_token:MultiTokenAttention", elsewhere=True),
+    "input_gate": Variant(
+        "KV shifting gate of the input",
+        "variants.input_gate:GatedAttention",
+        elsewhere=True,
+        own_heads=True,
+        limits=(_GATE, _OF_HEADS),
+    ),
+    "forgetting": Variant("forgetting attention", "variants.forgetting:ForgettingAttention"),
+    "output_gate": Variant("attention with an output gate", "variants.output_gate:OutputGatedAttention"),
+    "gated_linear": _recurrence("gated linear recurrence", "variants.recurrence:LinearRecurrence"),
+    "gated_delta": _recurrence("gated delta rule", "variants.delta_rule:GatedDeltaRule"),
+    "trapezoid": _recurrence("trapezoidal recurrence", "variants.trapezoid:Trapezoid"),
+}
+"""Every attention variant by its name in a config, in the order of the command line's help. A built-in variant is one
+line here. If it has its own parameters or formula, it is also a subclass of `Attention` in its own file."""
+
+
+def require_attention(name: str) -> None:
+    """Raise `ConfigError` for an attention that is neither built in nor registered in this process."""
+    near = difflib.get_close_matches(str(name), VARIANTS, n=1)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    require(
+        name in VARIANTS,
+        f"ModelConfig.attention is {shown(name)}{hint}, but must be one of {', '.join(map(repr, VARIANTS))}; for "
+        "your own, import its module and call ihlab.register_attention with this name.",
+    )
+
+
+def register_attention(name: str, attention: Any, shifts: str = "vanilla", mixes_tokens: bool = False) -> Any:
+    """Register a class or function as the attention of `ModelConfig(attention=name)`, and return it.
+
+    `attention(cfg, generator, layer)` returns a `torch.nn.Module` whose forward takes the normalised residual stream
+    [batch, pos, d_model] and returns the vectors to add to the residual stream. The package's tools work fully on a
+    subclass of `ihlab.model.attention.Attention`; on any other module they use the attributes that it has
+    (`docs/extend.md`). Its hook points are named with the model's.
+
+    - `shifts`: the variant (of `VARIANTS`) whose shifts of keys, values and queries a subclass of `Attention` gets;
+    - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe. Then no
+      effective pattern is exact.
+
+    Its draws from torch's global generator are seeded by the model's seed. Raises `ConfigError` for a name that a
+    built-in variant or another class has, for another call signature, and for an unknown `shifts`.
+    """
+    title = getattr(attention, "__name__", shown(attention))
+    require(
+        isinstance(name, str) and name.isprintable() and bool(name.strip()),
+        f"The name of an attention is {shown(name)}, but must be a printable string.",
+    )
+    require(callable(attention), f"{title} is not a class or function, so it cannot be registered as an attention.")
+    known = [known for known, of in VARIANTS.items() if not of.registered and (of.rules or known == "vanilla")]
+    require(shifts in known, f"shifts is {shown(shifts)}, but must be one of {', '.join(map(repr, sorted(known)))}.")
+    there = VARIANTS[name].attention if name in VARIANTS else attention
+    taken = "" if isinstance(there, str) else f", {there.__name__}"
+    require(
+        not isinstance(there, str) and _origin(there) == _origin(attention),
+        f"There is an attention '{name}' already{taken}: {title} needs another name.",
+    )
+    try:
+        inspect.signature(attention).bind("cfg", "generator", 0)
+    except (TypeError, ValueError):
+        fits = False
+    else:
+        fits = True
+    require(fits, f"{title} cannot be called as {title}(cfg, generator, layer), as a model calls it for each layer.")
+    VARIANTS[name] = replace(
+        VARIANTS[shifts], title=name, attention=attention, elsewhere=VARIANTS[shifts].elsewhere or mixes_tokens
+    )
+    return attention
+
+
+def _origin(attention: Any) -> tuple[Any, Any]:
+    """Return a key that stays the same when a class is redefined, for example by running a notebook cell twice."""
+    return getattr(attention, "__module__", None), getattr(attention, "__qualname__", id(attention))

@@ -1,0 +1,73 @@
+"""Make the attention that a config names."""
+
+import inspect
+from collections.abc import Callable
+from pkgutil import resolve_name
+from typing import Any
+
+import torch
+from torch import nn
+
+from ihlab.model.attention import Attention
+from ihlab.model.config import ModelConfig
+from ihlab.model.registry import VARIANTS, require_attention
+from ihlab.model.shift import spawned
+from tasks.config import require
+
+
+def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> Attention:
+    """Return the attention that `cfg.attention` names; `generator` draws its weights, except those of linear maps.
+
+    Raises `ConfigError` for an unregistered name, and for a registered function that does not return a module.
+    """
+    require_attention(cfg.attention)
+    attention = VARIANTS[cfg.attention].attention
+    if isinstance(attention, str):
+        made: Attention = resolve_name(f"ihlab.model.{attention}")(cfg, generator, layer)
+        return made
+    return _registered(attention, cfg, generator, layer)
+
+
+def _registered(attention: Callable[..., Any], cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> Any:
+    """Make a registered attention. It may be any module; tools read the attributes that it has."""
+    with torch.random.fork_rng(devices=[]):  # its random numbers depend only on the model's seed
+        own = spawned(generator, layer, 5)  # Canon layers use the keys 1 to 4
+        torch.manual_seed(layer if own is None else own.initial_seed())
+        made = attention(cfg, generator, layer)
+    require(
+        isinstance(made, nn.Module),
+        f"The attention '{cfg.attention}' made a {type(made).__name__}, but must make a torch.nn.Module.",
+    )
+    kept = sorted(made.state_dict().keys() - dict(made.named_parameters(remove_duplicate=False)).keys())
+    require(
+        not kept,
+        f"The attention '{cfg.attention}' has the persistent buffer '{', '.join(kept)}', but checkpoints hold "
+        "parameters only: register it with persistent=False if it can be made again, else make it a parameter.",
+    )
+    require(
+        not cfg.shifted or isinstance(made, Attention),
+        f"The attention '{cfg.attention}' is registered with shifts of keys or values, but {type(made).__name__} is "
+        "not a subclass of ihlab.model.attention.Attention, which makes them.",
+    )
+    return made
+
+
+def reads_queries_alone(attention: nn.Module) -> bool:
+    """Return True if `queries`, `keys_values` and `read` at some positions give the results of `forward` there.
+
+    A class that overrides `forward` must set `queries_alone` itself.
+    """
+    if not isinstance(attention, Attention):
+        return False
+    own = type(attention)
+    return attention.queries_alone and (own.forward is Attention.forward or "queries_alone" in vars(own))
+
+
+def require_decodable(attention: nn.Module) -> None:
+    """Raise `ConfigError` for an attention whose forward takes no cache."""
+    name = type(attention).__name__
+    require(
+        "cache" in inspect.signature(type(attention).forward).parameters,
+        f"The forward of {name} takes no cache, so it cannot continue a sequence: call the model on the whole "
+        "sequences, or give it a second argument, cache.",
+    )

@@ -1,0 +1,1 @@
+"""What reads one paper: its studies, iGSM's analysis and the pages of results. Only the command line imports it."""

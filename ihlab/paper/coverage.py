@@ -1,0 +1,101 @@
+"""The statements of the paper, one row each: which figures answer it with which verdicts, or why none does.
+
+`statements.csv` has the statements, and stored claims have the number of the one that they answer. The page cannot
+disagree with the figures.
+"""
+
+import csv
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from ihlab.paper.figures import link_text
+from ihlab.study.claim import as_stated
+from ihlab.study.ledger import Folder
+from ihlab.study.markdown import MARKS, escaped, lines, table
+
+FIGURE, EXACT, OPEN, OUT = "figure", "exact", "not answered yet", "out of reach"
+KINDS = (FIGURE, EXACT, OPEN, OUT)
+"""How a statement is answered."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of the paper.
+
+    - `quote`: the paper's own words, abridged;
+    - `where`: their place in the paper;
+    - `kind`: one of `KINDS`;
+    - `remark`: what was asked and what was not; for a statement without a figure, the answer or the reason.
+    """
+
+    number: str
+    sentence: str
+    quote: str
+    where: str
+    kind: str
+    remark: str
+
+
+def _read() -> tuple[Statement, ...]:
+    with (Path(__file__).parent / "statements.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(Statement(**row) for row in csv.DictReader(file))
+
+
+STATEMENTS = _read()
+
+
+def verdicts(figures: Path, scale: str = "laptop") -> dict[str, dict[str, Counter[str]]]:
+    """Count the verdicts on every statement that has claims, by its number and by the figure with the claims.
+
+    A claim that holds and is `against` the statement counts as one that fails.
+    """
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for path in sorted(figures.glob(f"*/{scale}/claims.json")):
+        folder = Folder(figures, path.parents[1].name, scale)  # type: ignore[arg-type]
+        for claim in folder.claims():
+            if "statement" in claim:
+                of_figures = found.setdefault(str(claim["statement"]), {})
+                of_figures.setdefault(folder.experiment, Counter())[as_stated(claim)["verdict"]] += 1
+    return found
+
+
+def kinds(figures: Path) -> Counter[str]:
+    """Count the statements by `kind`. One whose figure is not stored counts as not yet answered."""
+    found = verdicts(figures)
+    return Counter(OPEN if s.kind == FIGURE and s.number not in found else s.kind for s in STATEMENTS)
+
+
+def counted(figures: Path) -> str:
+    """Return a sentence with the number of statements of each kind."""
+    found = kinds(figures)
+    return (
+        f"Of {len(STATEMENTS)} statements of the paper, {found[FIGURE]} are tested in a figure and {found[EXACT]} "
+        f"checked without training. Still open: {found[OPEN]}. Out of reach of small models: {found[OUT]}."
+    )
+
+
+def coverage_page(figures: Path) -> str:
+    """Return the page of all statements as Markdown."""
+    rows, found = [], verdicts(figures)
+    for statement in STATEMENTS:
+        said = f"<sub>“{escaped(statement.quote)}” ({statement.where})</sub>"
+        kind = f"*{statement.kind}*." if statement.kind in (OPEN, OUT) else ""
+        answers = [_answer(figure, counts) for figure, counts in found.get(statement.number, {}).items()]
+        remark = " ".join(filter(None, [kind, statement.remark]))
+        rows.append([statement.number, lines([escaped(statement.sentence), said]), lines(answers), remark])
+    legend = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items())
+    explanation = (
+        f"Verdicts count claims: {legend}. A statement that was tested in several settings has several claims. A claim "
+        "that says the contrary of the statement counts the other way round. The figure's page has the numbers. The "
+        "verdicts are about small models that were trained here, or about the paper's printed tables if the remark "
+        "says so."
+    )
+    columns = ["", "statement", "verdicts", "remark"]
+    return "\n\n".join(["# The paper's statements", counted(figures), explanation, table(columns, rows)]) + "\n"
+
+
+def _answer(figure: str, counts: Counter[str]) -> str:
+    """Return a figure's link with its verdicts."""
+    marks = [f"{mark}&nbsp;{counts[verdict]}" for verdict, mark in MARKS.items() if counts[verdict]]
+    return f"[{link_text(figure)}](../figures/{figure}/README.md) {'&nbsp;'.join(marks)}"

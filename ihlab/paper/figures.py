@@ -1,0 +1,74 @@
+"""The one list of figures: the page of results, `ihlab reproduce`, its help and the guide are made from it."""
+
+from typing import NamedTuple
+
+
+class Figure(NamedTuple):
+    """A figure or table.
+
+    - `title`: a question. What is before a colon is the name by which links call it;
+    - `study`: "module:name" of its experiment in `ihlab.paper.studies`;
+    - `by_default`: whether `ihlab reproduce` makes it if no figure is named.
+    """
+
+    title: str
+    study: str
+    by_default: bool = False
+
+
+FIGURES = {
+    "figure1a": Figure("Figure 1a: how fast is induction learned?", "figure1:FIGURE1A", by_default=True),
+    "figure1b": Figure("Figure 1b: can narrow models learn induction?", "figure1:FIGURE1B", by_default=True),
+    "figure1a_learned": Figure(
+        "Figure 1a, learned positions: how fast is induction learned?", "figure1:FIGURE1A_LEARNED"
+    ),
+    "figure1b_learned": Figure("Figure 1b, learned positions: can narrow models learn it?", "figure1:FIGURE1B_LEARNED"),
+    "figure2": Figure("Figure 2: where does gradient descent lead?", "figure2:Figure2", by_default=True),
+    "figure4": Figure("Figure 4: which learning rates work on text?", "figure4:FIGURE4"),
+    "figure8": Figure("Figure 8: how many hops can a model follow?", "hops:Figure8", by_default=True),
+    "figure9": Figure("Figure 9: does the shift help with 3-grams?", "figure9:Figure9", by_default=True),
+    "table5": Figure("Table 5: what do alpha and beta become?", "table5:TABLE5", by_default=True),
+    "period": Figure("Is training on one period enough?", "period:PERIOD"),
+    "attribution": Figure("Which attribution methods see the circuit?", "attribution:ATTRIBUTION"),
+    "checker": Figure("Which half recalls, which checks?", "checker:CHECKER"),
+    "mqar": Figure("MQAR: does the shift help?", "mqar:MQAR"),
+    "table2": Figure("Tables 2, 14 and 15: what is printed?", "printed:Table2", by_default=True),
+    "tables6to13": Figure("Tables 6 to 13: what is printed?", "printed:Tables6To13", by_default=True),
+    "table4": Figure("Table 4: are more iGSM problems solved?", "table4:TABLE4"),
+    "basin_map": Figure("Which starts lead to induction?", "basin_map:BasinMap"),
+    "many_heads": Figure("Do more heads learn faster?", "many_heads:MANY_HEADS"),
+    "robustness": Figure("Which settings change the speed?", "robustness:ROBUSTNESS"),
+    "width": Figure("Widths: is the shift faster from 32 to 256?", "width:WIDTH"),
+    "fusion": Figure("Fusion or decoupling: what makes vanilla slow?", "fusion:FUSION"),
+    "parallel": Figure("Parallel inductions: do narrow models find fewer?", "parallel:PARALLEL"),
+    "lengths": Figure("What happens on longer sequences?", "lengths:LENGTHS"),
+    "lengths_16": Figure("Does the shift help on longer sequences?", "lengths:LENGTHS_16"),
+    "figure8_learned": Figure("Figure 8, learned positions: how many hops?", "hops:FIGURE8_LEARNED"),
+    "saved_layer": Figure("Is the shift worth one layer?", "hops:SAVED_LAYER"),
+    "text": Figure("Does the shift help on text?", "text:TEXT"),
+    "flatness": Figure("Flatness: is the loss on text flatter with the shift?", "flatness:FLATNESS"),
+    "shifts": Figure("Which token shift is fastest?", "shifts:SHIFTS"),
+    "pairs": Figure("Which shift gives two-token induction?", "pairs:PAIRS"),
+    "packing": Figure("Packed documents: does a leaking shift matter?", "packing:PACKING"),
+    "by_position": Figure("Is induction by position learned?", "by_position:BY_POSITION"),
+    "depo": Figure("Depo: is the key tap what gives Canon its depth?", "depo:DEPO"),
+    "formation_laws": Figure("How do steps grow with the length?", "formation_laws:FORMATION_LAWS"),
+    "idle_layers": Figure("Which attention becomes idle beside convolutions?", "idle_layers:IDLE_LAYERS"),
+    "figure7": Figure("Figure 7: do both halves matter, and longer windows?", "variants:FIGURE7"),
+    "figure10": Figure("Figure 10: do more controls help?", "variants:FIGURE10"),
+    "figure11": Figure("Figure 11: does shifting queries help?", "variants:FIGURE11"),
+    "elsewhere": Figure("Does shifting elsewhere help?", "variants:ELSEWHERE"),
+    "table15": Figure("Table 15: does the shift help latent attention?", "variants:TABLE15"),
+    "zoo": Figure("How fast are attention variants?", "variants:ZOO"),
+}
+"""Every figure by its name, in the order of the page of results."""
+
+
+def title(name: str) -> str:
+    """Return the heading of an experiment's page. Without one in `FIGURES`, "my_study" is "My study"."""
+    return FIGURES[name].title if name in FIGURES else name.replace("_", " ").capitalize()
+
+
+def link_text(name: str) -> str:
+    """Return the part of a title by which links call the experiment: "Figure 1a"."""
+    return title(name).partition(":")[0]

@@ -1,0 +1,169 @@
+"""The pages of results, as Markdown for a code host: an overview of which claims hold, and the verdicts of a README."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import false_discovery_control
+
+from ihlab.files import write_text
+from ihlab.paper import coverage
+from ihlab.paper.figure_page import figure_page, fold
+from ihlab.paper.figures import link_text
+from ihlab.paper.headlines import HEADLINES, answer
+from ihlab.study.claim import NOT_TESTED
+from ihlab.study.experiment import SCALES
+from ihlab.study.ledger import Folder
+from ihlab.study.markdown import escaped, table, verdict_counts
+from ihlab.study.stats import CONFIDENCE, holm
+from tasks.config import require
+
+WRITTEN_BY = "<!-- Written by `ihlab reproduce`: do not edit. -->"
+
+FIRST = "figure1a"
+"""The experiment whose picture is on the first page."""
+
+QUESTION = f"""# Which of the paper's claims hold?
+
+{WRITTEN_BY}
+
+The paper is [KV Shifting Attention Enhances Language Modeling](https://arxiv.org/abs/2411.19574). In *KV shifting*,
+each head mixes the previous token's key and value into its own. *Vanilla* is attention without it. *Induction*
+predicts the token that followed the current token's earlier occurrence."""
+
+RULE = """Each row counts the claims that test its sentence in the linked figures, the paper's and our own, in all
+settings. A number is a bound (*at least*, *at most*) if some runs never reached the accuracy. Points are percentage
+points. Verdicts are about these small models. They are corrected for the number of claims; intervals are not. A claim
+is *undecided* if its number is not significantly on one side of the threshold. Most thresholds were fixed before the
+runs"""
+
+STATEMENTS = "../docs/coverage.md"
+"""The page of all statements, from the first page."""
+
+START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
+"""Markers around the verdicts in a README."""
+
+
+def write_results_pages(root: Path, order: Sequence[str] = ()) -> Path:
+    """Write `results_page` to `<root>/README.md`, and each figure's page to its folder. Return the README's path.
+
+    In a clone of the repository, also write docs/coverage.md and the verdicts in its README. Raises `ConfigError` if
+    one of the other README.md files exists and was not written by this function.
+    """
+    path, pages = root / "README.md", {}
+    folders = sorted(result_folders(root, order), key=lambda folder: folder.experiment)
+    for experiment, scales in groupby(folders, key=lambda folder: folder.experiment):
+        pages[root / experiment / "README.md"] = figure_page(WRITTEN_BY, list(scales))
+    pages[path] = results_page(root, order)
+    require_own(pages)
+    for page, text in pages.items():
+        write_text(page, text)
+    if _statements(root).exists():
+        write_text(_statements(root), coverage.coverage_page(root))
+        for readme in root.absolute().parent.glob("README.md"):
+            write_text(readme, with_verdicts(readme.read_text(encoding="utf-8"), root))
+    return path
+
+
+def _statements(root: Path) -> Path:
+    """Return the path of docs/coverage.md, which only a clone of the repository has."""
+    return root.absolute() / STATEMENTS
+
+
+def require_own(pages: Iterable[Path]) -> None:
+    """Raise `ConfigError` for a page that exists and was not written by `write_results_pages`."""
+    for path in pages:
+        ours = not path.exists() or WRITTEN_BY.partition(":")[0] in path.read_text(encoding="utf-8")
+        kept = f"{path} was not written by 'ihlab reproduce' and is kept"
+        require(ours, f"{kept}; the page of results needs another folder.")
+
+
+def results_page(root: Path, order: Sequence[str] = ()) -> str:
+    """Return the first page of the results under `root` as Markdown.
+
+    Experiments named in `order` come first, in that order. The others follow alphabetically.
+    """
+    folders = result_folders(root, order)
+    if not folders:
+        return f"{QUESTION}\n\nThere are no figures yet.\n"
+    picture = next((f for f in folders if f.experiment == FIRST), None)
+    shown = f"![{link_text(FIRST)}]({picture.picture.relative_to(root).as_posix()})" if picture else ""
+    statements = coverage.counted(root)
+    if _statements(root).exists():
+        statements += f" [Every statement]({STATEMENTS})"
+    rule = f"{RULE} ([how it was measured]({folders[0].experiment}/README.md#how-it-was-measured))."
+    parts = [QUESTION, statements, headlines_table(root), rule, shown]
+    for scale, grouped in groupby(folders, key=lambda folder: folder.scale):
+        of_scale = list(grouped)
+        links = "\n".join(f"- {_link(link_text(folder.experiment), folder)}" for folder in of_scale)
+        claims = [claim for folder in of_scale for claim in folder.claims()]
+        content = "\n\n".join(filter(None, [links, verdict_counts(claims), corrected(claims)]))
+        parts += fold(f"All figures at {scale} scale ({len(of_scale)})", content)
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def headlines_table(root: Path) -> str:
+    """Return a table of the headlines with their verdicts. If none has stored claims, return ""."""
+    answers = _answers(root)
+    rows = [[escaped(sentence), *(found or ("not yet measured", ""))] for sentence, found in answers.items()]
+    return table(["claim", "verdict", "measured"], rows) if any(answers.values()) else ""
+
+
+def _answers(root: Path, before: str = "") -> dict[str, tuple[str, str] | None]:
+    """Return the answer of each headline, from the largest scale with stored claims of its figures.
+
+    `before`: what stands before an experiment's name in the links to its figure.
+    """
+    largest = {folder.experiment: folder for folder in result_folders(root)}
+
+    @cache
+    def claims_of(experiment: str) -> list[dict[str, Any]]:
+        return largest[experiment].claims() if experiment in largest else []
+
+    def link(number: str, experiment: str) -> str:
+        return _link(number, largest[experiment], before)
+
+    return {sentence: answer(asked, claims_of, link) for sentence, asked in HEADLINES.items()}
+
+
+def _link(text: str, folder: Folder, before: str = "") -> str:
+    """Return a link to the figure's page, with the scale if it is not the default one."""
+    scale = "" if folder.scale == "laptop" else f" ({folder.scale} scale)"
+    return f"[{text}{scale}]({before}{folder.experiment}/README.md)"
+
+
+def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
+    """Return every folder with claims, scale by scale. Smoke scale is included only if there is no other."""
+    names = {path.parent.parent.name for path in root.glob("*/*/claims.json")}
+    ordered = [name for name in order if name in names] + sorted(names.difference(order))
+    every = [Folder(root, name, scale) for scale in SCALES for name in ordered]
+    found = [folder for folder in every if (folder.path / "claims.json").exists()]
+    return [folder for folder in found if folder.scale != "smoke"] or found
+
+
+def corrected(claims: Sequence[dict[str, Any]]) -> str:
+    """State how many p-values stay significant if all claims are corrected together."""
+    p = [float(claim["p"]) for claim in claims if claim["verdict"] != NOT_TESTED and claim["p"] is not None]
+    if not p:
+        return ""
+    by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in f(p)) for f in (holm, false_discovery_control))
+    return (
+        f"If all claims are corrected together, {by_holm} of {len(p)} p-values stay significant by Holm's method and "
+        f"{by_rate} by Benjamini and Hochberg's."
+    )
+
+
+def with_verdicts(readme_text: str, root: Path) -> str:
+    """Return the text with the headlines of the first figure between its markers, if it has markers."""
+    answers = _answers(root, f"{root.name}/")
+    bullets = [
+        f"- {escaped(sentence)} {found[0]}: {found[1]}."
+        for sentence, found in answers.items()
+        if found and HEADLINES[sentence][0].experiment == FIRST
+    ]
+    parts = [START, "\n".join(bullets), coverage.counted(root), END]
+    between = f"{re.escape(START)}.*?{re.escape(END)}"
+    return re.sub(between, lambda _: "\n\n".join(filter(None, parts)), readme_text, flags=re.DOTALL)

@@ -1,0 +1,141 @@
+"""Table 5: which of alpha1 and alpha2, and of beta1 and beta2, is larger in each key/value head of trained models.
+
+The paper's count depends on the gauge. Another one does not. Heads of one model share its loss, and models of one seed
+share their first random numbers. So each seed's heads are pooled over all models, and the intervals are over seeds.
+"""
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ihlab.plots.curves import Mark
+from ihlab.plots.quadrants import corners, quadrants
+from ihlab.plots.style import BLACK, BLUE, GREEN, PAGE, PINK, new_figure
+from ihlab.recipes.induction import KV1, kv, kv_runs, panels, width_runs
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Cell, Measured
+from ihlab.study.experiment import Planned, Scale
+from ihlab.study.study import Run, Study, cells
+
+MARKS = (Mark(BLACK, "s"), Mark(GREEN, "D"), Mark(PINK, "v"))
+STYLES = {KV1: Mark(BLUE, "o"), **{kv(p): mark for p, mark in zip(panels("rope"), MARKS, strict=True)}}
+
+START, END = "initialisation", "end"
+RAW, FREE = "raw", "gauge_free"
+COUNTS = {RAW: "raw, as the paper counts", FREE: "by absolute size"}
+"""Raw: alpha1 > alpha2; c = -1 in (c alpha, W_K / c) reverses it. Gauge-free: |alpha1| > |alpha2|; no c reverses it."""
+
+OWN, PREVIOUS = "own", "previous"
+
+
+def planned(cell: Cell, scale: Scale) -> list[Planned]:
+    """Return the runs of a curve of Figure 1a or 1b."""
+    return [each for each in (*kv_runs(scale), *width_runs(scale)) if each.curve == cell["curve"]]
+
+
+def measure(run: Run) -> pd.DataFrame:
+    """Measure each key/value head at the first checkpoint and at the last.
+
+    - alpha1, alpha2, beta1, beta2: as stored;
+    - key, value: |alpha1| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|);
+    - key_raw, value_raw, key_gauge_free, value_gauge_free: own or previous, whichever is larger.
+    """
+    from ihlab.interp.shifts import shift_report
+
+    parts = []
+    for when, step in ((START, run.checkpoints[0]), (END, run.checkpoints[-1])):
+        report = shift_report(run.model(step))
+        larger = {"alpha_raw": "key_raw", "beta_raw": "value_raw",
+                  "alpha_larger": "key_gauge_free", "beta_larger": "value_gauge_free"}  # fmt: skip
+        stored = report[["layer", "head", "alpha1", "alpha2", "beta1", "beta2", *larger]].rename(columns=larger)
+        shares = {"key": 1 - report["alpha_share"], "value": 1 - report["beta_share"]}
+        parts.append(stored.assign(when=when, step=step, **shares))
+    return pd.concat(parts, ignore_index=True)
+
+
+# Questions
+
+
+def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
+    """Count the heads in each cell, laid out as in the paper: columns own, previous key; rows own, previous value."""
+    key, value = heads[f"key_{count}"], heads[f"value_{count}"]
+    return np.array([[int(((key == k) & (value == v)).sum()) for k in (OWN, PREVIOUS)] for v in (OWN, PREVIOUS)])
+
+
+def of_heads(id: str, sentence: str, words: str, hit: str) -> Ask:
+    """Ask whether most heads match a query after training."""
+
+    def number(data: pd.DataFrame) -> Measured:
+        heads = data[data["when"] == END]
+        tables = [(len(mine.query(hit)), len(mine)) for _, mine in heads.groupby("seed")]
+        hits, sizes = zip(*tables, strict=True)
+        measure = f"fraction of heads with {words} ({sum(hits)} of {sum(sizes)})"
+        return Measured(measure, stats.clustered_share(hits, sizes), len(tables))
+
+    return Ask(
+        id, sentence, number, above=0.5, source="Appendix F.1, about a 2.9B language model; added after the runs",
+        statement=32, declared="2026-11-27",
+    )  # fmt: skip
+
+
+# Appendix F's sentences about the table are of a language model: `printed` and `text` have them.
+ASKS = (
+    of_heads(
+        "sum_leaves_1", "After training alpha1 + alpha2 is away from 1 in most heads trained for induction.",
+        "alpha1 + alpha2 below .9 or above 1.1", "abs(alpha1 + alpha2 - 1) > 0.1",
+    ),
+    of_heads(
+        "some_negative", "After training most heads trained for induction have a negative weight.",
+        "a negative alpha or beta", "alpha1 < 0 or alpha2 < 0 or beta1 < 0 or beta2 < 0",
+    ),
+)  # fmt: skip
+
+
+# What is shown
+
+
+def shown(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the number of heads in each cell. The key before and the own value make the head of Theorem 3.3."""
+    rows = []
+    for count, words in COUNTS.items():
+        for when in (START, END):
+            (both_own, induction), (crossed, both_before) = counted(data[data["when"] == when], count)
+            rows.append({
+                "heads": f"at {when}" if when == START else f"at the {when}", "counted": words,
+                "key before, own value (Theorem 3.3)": induction, "own key and value": both_own,
+                "both of the token before": both_before, "own key, value before": crossed,
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def heads_by_corner(data: pd.DataFrame) -> Figure:
+    """Draw each head before and after training, with counts per quadrant, and the paper's own count."""
+    figure = new_figure(PAGE, 4.8)
+    *panels, table = figure.subplots(1, 3, width_ratios=(1.25, 1.25, 1))
+    for axes, when, title in zip(panels, (START, END), ("before training", "after training"), strict=True):
+        heads = data[data["when"] == when]
+        corners(axes, heads.assign(key=1 - heads["key"]), STYLES)
+        axes.set_title(title, fontsize=11)
+        axes.set_xlabel("the token before's fraction of the key\n" r"$|\alpha_2| / (|\alpha_1| + |\alpha_2|)$")
+    panels[0].set_ylabel("own fraction of the value\n" r"$|\beta_1| / (|\beta_1| + |\beta_2|)$")
+    columns, rows = ([rf"${x}_1 {sign} {x}_2$" for sign in (">", r"\leq")] for x in (r"\alpha", r"\beta"))
+    counts = counted(data[data["when"] == END], RAW)
+    quadrants(table, counts, columns, rows, "after training, counted\nwith signs, as in the paper")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+TABLE5 = Study(
+    name="table5",
+    title="Which token's key and value do heads trained for induction use?",
+    key="Numbers: heads in that quarter. Upper right: an induction head, as in Theorem 3.3.",
+    declared="2026-11-22",
+    cells=cells(curve=tuple(STYLES)),
+    config=lambda cell, scale: planned(cell, scale)[0].config,
+    seeds=lambda cell: [each.config.seed for each in planned(cell, "laptop")],
+    stacked=lambda cell: planned(cell, "laptop")[0].stacked,
+    measure=measure,
+    asks=ASKS,
+    view=heads_by_corner,
+    shown=shown,
+)

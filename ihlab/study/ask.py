@@ -1,0 +1,302 @@
+"""A question about a study's table: a sentence, the number that decides it, and its threshold.
+
+A `Number` maps the table to a `Measured`: the number with its interval, in words, and the seeds behind it. The
+functions below make the usual ones for a column and one or two cells. A cell gives columns their values:
+{"variant": "V only"}. Any other function of the table is a `Number`, too.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ihlab.study import stats
+from ihlab.study.claim import Claim, at_floor, slug
+from ihlab.study.rates import count_in_words, rate_in_words, steps_by
+from tasks.config import ConfigError, require
+
+Cell = Mapping[str, Any]
+"""The values of some columns."""
+
+TUNING, RUN = "tuning", "run"
+"""Values of the column `kind`: a run that chooses a learning rate, and a run that claims use."""
+
+WORDS = {
+    "steps_to_90": "steps to 90% accuracy",
+    "best": "highest accuracy",
+    "accuracy": "accuracy after training",
+    "found": "fraction of followers found",
+    "check": "accuracy of checks",
+    "recall": "accuracy of recall",
+}
+"""A column's name in words, if it is not the column's own."""
+
+
+class Measured(NamedTuple):
+    """A number with its interval. `why`: why nothing can be tested; "" if it can."""
+
+    measure: str
+    estimate: stats.Estimate | None
+    seeds: int
+    why: str = ""
+
+
+Number = Callable[[pd.DataFrame], Measured]
+
+
+class NoRunsError(ConfigError, LookupError):
+    """The table has no run of a cell."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question of a study: a sentence that holds if the number is `above` or `below` a threshold.
+
+    - `id`: a stable name of the question, unique in its figure. "faster.rope" and "faster.alibi" are one question
+      asked in two settings;
+    - `setting`: what sets this question apart from those, such as {"positions": "RoPE"};
+    - `statement`: the number of the paper's statement that it answers (docs/coverage.md), if any;
+    - `against`: whether the paper says the contrary: if the sentence holds, the paper's statement does not;
+    - `cells`: the cells that it compares, from which a study can choose those of smoke scale;
+    - `source`: the place in the paper, or where the question comes from; `of_paper`: whether the paper says it;
+    - `declared`: the date on which it was asked; "": the study's;
+    - `first`, `changed`: the number as first declared, if it was changed after the runs, with the date and the reason;
+      an `Ask` if the threshold was changed, too.
+    """
+
+    id: str
+    sentence: str
+    number: Number
+    _: KW_ONLY
+    above: float | None = None
+    below: float | None = None
+    source: str = "a question of our own"
+    of_paper: bool = False
+    statement: int | None = None
+    against: bool = False
+    setting: Mapping[str, str] = field(default_factory=dict)
+    cells: Sequence[Cell] = ()
+    declared: str = ""
+    first: "Number | Ask | None" = None
+    changed: str = ""
+
+    def __post_init__(self) -> None:
+        require((self.above is None) != (self.below is None), f"Ask '{self.id}' needs one of above and below.")
+
+    def claim(self, data: pd.DataFrame, declared: str) -> Claim:
+        """Return the claim. Raises `NoRunsError` if the table lacks a cell."""
+        now = self._claim(self.number(data), declared)
+        if self.first is None:
+            return now
+        before = self.first if isinstance(self.first, Ask) else replace(self, number=self.first)
+        first = before._claim(before.number(data), declared)
+        same = (first.estimate, first.threshold, first.why) == (now.estimate, now.threshold, now.why)
+        return now if same else replace(now, first=first, changed=self.changed)
+
+    def _claim(self, measured: Measured, declared: str) -> Claim:
+        threshold, tested = self.below if self.above is None else self.above, bool(measured.measure)
+        return Claim(
+            id=self.id,
+            setting=self.setting,
+            statement=self.statement,
+            against=self.against,
+            source=self.source,
+            of_paper=self.of_paper,
+            sentence=self.sentence,
+            measure=measured.measure,
+            estimate=measured.estimate,
+            threshold=threshold if threshold is not None and tested else np.nan,
+            right_side="below" if self.above is None and tested else "above",
+            seeds=measured.seeds,
+            declared=self.declared or declared,
+            why=measured.why,
+        )
+
+
+def claim_id(*parts: str) -> str:
+    """Return the id of a question in a setting: ("learned", "KV, window 3") is "learned.kv_window_3"."""
+    return ".".join(slug(part.replace("'", "").encode("ascii", "ignore").decode()) for part in parts)
+
+
+# Cells of a table
+
+
+def of_kind(data: pd.DataFrame, kind: str = RUN) -> pd.DataFrame:
+    """Return the rows of a kind. A table without a column `kind` has only runs for claims."""
+    return data[data["kind"] == kind] if "kind" in data else data
+
+
+def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
+    """Return the rows of a cell, by rate and seed. Raises `NoRunsError` if there is none."""
+    rows = of_kind(data, kind)
+    for column, value in cell.items():
+        rows = rows[rows[column] == value] if column in rows else rows[:0]
+    if rows.empty:
+        raise NoRunsError(f"The table has no run of {cell_in_words(cell)}.")
+    return rows.sort_values([column for column in ("lr", "seed") if column in rows])
+
+
+def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
+    """Return a column of a cell, or a formula of columns such as "whole - without_own", by seed."""
+    rows = pick(data, cell).sort_values("seed")
+    try:
+        found = rows[column] if column in rows else rows.eval(column, engine="python")
+    except NameError:
+        raise ConfigError(f"A question needs '{column}', but the table has only {', '.join(map(str, rows))}.") from None
+    return np.asarray(found, dtype=float).tolist()
+
+
+def cell_in_words(cell: Cell) -> str:
+    """Return the values of a cell, numbers with their column: "V only, recall, heads 8"."""
+    return ", ".join(value if isinstance(value, str) else f"{name} {value}" for name, value in cell.items())
+
+
+def _sides(data: pd.DataFrame, one: Cell, other: Cell) -> tuple[str, str, str]:
+    """Return two cells in words, each with its learning rate, and what they have in common (", recall", or "")."""
+    common = [column for column, value in one.items() if other.get(column) == value]
+    common = common if len(common) < len(one) else []
+    sides = (_side(data, cell, common) for cell in (one, other))
+    shared = cell_in_words({column: one[column] for column in common})
+    return *sides, f", {shared}" if shared else ""  # type: ignore[return-value]
+
+
+def _side(data: pd.DataFrame, cell: Cell, common: Sequence[str] = ()) -> str:
+    """Return a cell with its learning rate, and a note if the rate is the highest or lowest tried.
+
+    The columns `common` are left out.
+    """
+    rows, cell_words = pick(data, cell), cell_in_words({name: cell[name] for name in cell if name not in common})
+    if "lr" not in rows or len(set(rows["lr"])) > 1:
+        return cell_words
+    lr = float(rows["lr"].iloc[0])
+    tuned = "kind" in data and "steps_to_90" in data
+    try:
+        rate = rate_in_words(lr, pick(data, cell, TUNING)) if tuned else f"{lr:g}"
+    except NoRunsError:
+        rate = f"{lr:g}"
+    return f"{cell_words} (learning rate {rate})"
+
+
+# Numbers
+
+
+def mean(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = "") -> Number:
+    """Return the mean of a column, or of a formula of columns, over the seeds of a cell. `words`: what it is."""
+
+    def number(data: pd.DataFrame) -> Measured:
+        found = values(data, cell, column)
+        measure = f"{words or WORDS.get(column, column)}, mean over seeds, {_side(data, cell)}"
+        return Measured(measure, stats.mean(found, within), len(found))
+
+    return number
+
+
+def learned(cell: Cell) -> Number:
+    """Return the fraction of a cell's seeds that reach 90% accuracy."""
+
+    def number(data: pd.DataFrame) -> Measured:
+        steps = values(data, cell, "steps_to_90")
+        within = f"{pick(data, cell)['horizon'].max():.0f} steps"
+        measure = f"fraction of seeds with an accuracy of 90% within {within}, {_side(data, cell)}"
+        return Measured(measure, stats.share(int(np.isfinite(steps).sum()), len(steps)), len(steps))
+
+    return number
+
+
+def less(
+    column: str, one: Cell, other: Cell, within: stats.Range = stats.DIFFERENCE, guess: float | None = None
+) -> Number:
+    """Return a column of one cell minus that of another: the median over all pairs of runs.
+
+    With `guess`, the accuracy of guessing, nothing is tested if neither side is better than that.
+    """
+
+    def number(data: pd.DataFrame) -> Measured:
+        a, b = (values(data, cell, column) for cell in (one, other))
+        means = float(np.mean(a)), float(np.mean(b))
+        if guess is not None and at_floor(*means, guess=guess):
+            return Measured("", None, len(a), "Neither model has learned the task.")
+        first, second, common = _sides(data, one, other)
+        told = f"{first} minus {second}{common} (means {means[0]:.2f} and {means[1]:.2f})"
+        measure = f"{WORDS.get(column, column.replace('_', ' '))}, {told}"
+        return Measured(measure, stats.shift(a, b, within), len(a))
+
+    return number
+
+
+def ratio(
+    one: Cell, other: Cell, column: str = "steps_to_90", horizon: float | None = None, factor: bool = False
+) -> Number:
+    """Return the ratio of one cell's waiting times to another's, or with `factor` the larger of that and its inverse.
+
+    Times count up to `horizon`, by default the largest of the two cells.
+    """
+
+    def number(data: pd.DataFrame) -> Measured:
+        last = horizon or max(max(values(data, cell, "horizon")) for cell in (one, other))
+        a, b = (steps_by(pd.Series(values(data, cell, column)), last).tolist() for cell in (one, other))
+        first, second, common = _sides(data, one, other)
+        counts = f"{count_in_words(a)} and {count_in_words(b)} seeds reach it within {last:.0f} steps"
+        words = f"{'factor (ratio or its inverse) between ' if factor else ''}{WORDS.get(column, column)}"
+        measure = f"{words}, {first} / {second}{common} ({counts})"
+        if at_floor(*(float(np.isfinite(side).mean()) for side in (a, b))):
+            return Measured(measure, None, len(a), "Neither model reaches it within the steps, so nothing is compared.")
+        found = stats.ratio_of_times(a, b, last)
+        return Measured(measure, stats.factor(found) if factor else found, len(a))
+
+    return number
+
+
+def named(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell: Cell | None = None) -> Number:
+    """Return a number from a function of the table, with its description. It has the seeds of `cell`, or of all."""
+
+    def number(data: pd.DataFrame) -> Measured:
+        rows = data if cell is None else pick(data, cell)
+        return Measured(measure, estimate(data), int(rows["seed"].nunique()))
+
+    return number
+
+
+def of(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
+    """Return a number of a changed table."""
+    return lambda data: number(change(data))
+
+
+def unless(reason: Callable[[pd.DataFrame], str], number: Number, counted: bool = True) -> Number:
+    """Return a number that tests nothing where `reason` returns one.
+
+    Its p-value still counts in the correction of the other claims, unless `counted` is False.
+    """
+
+    def told(data: pd.DataFrame) -> Measured:
+        found, why = number(data), reason(data)
+        if why and not counted:
+            return Measured("", None, found.seeds, why)
+        return found._replace(why=why or found.why)
+
+    return told
+
+
+def claims_of(asks: Sequence[Ask], data: pd.DataFrame, declared: str, partly: bool = False) -> list[Claim]:
+    """Return the claims of all questions that the table can answer. One warning names the others.
+
+    A table of an earlier version may lack columns or cells that newer questions need. With `partly`, questions whose
+    cells the table lacks are left out without a warning. Raises `ConfigError` if the table answers no question.
+    """
+    claims, left, why = [], [], ""
+    for ask in asks:
+        try:
+            claims.append(ask.claim(data, declared))
+        except (ConfigError, LookupError) as error:
+            if not (partly and isinstance(error, NoRunsError)):
+                left.append(ask.id)
+                why = why or (f"It has no {error}." if isinstance(error, KeyError) else str(error))
+    if left:
+        unanswered = f"The table leaves {len(left)} of {len(asks)} questions unanswered ({why.rstrip('.')})"
+        told = f"{unanswered}: {', '.join(left)}."
+        require(bool(claims), told)
+        warnings.warn(told, stacklevel=2)
+    return claims

@@ -1,0 +1,182 @@
+"""A claim: a sentence of the paper, a number measured over seeds with its interval, and a verdict."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from typing import Any, Literal
+
+from ihlab.study.stats import CONFIDENCE, Estimate, holm
+from tasks.config import require
+
+Verdict = Literal["holds", "fails", "undecided", "not tested at this scale"]
+NOT_TESTED: Verdict = "not tested at this scale"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One row of the ledger.
+
+    One rule gives the verdict. The p-value tests the number against the threshold, with Holm's correction for the other
+    claims of the experiment (`judged`). If it is at most .05, the claim *holds* when the number is on the right side of
+    the threshold and *fails* when it is on the other side. Otherwise the claim is *undecided*. A number that is counted
+    and not sampled is compared directly. If nothing at this scale can confirm or refute the sentence, the claim is *not
+    tested*. The p-value of an untested claim, if it has one, still counts in the correction of the other claims.
+
+    - `id`: the claim's name, unique in its experiment, by which headlines, the paper's statements and the history find
+      it. Claims that make the same statement under several conditions share the part before the first dot. Without
+      one, `judged` derives it from the sentence;
+    - `setting`: the conditions of the claim, such as {"positions": "learned positions"};
+    - `statement`: the number of the paper's statement that the claim answers (`ihlab.paper.coverage`); None for none;
+    - `against`: whether the paper says the contrary: if the claim holds, the paper's statement does not;
+    - `of_paper`: whether the paper makes the statement or gives the number; otherwise it is our own question;
+    - `declared`: the date (ISO) on which measure, threshold and side were fixed, before the runs that they judge;
+    - `first`: the claim as first declared, if its measure was changed after the runs. Its verdict is not counted;
+    - `changed`: the date of that change and the reason;
+    - `seeds`: 0 if the claim needs no training;
+    - `why`: the reason why the claim is not tested; "" if it is tested.
+    """
+
+    id: str = ""
+    setting: Mapping[str, str] = field(default_factory=dict)
+    statement: int | None = None
+    against: bool = False
+    source: str  # the place in the paper
+    sentence: str  # the paper's statement, or our own
+    measure: str = ""  # a description of the measured number
+    estimate: Estimate | None = None  # None: not tested
+    threshold: float = math.nan
+    right_side: Literal["above", "below"] = "above"
+    seeds: int = 0
+    declared: str
+    why: str = ""
+    of_paper: bool = True
+    first: "Claim | None" = None
+    changed: str = ""
+    p_holm: float | None = None
+
+    @property
+    def p(self) -> float | None:
+        """Two-sided p-value of the threshold, for this claim alone; None if the number is not sampled."""
+        return None if self.estimate is None else self.estimate.p_value(self.threshold)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict: holds, fails, undecided or not tested at this scale."""
+        if self.estimate is None or self.why:
+            return NOT_TESTED
+        value, p = self.estimate.value, self.p if self.p_holm is None else self.p_holm
+        if math.isnan(value) or value == self.threshold or (p is not None and p > 1 - CONFIDENCE):
+            return "undecided"
+        return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the claim as JSON types. An unbounded end of the interval becomes None.
+
+        If `value` is only a bound of the number, `bound` says which (`ihlab.study.stats.ratio_of_times`).
+        """
+        estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
+        value, low, high, threshold = map(_finite, (estimate.value, estimate.low, estimate.high, self.threshold))
+        return {
+            **({"id": self.id} if self.id else {}),
+            **({"setting": dict(self.setting)} if self.setting else {}),
+            **({"statement": self.statement} if self.statement else {}),
+            **({"against": True} if self.against else {}),
+            "source": self.source,
+            "of_paper": self.of_paper,
+            "sentence": self.sentence,
+            "measure": self.measure,
+            "value": value,
+            **({"bound": estimate.bound} if estimate.bound else {}),
+            "interval": [low, high],
+            "confidence": round(estimate.confidence, 4),
+            "p": _short(self.p),
+            "p_holm": _short(self.p_holm),
+            "threshold": threshold,
+            "right_side": self.right_side,
+            "seeds": self.seeds,
+            "declared": self.declared,
+            "verdict": self.verdict,
+            **({"why": self.why} if self.why else {}),
+            **({"changed": self.changed, "first": self._as_first_declared().to_dict()} if self.first else {}),
+        }
+
+    def _as_first_declared(self) -> "Claim":
+        assert self.first is not None
+        return replace(self.first, id=self.id, setting=self.setting, statement=self.statement)
+
+
+def as_stated(claim: dict[str, Any]) -> dict[str, Any]:
+    """Return a stored claim as the paper's statement has it: verdict and side are turned round if it is `against`."""
+    if not claim.get("against"):
+        return claim
+    verdict = {"holds": "fails", "fails": "holds"}.get(claim["verdict"], claim["verdict"])
+    return {**claim, "verdict": verdict, "right_side": "below" if claim["right_side"] == "above" else "above"}
+
+
+FLOOR = 0.05
+"""A model has learned nothing if its accuracy is at most this far above guessing."""
+
+
+def at_floor(*sides: float, guess: float = 0.0) -> bool:
+    """Return whether neither side of a comparison has learned anything, so that their difference tests nothing.
+
+    The sides are accuracies, or fractions of runs that learned. This is true if all are at most `FLOOR` above `guess`.
+    """
+    return max(sides) <= guess + FLOOR
+
+
+def changed(claim: Claim, first: Claim, scale: str, when: str) -> Claim:
+    """Return a claim whose measure was changed after the runs at laptop scale, with its `first` version.
+
+    No other scale had runs yet, so there the claim counts as declared this way. `when` gives the date and the reason.
+    """
+    return replace(claim, first=first, changed=when) if scale == "laptop" else claim
+
+
+def judged(claims: Sequence[Claim]) -> list[Claim]:
+    """Return the claims of one experiment, each with an id, with their p-values adjusted by Holm (1979).
+
+    The `first` versions are adjusted too, together with the unchanged claims: the family as it was first declared.
+    Raises `ConfigError` if two claims have the same id.
+    """
+    claims = _named(claims)
+    before = _adjusted([claim.first or claim for claim in claims])
+    return [
+        claim if claim.first is None else replace(claim, first=first)
+        for claim, first in zip(_adjusted(claims), before, strict=True)
+    ]
+
+
+def slug(sentence: str) -> str:
+    """Return the letters and digits of a sentence as an id: "it_learns" for "It learns."."""
+    return "_".join("".join(char if char.isalnum() else " " for char in sentence.lower()).split())
+
+
+def _named(claims: Sequence[Claim]) -> list[Claim]:
+    """Return the claims with an id each. Without one it is the slug of the sentence, numbered if that is taken."""
+    taken = [claim.id for claim in claims if claim.id]
+    double = next((name for name in taken if taken.count(name) > 1), None)
+    require(double is None, f"Two claims have the id '{double}', but each claim needs its own.")
+    named = []
+    for claim in claims:
+        short = slug(claim.sentence)
+        free = (name for name in chain([short], (f"{short}_{n}" for n in count(2))) if name not in taken)
+        named.append(claim if claim.id else replace(claim, id=next(free)))
+        taken.append(named[-1].id)
+    return named
+
+
+def _adjusted(claims: Sequence[Claim]) -> list[Claim]:
+    raw = [claim.p for claim in claims]
+    adjusted = iter(holm([p for p in raw if p is not None]))
+    return [replace(claim, p_holm=None if p is None else next(adjusted)) for claim, p in zip(claims, raw, strict=True)]
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def _short(p: float | None) -> float | None:
+    """Round a p-value to three significant digits, the precision of its numerical search."""
+    return None if p is None else float(f"{p:.3g}")

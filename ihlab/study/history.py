@@ -1,0 +1,61 @@
+"""History of published claims: it keeps each claim that a figure no longer makes or that has another verdict now.
+
+`figures/<name>/history.json` stores each claim as it was last published, with the scale and two more fields:
+`replaced`, the date of its replacement, and `commit`, the commit that replaced it ("" if unknown).
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from ihlab.files import write_json
+from ihlab.study.claim import NOT_TESTED
+
+Row = dict[str, Any]
+
+WENT = ("scale", "replaced", "commit")
+"""Fields that only the rows of a history file have."""
+
+
+def replaced(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
+    """Return the old claims that the new ones do not contain with the same verdict.
+
+    A claim is found by its id, and asks the same question if threshold and side are the same. The `first` version of a
+    claim counts as a separate claim; a claim whose measure was changed since is compared with it. An untested claim is
+    replaced only if its id is gone. Claims that were stored before there were ids are found by their sentence.
+    """
+    now = {name: claim for claim in new for name in (claim["sentence"], claim["id"])}
+    gone = []
+    for claim in old:
+        heir, first = now.get(claim.get("id", claim["sentence"])), claim.get("first")
+        if heir is None:
+            gone += [row for row in (claim, first) if row]
+            continue
+        asked = [(claim, heir), (first, heir.get("first"))] if first else [(claim, heir.get("first", heir))]
+        gone += [row for row, other in asked if row["verdict"] != NOT_TESTED and not _same(row, other)]
+    return gone
+
+
+def _same(one: Row, other: Row | None) -> bool:
+    return other is not None and all(one[name] == other[name] for name in ("threshold", "right_side", "verdict"))
+
+
+def read_history(path: Path) -> list[Row]:
+    """Return the rows of a history file; an empty list if there is no file."""
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
+
+
+def keep_replaced(path: Path, old: Sequence[Row], new: Sequence[Row], scale: str) -> None:
+    """Add the `replaced` claims of a scale to a history file, without duplicates."""
+    rows, went = read_history(path), {"scale": scale, "replaced": date.today().isoformat(), "commit": ""}
+    known = [_published(row) for row in rows if row["scale"] == scale]
+    added = [{**row, **went} for row in map(_published, replaced(old, new)) if row not in known]
+    if added:
+        write_json(path, [*rows, *added])
+
+
+def _published(row: Row) -> Row:
+    """Return a claim as it was published, without its `first` version, which has a separate row."""
+    return {name: value for name, value in row.items() if name not in (*WENT, "first", "changed")}

@@ -1,0 +1,79 @@
+"""Turn experiments into finished folders: train their runs, gather the tables, judge the claims, draw the figures."""
+
+import platform
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ihlab.study.experiment import Experiment, Planned, Scale, Trained, TwoStages
+from ihlab.study.ledger import Folder
+from ihlab.sweep.jobs import default_jobs
+from ihlab.sweep.pool import has_ended, steps_bar, train_all
+from ihlab.training.config import RunConfig
+
+
+def make(
+    chosen: Sequence[Experiment],
+    folders: Sequence[Folder],
+    jobs: int | None = None,
+    device: str = "auto",
+    runs: Path = Path("runs"),
+    console: Console | None = None,
+    vary: Callable[[list[Planned], int], list[Planned]] = lambda planned, stage: planned,
+    published: Callable[[Folder], None] = lambda folder: None,
+) -> int:
+    """Train the runs of each experiment in turn, showing progress, and publish it. Return the number of runs.
+
+    A run that several experiments need is trained once. All folders have the same scale. `vary` may change the runs
+    that an experiment plans for its stage 1 or 2. `published` is called with each folder once it is written.
+    """
+    console, jobs, scale = console or Console(), jobs or default_jobs(device), folders[0].scale
+    needed = 0
+    for i, (experiment, folder) in enumerate(zip(chosen, folders, strict=True), 1):
+        name = experiment.name if len(chosen) == 1 else f"{experiment.name} ({i} of {len(chosen)})"
+        planned = vary(experiment.runs(scale), 1)
+        _train(name, planned, runs, device, jobs, console)
+        if isinstance(experiment, TwoStages):
+            planned.extend(vary(experiment.follow(_open(planned, runs), scale), 2))
+            _train(name, planned, runs, device, jobs, console)
+        trained = _open(planned, runs)
+        folder.publish(experiment, experiment.gather(trained, scale), _manifest(trained, scale))
+        published(folder)
+        needed += len(planned)
+    return needed
+
+
+def _open(planned: list[Planned], root: Path) -> Trained:
+    """Open the finished run of each plan; return it with its curve."""
+    from ihlab.training.run import Run
+
+    return [(plan.curve, Run.create(plan.config, root)) for plan in planned]
+
+
+def _train(name: str, planned: list[Planned], root: Path, device: str, jobs: int, console: Console) -> None:
+    """Train every distinct config that has not finished, showing progress."""
+    unique: dict[str, RunConfig] = {plan.config.digest: plan.config for plan in planned}
+    configs = [config for config in unique.values() if not has_ended(config, root)]
+    if configs:
+        with steps_bar(configs, (), console, name) as show:
+            train_all(configs, root, device, jobs, show, {plan.config.digest for plan in planned if plan.stacked})
+
+
+def _manifest(trained: Trained, scale: Scale) -> dict[str, Any]:
+    """Return the manifest of a figure: its number of runs, their devices and time, and the package versions."""
+    done = [run.done or {} for _, run in trained]
+    packages = ("ihlab", "torch", "numpy", "transformer-lens", "matplotlib")
+    return {
+        "scale": scale,
+        "runs": len(trained),
+        "training_seconds": round(sum(facts.get("seconds", 0) for facts in done), 1),
+        "diverged": [run.folder.name for _, run in trained if run.diverged],
+        "devices": sorted({str(facts["device"]) for facts in done if facts}),
+        "threads_per_run": sorted({int(facts["threads"]) for facts in done if facts}),
+        "python": platform.python_version(),
+        **({"data": data} if (data := next((facts["data"] for facts in done if "data" in facts), None)) else {}),
+        "versions": {name: version(name) for name in packages},
+    }

@@ -1,0 +1,124 @@
+"""Stored claims as text that renders alike on a code host and the documentation site: cells, tables, numbers."""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ihlab.study.claim import as_stated
+
+Unit = Literal["", "%", " points"]
+"""The unit of a number. Points are percentage points: the difference of two percentages."""
+
+MARKS = {"holds": "✔", "fails": "✘", "undecided": "?", "not tested at this scale": "–"}
+"""The mark of each verdict. It is readable without colour."""
+
+SHORT = {verdict: verdict.removesuffix(" at this scale") for verdict in MARKS}
+"""Short form of each verdict, for tables."""
+
+
+def escaped(text: str) -> str:
+    r"""Return text as one line of Markdown that renders literally, also in a table cell.
+
+    A code host reads dollar signs as mathematics, with or without a backslash; a span prevents this.
+    """
+    line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|~])", r"\\\1", line).replace("$", "<span>$</span>")
+
+
+def plain(cell: str) -> str:
+    """Return a cell of `measured` or `needed` as it is read, for a terminal."""
+    return html.unescape(cell).replace("**", "").replace("\xa0", " ")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, or "" if there are no rows."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) if rows else ""
+
+
+def lines(parts: Sequence[str]) -> str:
+    """Return the parts that are not empty as lines of one cell."""
+    return "<br>".join(filter(None, parts))
+
+
+def verdict(claim: dict[str, Any]) -> str:
+    """Return the mark and the word of a claim's verdict, with a note if the paper says the contrary."""
+    contrary = "<sub>the paper says the contrary</sub>" if claim.get("against") else ""
+    return lines([f"{MARKS[claim['verdict']]}&nbsp;{SHORT[claim['verdict']]}", contrary])
+
+
+def verdict_counts(claims: Sequence[dict[str, Any]]) -> str:
+    """State how many of the paper's claims and, after a plus sign, of our own have each verdict, and had at first."""
+    now, first = _counts(claims), _counts([claim.get("first", claim) for claim in claims])
+    return f"Claims, the paper's + our own: {now}." + (f" As first declared: {first}." if first != now else "")
+
+
+def _counts(claims: Sequence[dict[str, Any]]) -> str:
+    stated = (as_stated(claim) if claim["of_paper"] else claim for claim in claims)
+    counted = Counter((claim["verdict"], claim["of_paper"]) for claim in stated)
+    numbers = [(verdict, counted[verdict, True], counted[verdict, False]) for verdict in MARKS]
+    return ", ".join(
+        f"{MARKS[verdict]}&nbsp;{SHORT[verdict]}&nbsp;{paper}{f'+{own}' if own else ''}"
+        for verdict, paper, own in numbers
+        if paper or own
+    )
+
+
+def measured(claim: dict[str, Any]) -> str:
+    """Return the number with interval, seeds and p-value, or the reason why the claim is not tested."""
+    if claim.get("why"):
+        return escaped(claim["why"])
+    number = value(claim) if claim["value"] is None else f"**{value(claim)}**"
+    level = "" if claim["confidence"] == 1 else f" at {claim['confidence']:.0%}".replace(" at 95%", "")
+    seeds = f"{claim['seeds']} seed{'s' if claim['seeds'] > 1 else ''}" if claim["seeds"] else ""
+    return ", ".join(filter(None, [f"{number}{interval(claim) or ', counted'}{level}", seeds, _p_value(claim)]))
+
+
+def value(claim: dict[str, Any], unit: Unit = "") -> str:
+    """Return the measured number as every page writes it: a bound as a bound, and with its unit.
+
+    The number of a claim with a unit is a fraction, or the difference of two: 0.25 is 25% or 25 points.
+    """
+    if claim["value"] is None:
+        return "nothing"
+    return " ".join(filter(None, [claim.get("bound"), f"{_in(unit, claim['value'])}{unit}"]))
+
+
+def interval(claim: dict[str, Any], unit: Unit = "") -> str:
+    """Return the two ends of the interval after a space; "" if the number is counted."""
+    return "" if claim["confidence"] == 1 else f" [{', '.join(_in(unit, end) for end in claim['interval'])}]"
+
+
+def _in(unit: Unit, x: float | None) -> str:
+    return short(100 * x if unit and x is not None else x)
+
+
+def needed(claim: dict[str, Any], declared: str = "", unit: Unit = "") -> str:
+    """Return the threshold, with its date of declaration in small print; "" if the claim has no threshold."""
+    if claim["threshold"] is None:
+        return ""
+    threshold = f"{'&gt;' if claim['right_side'] == 'above' else '&lt;'}&nbsp;{_in(unit, claim['threshold'])}{unit}"
+    return lines([threshold, f"<sub>{unbroken(declared)}</sub>" if declared else ""])
+
+
+def unbroken(date: str) -> str:
+    """Return a date with non-breaking hyphens."""
+    return date.replace("-", "&#8209;")
+
+
+def short(x: float | None) -> str:
+    """Format with three significant digits, without an exponent below a million. None is an unbounded end."""
+    return "unbounded" if x is None else f"{float(f'{x:.3g}') + 0.0:g}"
+
+
+def _p_value(claim: dict[str, Any]) -> str:
+    if claim["p"] is None:
+        return ""
+    adjusted = "" if claim["p_holm"] is None else f" (Holm&nbsp;{_probability(claim['p_holm'])})"
+    return f"p&nbsp;{_probability(claim['p'], '=&nbsp;')}{adjusted}"
+
+
+def _probability(p: float, equal: str = "") -> str:
+    return "&lt;&nbsp;0.001" if p < 0.001 else f"{equal}{short(p)}"

@@ -1,0 +1,27 @@
+"""Registry of experiments by name: those that users register, and the paper's studies once they are loaded."""
+
+from typing import Any
+
+from ihlab.study.experiment import METHODS, Experiment
+from tasks.config import require
+
+EXPERIMENTS: dict[str, Experiment] = {}
+"""Every experiment by its name, in the order of the page of results."""
+
+
+def register_experiment(experiment: Any) -> Any:
+    """Register an experiment with `reproduce` under its `name`. It is an object, or a class without arguments.
+
+    Returns its argument, so it works as a decorator. Raises `ConfigError` if a method of `Experiment` is missing (the
+    message names it) or if another experiment already has the name.
+    """
+    made = experiment() if isinstance(experiment, type) else experiment
+    name, kind = getattr(made, "name", None), type(made)
+    require(isinstance(name, str) and name.isidentifier(), f"{kind.__name__}.name is {name!r}, but must be one word.")
+    missing = [method for method in METHODS if not callable(getattr(made, method, None))]
+    require(not missing, f"{kind.__name__} is not an experiment: it has no {', '.join(missing)}.")
+    known = type(EXPERIMENTS.get(str(name), made))
+    same = (known.__module__, known.__qualname__) == (kind.__module__, kind.__qualname__)
+    require(same, f"There is an experiment '{name}' already, {known.__qualname__}: {kind.__name__} needs another name.")
+    EXPERIMENTS[str(name)] = made
+    return experiment

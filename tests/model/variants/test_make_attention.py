@@ -1,0 +1,84 @@
+"""Which attention a config makes, and what its cache holds."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ihlab.model.attention import Attention
+from ihlab.model.decode import Decoder
+from ihlab.model.registry import VARIANTS
+from ihlab.model.variants.delta_rule import GatedDeltaRule
+from ihlab.model.variants.differential import DifferentialAttention
+from ihlab.model.variants.forgetting import ForgettingAttention
+from ihlab.model.variants.make_attention import make_attention
+from ihlab.model.variants.mla import LatentAttention
+from ihlab.model.variants.output_gate import OutputGatedAttention
+from ihlab.model.variants.recurrence import LinearRecurrence
+from ihlab.model.variants.selective import SelectiveAttention
+from ihlab.model.variants.trapezoid import Trapezoid
+
+CACHED = {
+    "kv_shift": ({}, 2 * 2 * 6, 2 * 2 * 6),
+    "qkv_shift, window 3": ({"attention": "qkv_shift", "shift_window": 3}, 2 * 2 * 6, 2 * 8 * 6),
+    "mla": ({"attention": "mla", "n_key_value_heads": 4}, 2 + 6, 0),
+    "mla_kv": ({"attention": "mla_kv", "n_key_value_heads": 4}, 2 + 6, 0),
+    "differential": ({"attention": "differential", "d_head": 8}, 2 * 2 * 8, 0),
+    "selective": ({}, 2 * 2 * 6 + 1, 0),
+    "forgetting": ({}, 2 * 2 * 6 + 4, 0),
+    "output_gate": ({}, 2 * 2 * 6, 0),
+    "rwkv_shift": ({}, 2 * 2 * 6, 20),
+    "mdha": ({}, 2 * 2 * 6, 2 * 8 * 6),
+    "input_gate": ({}, 2 * 2 * 6, 2 * 2 * 6),
+    "key_offset": ({"attention": "key_offset", "d_head": 8}, 2 * 2 * 8, 2 * 8),
+    "adaptive_offset": ({"attention": "adaptive_offset", "d_head": 8}, 2 * 2 * 8, 2 * (8 + 1)),
+    "dynamic_conv": ({}, 2 * 2 * 6, 3 * 2 * 2 * 6),
+    "multi_token": ({}, 2 * 2 * 6, 5 * 4 * 6),
+    "gated_linear": ({}, 0, 2 * 6 * 6),
+    "gated_delta": ({"attention": "gated_delta", "n_key_value_heads": 4, "canon": "B"}, 0, 4 * 6 * 6 + 3 * 3 * 4 * 6),
+    "trapezoid": ({}, 0, 2 * 2 * 6 * 6),
+    "canon ABCD": ({"canon": "ABCD"}, 2 * 2 * 6, 3 * (20 + 8 * 6 + 20 + 2 * 14)),
+    "canon KM of two taps": ({"canon": "KM", "canon_taps": 2}, 2 * 2 * 6, 2 * 6 + 20),
+    "stream shifted": ({"stream_shift": "added"}, 2 * 2 * 6, 20),
+    "smeared embedding": ({"smear": "embedding"}, 2 * 2 * 6, 20),
+    "interpolated embedding": ({"smear": "interpolation"}, 2 * 2 * 6, 20),
+    "bigrams": ({"bigram_table": 17}, 2 * 2 * 6, 1),
+}
+"""How many numbers the first layer's cache holds: of each token, and however many tokens there are."""
+
+
+def test_a_config_says_which_attention_a_layer_has(make_config):
+    assert type(make_attention(make_config())) is Attention
+    assert type(make_attention(make_config(attention="kv_shift"))) is Attention
+    for name in ("mla", "mla_kv"):
+        assert type(make_attention(make_config(attention=name, n_key_value_heads=4))) is LatentAttention
+    assert type(make_attention(make_config(attention="differential", d_head=8))) is DifferentialAttention
+    own = {
+        "selective": SelectiveAttention, "forgetting": ForgettingAttention, "output_gate": OutputGatedAttention,
+        "gated_linear": LinearRecurrence, "gated_delta": GatedDeltaRule, "trapezoid": Trapezoid,
+    }  # fmt: skip
+    for name, cls in own.items():
+        assert type(make_attention(make_config(attention=name))) is cls
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_a_cache_holds_no_more_than_decoding_needs(make, tokens, name):
+    """Measured on everything that the cache keeps."""
+    fields, of_token, fixed = CACHED[name]
+    model = make(**(fields or {"attention": name}))
+    for n_pos in (9, 6):
+        assert held(model, tokens[:, :n_pos]) == 3 * (n_pos * of_token + fixed)
+
+
+def held(model, tokens):
+    """Return how many numbers the first layer's cache holds once it has read all it has room for."""
+    decoder = Decoder(model, *tokens.shape)
+    decoder.forward(tokens)
+    cache = decoder.caches[0]
+    kept = [x for x in [*vars(cache).values(), *cache.raw.values()] if isinstance(x, torch.Tensor)]
+    return sum(x.numel() for x in kept)
+
+
+def test_the_page_of_variants_has_every_one():
+    page = (Path(__file__).parents[3] / "docs" / "variants.md").read_text(encoding="utf-8")
+    assert [name for name in VARIANTS if f"`{name}`" not in page] == []

@@ -1,0 +1,44 @@
+"""Several followers at once: what is counted, and verdicts on made-up tables."""
+
+import pytest
+import torch
+
+from ihlab.paper.studies.parallel import PARALLEL, config, found
+from tests.paper.studies.made_up import table, verdicts
+
+
+class Known:
+    """A run whose model knows the first `known` followers of the last token, and answers the own token otherwise."""
+
+    def __init__(self, followers, known):
+        self.config, self.known = config({"width": 8, "followers": followers}, "laptop"), known
+
+    def model(self):
+        def logits(tokens):
+            scores = torch.zeros(*tokens.shape, 64)
+            for row, last in enumerate(tokens[:, -1]):
+                for at in (tokens[row, :-1] == last).nonzero()[: self.known]:
+                    scores[row, -1, tokens[row, at + 1]] = 1.0
+                scores[row, -1, last] = 0.5
+            return scores
+
+        return logits
+
+
+@pytest.mark.parametrize(("followers", "known"), [(1, 1), (4, 1), (4, 3), (4, 4)])
+def test_found_is_the_fraction_of_followers_among_the_likely_tokens(followers, known):
+    """The own token takes a place, and a zero is a follower by chance in some sequences."""
+    assert found(Known(followers, known))["found"] == pytest.approx(known / followers, abs=0.06)
+
+
+def judge(narrow, wide):
+    """Verdicts if one and four followers are found as often as given, two as often as four."""
+    fractions = {8: narrow, 32: wide}
+    data = table(PARALLEL, lambda cell: {"found": fractions[cell["width"]][cell["followers"] > 1]})
+    return list(verdicts(PARALLEL, data).values())
+
+
+def test_verdicts_can_come_out_either_way():
+    assert judge(narrow=(0.96, 0.5), wide=(0.96, 0.93)) == ["holds"] * 3
+    assert judge(narrow=(0.4, 0.4), wide=(0.96, 0.5)) == ["fails"] * 3
+    assert judge(narrow=(0.96, 0.94), wide=(0.96, 0.95)) == ["holds", "fails", "holds"]

@@ -1,0 +1,56 @@
+"""The hop horizon: interpolation by hand, bounds, and the table of what models follow beside what is known by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ihlab.recipes.hop_horizon import Cell, hop_horizon, hop_horizons, horizon_table
+from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
+
+
+@pytest.mark.parametrize(
+    ("errors", "followed", "log2_hops"),
+    [
+        ([0, 0, 0.2, 0.9], 2, (1 + np.log2(3)) / 2),
+        ([0, 0.1, 0.1, 0.5], 3, np.log2(3)),  # 0.1 does not exceed 0.1
+        ([0.05, 0.15, 0.0], 1, 0.5),  # the first crossing counts, and nothing after a gap
+        ([0.0, 0.1, 0.2, 0.05], 2, 1.0),
+        ([0, 0, 0.05, 0.1], 4, 2.0),  # beyond the hops of a sequence there is only a bound
+        ([0.0, 0.0], 2, 1.0),
+        ([0.4, 0.5], 0, 0.0),
+        ([0.2, 0.0], 0, 0.0),
+    ],
+)
+def test_the_crossing_is_interpolated_in_log2_of_hops(errors, followed, log2_hops):
+    assert hop_horizon(errors) == (followed, pytest.approx(log2_hops))
+
+
+def test_constructions_give_shifted_keys_the_worth_of_a_layer_and_shifted_values_nothing():
+    """So that whether a layer is saved needs no answer to which of the two constructions is learned."""
+    for layers in range(1, 6):
+        for hops in (Cell.by_hand, Cell.by_pointers):
+            assert hops(Cell(KV, layers)) == hops(Cell(K_ONLY, layers)) == hops(Cell(VANILLA, layers + 1))
+            assert hops(Cell(V_ONLY, layers)) == hops(Cell(VANILLA, layers))
+    assert [Cell(VANILLA, layers).by_hand() for layers in range(2, 7)] == [1, 3, 7, 15, 31]
+    assert (Cell(VANILLA, 5).by_pointers(), Cell(KV, 5).by_pointers()) == (8, 16), "the paper's numbers"
+
+
+def test_the_table_has_what_is_known_by_hand_beside_the_median_model():
+    cells = [Cell(label, layers) for label in (VANILLA, KV, K_ONLY, V_ONLY) for layers in (2, 3)]
+    rows = [
+        {**cell._asdict(), "seed": seed, "hops": k, "error": 0.01 if k <= cell.by_hand() + seed % 2 else 0.5}
+        for cell in cells
+        for seed in range(8)
+        for k in range(9)
+    ]
+    data = pd.DataFrame(rows)
+    horizons = hop_horizons(data.sample(frac=1, random_state=0))
+    assert len(horizons) == 8 * len(cells)
+    assert Cell(KV, 3).of(horizons)[["seed", "hops"]].to_numpy().tolist() == [[seed, 7 + seed % 2] for seed in range(8)]
+    table = horizon_table(data).set_index(["attention", "n_layers"])
+    assert list(table.index) == cells
+    row = table.loc[(VANILLA, 3)]
+    assert (row["models"], row["by_hand"], row["pointers"], row["hops"]) == (8, 3, 2, "3 3 3 3 4 4 4 4")
+    assert 3 < row["low"] < row["k_star"] < row["high"] < 5
+    for cell in cells:
+        assert (table.loc[cell, "by_hand"], table.loc[cell, "pointers"]) == (cell.by_hand(), cell.by_pointers())

@@ -1,0 +1,134 @@
+"""Questions about a table: which rows a cell picks, each kind of number against plain NumPy, thresholds and ids."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ihlab.study import stats
+from ihlab.study.ask import (
+    Ask,
+    Measured,
+    NoRunsError,
+    claims_of,
+    learned,
+    less,
+    mean,
+    named,
+    pick,
+    ratio,
+    unless,
+)
+from tasks import ConfigError
+
+A, B = {"variant": "A"}, {"variant": "B"}
+
+
+def table(a, b, column="steps_to_90"):
+    """Runs of two variants, a tuning run of each, shuffled."""
+    rows = [("run", name, 0.01, seed, x) for name, xs in (("A", a), ("B", b)) for seed, x in enumerate(xs)]
+    rows += [("tuning", name, lr, 100, 50.0) for name in "AB" for lr in (0.001, 0.01, 0.1)]
+    data = pd.DataFrame(rows, columns=["kind", "variant", "lr", "seed", column]).assign(horizon=600)
+    return data.sample(frac=1, random_state=0)
+
+
+STEPS = table([100.0, 120.0, math.inf], [200.0, 220.0, 260.0])
+
+
+def test_a_cell_picks_the_runs_for_claims_by_seed():
+    assert pick(STEPS, A)["seed"].tolist() == [0, 1, 2]
+    assert pick(STEPS, A, "tuning")["lr"].tolist() == [0.001, 0.01, 0.1]
+    assert len(pick(STEPS.drop(columns="kind"), {**A, "lr": 0.001})) == 1
+    with pytest.raises(NoRunsError, match="The table has no run of C, heads 7"):
+        pick(STEPS, {"variant": "C", "heads": 7})
+
+
+def test_numbers_are_those_of_stats_on_the_picked_rows():
+    a, b = [100.0, 120.0, math.inf], [200.0, 220.0, 260.0]
+    assert ratio(A, B)(STEPS).estimate == stats.ratio_of_times(a, b, 600)
+    assert ratio(A, B, factor=True)(STEPS).estimate == stats.factor(stats.ratio_of_times(a, b, 600))
+    assert learned(A)(STEPS).estimate == stats.share(2, 3)
+    data = table([0.5, 0.6], [0.1, 0.2], "best")
+    assert mean("best", A, stats.SHARE)(data).estimate == stats.mean([0.5, 0.6], stats.SHARE)
+    assert less("best", A, B)(data).estimate == stats.shift([0.5, 0.6], [0.1, 0.2], stats.DIFFERENCE)
+    assert named("n", lambda rows: stats.exact(len(rows)), A)(data) == Measured("n", stats.exact(len(data)), 2)
+
+
+def test_the_measure_names_cells_rates_and_seeds():
+    told = ratio(A, B)(STEPS).measure
+    assert told == (
+        "steps to 90% accuracy, A (learning rate 0.01) / B (learning rate 0.01) (2 of 3 and 3 of 3 seeds reach it "
+        "within 600 steps)"
+    )
+    edge = STEPS.assign(lr=np.where(STEPS["kind"] == "run", 0.1, STEPS["lr"]))
+    assert "A (learning rate 0.1, the highest tried)" in ratio(A, B)(edge).measure
+
+
+def test_nothing_is_compared_where_neither_side_has_learned():
+    never = table([math.inf] * 3, [math.inf] * 3)
+    assert ratio(A, B)(never) == (
+        ratio(A, B)(never).measure, None, 3, "Neither model reaches it within the steps, so nothing is compared."
+    )  # fmt: skip
+    low = table([0.52, 0.5], [0.5, 0.5], "check")
+    assert less("check", A, B, guess=0.5)(low) == Measured("", None, 2, "Neither model has learned the task.")
+    assert less("check", A, B)(low).estimate is not None
+
+
+def ask(**changes):
+    return Ask("faster", "A is faster.", ratio(A, B), **{"below": 0.8, **changes})
+
+
+def test_a_question_becomes_a_claim():
+    claim = ask(setting={"positions": "none"}, statement=3).claim(STEPS, "2026-01-01")
+    assert (claim.id, claim.setting, claim.statement) == ("faster", {"positions": "none"}, 3)
+    assert (claim.threshold, claim.right_side, claim.seeds, claim.declared) == (0.8, "below", 3, "2026-01-01")
+    assert ask(declared="2025-12-31").claim(STEPS, "2026-01-01").declared == "2025-12-31"
+    assert ask(below=None, above=2.0).claim(STEPS, "").right_side == "above"
+    for wrong in ({"above": 1.0}, {"below": None}):
+        with pytest.raises(ConfigError, match="Ask 'faster' needs one of above and below"):
+            ask(**wrong)
+
+
+def test_what_is_not_tested_keeps_its_threshold_only_with_a_measure():
+    never = table([math.inf] * 3, [math.inf] * 3)
+    claim = ask().claim(never, "")
+    assert (claim.verdict, claim.threshold) == ("not tested at this scale", 0.8)
+    silent = Ask("x", "y", lambda data: Measured("", None, 0, "why"), below=0.8)
+    assert math.isnan(silent.claim(never, "").threshold)
+    told = Ask("x", "y", unless(lambda data: "No.", ratio(A, B)), below=0.8).claim(STEPS, "")
+    assert (told.verdict, told.threshold) == ("not tested at this scale", 0.8)
+    assert told.estimate is not None
+
+
+def test_a_changed_number_keeps_the_first_one_only_where_they_differ():
+    claim = ask(first=ratio(A, B, horizon=210), changed="later").claim(STEPS, "")
+    assert (claim.first.estimate, claim.changed) == (ratio(A, B, horizon=210)(STEPS).estimate, "later")
+    assert ask(first=ratio(A, B), changed="later").claim(STEPS, "").first is None
+
+
+def test_a_changed_threshold_keeps_the_first_sentence_and_threshold():
+    first = Ask("id", "A is first.", ratio(A, B), below=0.1)
+    claim = ask(first=first, changed="later").claim(STEPS, "")
+    assert (claim.first.sentence, claim.first.threshold) == ("A is first.", 0.1)
+    assert claim.threshold != 0.1
+    assert claim.first.estimate == claim.estimate
+
+
+def test_an_older_table_answers_what_it_can_and_one_warning_names_the_other_questions():
+    asks = [ask(), Ask("c", "C learns.", learned({"variant": "C"}), above=0.5)]
+    assert [claim.id for claim in claims_of(asks, STEPS, "", partly=True)] == ["faster"]
+    asks += [
+        Ask("gap", "It has a gap.", named("gap", lambda data: stats.exact(data["gap"].max())), above=0.5),
+        Ask("best", "B is good.", mean("best", B), above=0.5),
+    ]
+    unanswered = r"^The table leaves 3 of 4 questions unanswered \(The table has no run of C\): c, gap, best\.$"
+    with pytest.warns(UserWarning, match=unanswered):
+        assert [claim.id for claim in claims_of(asks, STEPS, "")] == ["faster"]
+    with pytest.raises(ConfigError, match=r"leaves 1 of 1 questions unanswered \(It has no 'gap'\): gap\."):
+        claims_of(asks[2:3], STEPS, "")
+
+
+def test_a_column_that_the_table_lacks_is_named():
+    with pytest.raises(ConfigError, match="A question needs 'stepz', but the table has only kind, variant, lr, seed"):
+        ratio(A, B, "stepz")(STEPS)

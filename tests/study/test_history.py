@@ -1,0 +1,86 @@
+"""No published claim disappears: what counts as replaced, and what publishing keeps."""
+
+import json
+from datetime import date
+
+import pandas as pd
+import pytest
+
+from ihlab.paper.figure_page import figure_page
+from ihlab.study.history import replaced
+from ihlab.study.ledger import Folder
+from tests.published import NOT_TESTED, Made, claim
+
+OTHER = claim(id="other")
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        claim(),
+        claim(value=0.97, measure="accuracy at step 120"),
+        claim(sentence="It does learn.", value=0.93),
+        claim(verdict="undecided", threshold=0.5, first=claim()),
+        {**NOT_TESTED, "first": claim(value=0.93)},
+    ],
+    ids=["the same", "other numbers", "other words", "kept as declared first", "not tested since"],
+)
+def test_a_claim_with_the_same_verdict_is_not_replaced(new):
+    assert replaced([claim()], [OTHER, new]) == []
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        claim(verdict="undecided"),
+        claim(threshold=0.8),
+        claim(right_side="below"),
+        claim(id="learns.late"),
+        claim(first=claim(verdict="undecided")),
+        NOT_TESTED,
+    ],
+    ids=["another verdict", "another threshold", "the other side", "another claim", "another first verdict", "none"],
+)
+def test_what_the_new_claims_do_not_say_is_replaced(new):
+    assert replaced([claim()], [OTHER, new]) == [claim()]
+
+
+def test_a_claim_that_was_declared_first_is_kept_too():
+    old = claim(verdict="undecided", threshold=0.5, first=claim())
+    assert replaced([old], [claim(verdict="undecided", threshold=0.5)]) == [claim()]
+    assert replaced([old], [old]) == []
+    assert replaced([old], [OTHER]) == [old, claim()]
+
+
+def test_claims_that_were_stored_before_there_were_ids_are_found_by_their_sentence():
+    old = {name: value for name, value in claim().items() if name != "id"}
+    assert replaced([old], [claim()]) == []
+    assert replaced([old], [claim(sentence="It does learn.")]) == [old]
+
+
+DATA = pd.DataFrame({"x": [0.9, 1.1, 1.3]})
+
+
+def test_publishing_keeps_the_claims_that_it_replaces_once_each_and_the_page_shows_them(tmp_path):
+    folder = Folder(tmp_path, "made", "laptop")
+    folder.publish(Made(0.0), DATA)
+    folder.publish(Made(0.0), DATA)
+    assert folder.history() == []
+    assert not (tmp_path / "made" / "history.json").exists()
+    [old] = folder.claims()
+    for threshold in (0.5, 0.0, 0.5):  # back, and there again
+        folder.publish(Made(threshold), DATA)
+    went = {"scale": "laptop", "replaced": date.today().isoformat(), "commit": ""}
+    assert [row["threshold"] for row in folder.history()] == [0.0, 0.5]
+    assert folder.history()[0] == {**old, **went}
+    page = figure_page("", [folder])
+    assert "<summary>Replaced claims (2)</summary>" in page
+    assert page.count("It is above.") == 3
+
+
+def test_smoke_scale_has_no_history_and_scales_have_their_own(tmp_path):
+    for scale in ("smoke", "laptop", "gpu"):
+        Folder(tmp_path, "made", scale).publish(Made(0.0), DATA)
+        Folder(tmp_path, "made", scale).publish(Made(0.5), DATA)
+    assert [row["scale"] for row in json.loads((tmp_path / "made" / "history.json").read_text())] == ["laptop", "gpu"]
+    assert len(Folder(tmp_path, "made", "gpu").history()) == 1

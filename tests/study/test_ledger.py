@@ -1,0 +1,109 @@
+"""The printed ledger, and what publishing an experiment leaves in its folder."""
+
+import io
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from ihlab.study.ledger import Folder, print_ledger, verdict_table
+from tasks import ConfigError
+from tests.published import Made, claim, store
+
+UNDECIDED = claim(
+    sentence="Heads form [early].", source="equation [5]", measure="steps [0, 10]", value=None, interval=[None, None],
+    p=1.0, p_holm=1.0, threshold=0.5, seeds=2, verdict="undecided",
+)  # fmt: skip
+
+
+def printed(tmp_path, *claims: dict[str, object]) -> str:
+    store(tmp_path, "figure1a", "smoke", *claims)
+    console = Console(file=io.StringIO(), width=20)  # in a file, lines are as long as they must be
+    print_ledger(console, [Folder(tmp_path, "figure1a", "smoke")])
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+COUNTED = {"value": 2.0, "interval": [2.0, 2.0], "confidence": 1.0, "p": None, "p_holm": None, "seeds": 0}
+NOTHING = {"measure": "", "confidence": 0.0, "p": None, "p_holm": None, "threshold": None, "seeds": 0}
+WHY = {"verdict": "not tested at this scale", "why": "No model [here] is as large."}
+
+
+@pytest.mark.parametrize(
+    ("fields", "there", "not_there"),
+    [
+        (
+            {},
+            [
+                *("Heads form [early].", "equation [5]", "> 0.5", "undecided"),
+                "steps [0, 10]: nothing [unbounded, unbounded], 2 seeds, p = 1 (Holm 1)",
+            ],
+            [],
+        ),
+        (
+            {**COUNTED, "verdict": "holds", "right_side": "below", "threshold": 3.0},
+            ["steps [0, 10]: 2, counted", "< 3"],
+            ["p =", "seeds"],
+        ),
+        ({**NOTHING, **WHY}, list(WHY.values()), ["nothing", "unbounded", ">"]),
+    ],
+    ids=["square brackets", "counted", "not tested"],
+)
+def test_a_claim_is_printed_with_what_is_known_of_it(tmp_path, fields, there, not_there):
+    text = printed(tmp_path, {**UNDECIDED, **fields})
+    assert [part in text for part in (*there, *not_there)] == [True] * len(there) + [False] * len(not_there)
+
+
+def test_another_verdict_by_the_measure_first_declared_stands_beside_it(tmp_path):
+    text = printed(
+        tmp_path, {**UNDECIDED, "first": {**UNDECIDED, "verdict": "fails"}}, {**UNDECIDED, "first": UNDECIDED}
+    )
+    assert text.count("undecided (as declared: fails)") == text.count("(as declared") == 1
+    assert "Claims, the paper's + our own: ? undecided 2." in text
+    table = verdict_table(Folder(tmp_path, "figure1a", "smoke"))
+    assert "undecided (as declared: fails)" in table.to_html()
+
+
+DATA = pd.DataFrame({"x": [0.9, 1.1, 1.3, 0.1 + 0.2]})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path, "made", "smoke")
+
+
+def test_publishing_stores_the_table_the_adjusted_claims_the_summary_and_one_picture(folder):
+    folder.publish(Made(0.5, 9.0), DATA, {"scale": "smoke"})
+    assert {path.name for path in folder.path.iterdir()} == {
+        "data.csv", "claims.json", "summary.md", "manifest.json", "made-smoke.png",
+    }  # fmt: skip
+    assert folder.data().equals(DATA)
+    assert folder.summary() == "It was measured."
+    near, far = folder.claims()
+    assert [claim["verdict"] for claim in (near, far)] == ["undecided", "fails"]
+    assert far["p_holm"] == pytest.approx(2 * far["p"], rel=0.01)
+    assert near["p_holm"] == near["p"]
+    assert [claim["id"] for claim in (near, far)] == ["it_is_above", "it_is_above_2"]
+
+
+def test_a_summary_may_be_a_table(folder):
+    table = pd.DataFrame({"model": ["a|b", "c"], "steps, of 600": [1 / 3, float("nan")], "seeds": [8, 12]})
+    folder.publish(Made(summary=table), DATA)
+    assert folder.summary().splitlines() == [
+        "| model | steps, of 600 | seeds |",
+        "| --- | --- | --- |",
+        r"| a\|b | 0.333 | 8 |",
+        "| c |  | 12 |",
+    ]
+
+
+@pytest.mark.parametrize(("said", "shown"), [("a < b", "<p>a &lt; b</p>"), (DATA, "<pre>| x |\n")])
+def test_a_notebook_shows_the_picture_and_the_summary(folder, said, shown):
+    folder.publish(Made(summary=said), DATA)
+    page = folder._repr_mimebundle_()["text/html"]
+    assert page.startswith('<img style="max-width: 100%" src="data:image/png;base64,iVBOR')
+    assert shown in page
+
+
+def test_a_table_that_is_not_there_names_the_command_that_makes_it(folder):
+    with pytest.raises(ConfigError, match="'ihlab reproduce made --scale smoke' makes it"):
+        folder.data()

@@ -1,0 +1,92 @@
+"""From experiments to their folders, one after another. Nothing is trained here: a worker pool is planted."""
+
+import io
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from ihlab import InductionTask, ModelConfig, RunConfig
+from ihlab.files import write_json
+from ihlab.plots.style import new_figure
+from ihlab.study import make as module
+from ihlab.study.experiment import Planned
+from ihlab.study.ledger import Folder
+from ihlab.study.make import make
+
+TASK = InductionTask(vocab_size=32, length=8)
+MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=32, n_ctx=8)
+
+DONE = {"steps": 4, "n_params": 1, "seconds": 0.0, "device": "cpu", "threads": 1}
+
+
+def config(seed: int) -> RunConfig:
+    return RunConfig(task=TASK, model=MODEL, name=f"run-{seed}", seed=seed, steps=4)
+
+
+class Made:
+    """An experiment whose runs are those of the given seeds."""
+
+    def __init__(self, name, seeds):
+        self.name, self.seeds = name, seeds
+
+    def runs(self, scale):
+        return [Planned("curve", config(seed)) for seed in self.seeds]
+
+    def gather(self, trained, scale):
+        return pd.DataFrame({"seed": [run.config.seed for _, run in trained]})
+
+    def claims(self, data, scale):
+        return []
+
+    def draw(self, data, scale):
+        return new_figure(1.0, 1.0)
+
+    def summary(self, data, scale):
+        return "It was made."
+
+
+class InTwoStages(Made):
+    """An experiment that trains one more seed than the highest of its first stage."""
+
+    def follow(self, trained, scale):
+        return [Planned("curve", config(max(run.config.seed for _, run in trained) + 1))]
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """What was trained, as the seeds of each pool, and which bar it had."""
+    found: list[object] = []
+
+    def train_all(configs, root, device, jobs, on_update, stacked):
+        found.append([config.seed for config in configs])
+        for i, each in enumerate(configs):
+            write_json(each.folder(root) / "done.json", DONE)
+            on_update((i, each.steps, {}))
+
+    monkeypatch.setattr(module, "train_all", train_all)
+    return found
+
+
+def test_each_figure_is_published_before_the_next_one_is_trained_and_no_run_is_trained_twice(events, tmp_path):
+    chosen = [Made("one", (0, 1)), InTwoStages("two", (1, 2))]
+    folders = [Folder(tmp_path / "figures", experiment.name, "smoke") for experiment in chosen]
+
+    def published(folder):
+        assert (folder.path / "claims.json").exists()
+        events.append(folder.experiment)
+
+    n_runs = make(chosen, folders, 1, "cpu", tmp_path / "runs", Console(quiet=True), published=published)
+    assert events == [[0, 1], "one", [2], [3], "two"]
+    assert n_runs == 5
+    assert folders[1].data()["seed"].tolist() == [1, 2, 3]
+
+
+def test_the_bar_names_the_figure(events, tmp_path):
+    chosen = [Made("one", (0,)), Made("two", (1,))]
+    folders = [Folder(tmp_path / "figures", experiment.name, "smoke") for experiment in chosen]
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=100)
+    make(chosen, folders, 1, "cpu", tmp_path / "runs", console)
+    assert "two (2 of 2)" in shown.getvalue()
+    assert "1/1 runs" in shown.getvalue()

@@ -1,0 +1,47 @@
+"""Experiments from outside, and what loads the paper's own."""
+
+import subprocess
+import sys
+
+import pytest
+
+TRAIN = [
+    *("train", "--steps", "2", "--batch-size", "2", "--eval-rows", "2", "--warmup", "1"),
+    *("--task.vocab-size", "24", "--task.length", "8", "--model.d-vocab", "24", "--model.n-ctx", "8"),
+    *("--model.n-layers", "1", "--model.d-model", "8", "--model.n-heads", "1"),
+]
+
+REGISTER = """
+import ihlab
+methods = dict.fromkeys(("runs", "gather", "claims", "draw", "summary"), id)
+ihlab.register_experiment(type("Mine", (), {"name": "mine", **methods}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import ihlab; [getattr(ihlab, name) for name in ihlab.__all__]",
+        f"from ihlab.cli import main; main({TRAIN})",
+        "import ihlab.attribution, ihlab.interp, ihlab.suite, ihlab.sweep.sweep, ihlab.study.study, ihlab.viewer",
+        REGISTER,
+    ],
+)
+def test_nothing_but_the_commands_of_the_paper_loads_it(tmp_path, script):
+    loaded = "\nimport sys\nprint(*[name for name in sys.modules if name.startswith('ihlab.paper')])"
+    done = subprocess.run([sys.executable, "-c", script + loaded], cwd=tmp_path, capture_output=True, text=True)  # noqa: PLW1510
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == ""
+
+
+@pytest.mark.slow
+def test_experiments_from_outside_come_after_the_papers_and_keep_off_their_names():
+    """They are registered before the paper's studies are loaded."""
+    listed = "\nfrom ihlab.paper.studies.registry import EXPERIMENTS; print(*EXPERIMENTS)"
+    done = subprocess.run([sys.executable, "-c", REGISTER + listed], capture_output=True, text=True, check=True)
+    first, *_, last = done.stdout.split()
+    assert (first, last) == ("figure1a", "mine")
+    taken = REGISTER.replace('"mine"', '"figure8"') + listed
+    done = subprocess.run([sys.executable, "-c", taken], capture_output=True, text=True, check=False)
+    assert "There is an experiment 'figure8' already, Figure8: Mine needs another name." in done.stderr

@@ -1,0 +1,475 @@
+"""Intervals and p-values against closed forms, enumeration, scipy and simulation."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats
+
+from ihlab.study import stats
+
+pytestmark = pytest.mark.slow
+
+
+NEVER = [math.inf] * 5
+UNKNOWN = {
+    "one value": stats.mean([0.5]),
+    "one value against two": stats.difference([0.5], [0.1, 0.2]),
+    "no value": stats.mean([]),
+    "no value against two": stats.difference([], [1.0, 2.0]),
+    "an infinite value": stats.mean([1.0, 2.0, math.inf]),
+    "a missing value": stats.difference([1.0, math.nan, 2.0], [1.0, 2.0]),
+    "no times": stats.ratio_of_times([], [1.0], 10.0),
+    "times never reached": stats.ratio_of_times(NEVER, NEVER, 1000.0),
+    "no hits": stats.share(0, 0),
+    "no hits against some": stats.share_difference(0, 0, 1, 2),
+    "empty clusters": stats.clustered_share([0, 0], [0, 0]),
+    "a missing accuracy": stats.mean_accuracy([0.5, math.nan], 64),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_of_what_is_not_known_every_number_is_possible(name):
+    """All numbers of its range, and no threshold is excluded."""
+    estimate = UNKNOWN[name]
+    assert (estimate.low, estimate.high) in [(-math.inf, math.inf), (0, math.inf), (0, 1), (-1, 1)]
+    assert estimate.p_value(0.5) == 1.0
+    assert math.isnan(estimate.value) or name.startswith("one value") or name == "an infinite value"
+
+
+@pytest.mark.parametrize("x", [1.0, 0.1, 123.4])
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_numbers_that_happen_to_agree_give_no_certain_interval(x, n):
+    """Not even to rounding: the computed standard deviation of 0.1, 0.1, 0.1 is 1.4e-17."""
+    alike = [stats.mean([x] * n), stats.difference([x] * n, [2 * x] * n), stats.mean_correlation([x / 200] * n)]
+    for estimate, bound in zip(alike, (math.inf, math.inf, 1.0), strict=True):
+        assert (estimate.low, estimate.high) == (-bound, bound)
+        assert estimate.p_value(0.0) == 1.0
+    assert [estimate.value for estimate in alike] == pytest.approx([x, -x, x / 200])
+    inside = stats.mean([x / 200] * n, stats.SHARE)
+    assert (inside.low, inside.high) == (0.0, 1.0)
+
+
+def test_one_sample_that_agrees_leaves_the_others_spread():
+    """Welch's formula with a variance of 0 is Student's for the other sample."""
+    estimate = stats.difference([1.0, 2.0, 3.0, 5.0], [0.5] * 7)
+    alone = stats.mean([0.5, 1.5, 2.5, 4.5])
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((alone.value, alone.low, alone.high))
+
+
+@pytest.mark.parametrize(("n", "m", "skip"), [(3, 3, 0), (4, 4, 0), (5, 5, 2), (8, 8, 13), (16, 16, 75)])
+def test_the_interval_skips_as_many_as_the_tables_of_mann_whitney_say(n, m, skip):
+    """Critical values of U, two-sided at .05, are 0 for 4 and 4, 2 for 5 and 5, 13 for 8 and 8, 75 for 16 and 16."""
+    a, b = np.arange(1, n + 1) / 10, np.arange(1, m + 1) / 7.3
+    differences = np.sort(np.subtract.outer(a, b).ravel())
+    estimate = stats.shift(a.tolist(), b.tolist())
+    assert (estimate.low, estimate.high) == (differences[skip], differences[-1 - skip])
+    assert estimate.value == np.median(differences)
+    assert (estimate.confidence >= 0.95) == (n > 3)
+
+
+def test_a_run_that_never_gets_there_is_known_to_be_slower_than_the_horizon():
+    """One of b at 400, four never within 1000: ratios with those four are at most a / 1000 and at least 0."""
+    never = math.inf
+    a = [100.0, 110.0, 120.0, 130.0, 140.0]
+    estimate = stats.ratio_of_times(a, [400.0, never, never, never, never], 1000.0)
+    assert estimate.low == 0.0
+    assert estimate.high == pytest.approx(120 / 400)  # the third largest of the bounds
+    assert estimate.value == pytest.approx(np.median([x / 1000 for x in a] * 4 + [x / 400 for x in a]))
+    turned = stats.ratio_of_times([400.0, never, never, never, never], a, 1000.0)
+    assert turned.high == math.inf
+    assert turned.low == pytest.approx(400 / 120)
+
+
+def test_a_ratio_is_a_bound_if_the_times_never_reached_could_change_it():
+    never, times = math.inf, [100.0, 110.0, 120.0, 130.0, 140.0]
+    few, one = [*times[:2], never, never, never], [*times[:4], never]
+    for a, b, ratio, factor in (
+        (times, times, "", ""), (one, times, "", ""), (times, one, "", ""),
+        ([never] * 5, times, "at least", "at least"), (times, few, "at most", "at least"),
+        (few, [150.0] * 5, "at least", "at least"), ([10.0, 10.0, never, never, never], few, "about", "about"),
+    ):  # fmt: skip
+        found = stats.ratio_of_times(a, b, 150.0)
+        assert (found.bound, stats.factor(found).bound) == (ratio, factor)
+        late = [np.median([min(x, x_late) / min(y, y_late) for x in a for y in b]) for x_late, y_late in LATE]
+        assert max(late) <= found.value or found.bound in ("at least", "about")
+        assert min(late) >= found.value or found.bound in ("at most", "about")
+
+
+LATE = list(itertools.product((150.0, 1e9), repeat=2))
+"""Times in place of the infinite ones of either side."""
+
+
+def test_a_shift_takes_what_is_missing_as_unfavourably_as_it_can_be():
+    a, b = [3.0, 4.0, 5.0, 6.0, 7.0], [0.0, 0.5, 1.0, 1.5, 2.0]
+    whole, worse = stats.shift(a, b), stats.shift([math.nan, *a[1:]], b)
+    assert worse.low == stats.shift([-math.inf, *a[1:]], b).low < whole.low
+    assert worse.high == stats.shift([math.inf, *a[1:]], b).high > whole.high
+    assert worse.value == stats.shift(a[1:], b).value
+    assert math.isnan(stats.shift([math.nan], b).value)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 6, 8, 9, 17, 40])
+def test_paired_interval_is_the_narrowest_of_order_statistics_that_leaves_95_percent(n):
+    """Each interval between the k-th from below and from above, its confidence by counting coin tosses."""
+    values = np.sort(np.random.default_rng(n).normal(size=n))
+    levels = {k: 1 - 2 * sum(math.comb(n, i) for i in range(k)) / 2**n for k in range(1, n // 2 + 1)}
+    k = max((k for k, level in levels.items() if level >= 0.95), default=1)
+    estimate = stats.paired(values.tolist(), [0.0] * n)
+    expected = np.median(values), values[k - 1], values[-k], levels[k]
+    assert (estimate.value, estimate.low, estimate.high, estimate.confidence) == pytest.approx(expected)
+
+
+def test_a_pair_that_is_not_known_stands_at_both_ends():
+    nan = math.nan
+    estimate = stats.paired([1.0, nan, 3.0, 4.0, 5.0], [0.0] * 5)
+    assert (estimate.value, estimate.low, estimate.high) == (3.5, -math.inf, math.inf)
+    ten = stats.paired([1.0, nan, *np.arange(2.0, 10.0)], [0.0] * 10)
+    assert (ten.low, ten.high) == (1.0, 9.0)
+    for few in ([nan, nan], [2.0], []):
+        nothing = stats.paired(few, [0.0] * len(few))
+        assert (nothing.low, nothing.high) == (-math.inf, math.inf)
+
+
+def test_clusters_that_agree_get_the_exact_binomial_interval():
+    from scipy.stats import binomtest
+
+    estimate = stats.clustered_share([1] * 5, [9] * 5)
+    exact = binomtest(5, 45).proportion_ci(method="exact")
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((1 / 9, exact.low, exact.high))
+    none, all_ = stats.clustered_share([0, 0, 0], [4, 4, 4]), stats.clustered_share([4, 4, 4], [4, 4, 4])
+    assert (none.low, all_.high) == (0.0, 1.0)
+    assert none.high == pytest.approx(1 - all_.low)
+    assert all_.low < 0.75
+
+
+def test_clusters_that_are_all_or_nothing_count_as_few():
+    """Six of 100, half of them all hits: deff = 120, and n* = 600 / 120 (t(599) / t(5))^2 = 5 (1.96393 / 2.57058)^2."""
+    from scipy.stats import beta
+
+    estimate = stats.clustered_share([100, 100, 100, 0, 0, 0], [100] * 6)
+    half = 5 * (1.96393 / 2.57058) ** 2 / 2
+    assert estimate.low == pytest.approx(beta.ppf(0.025, half, half + 1), abs=1e-4)
+    assert estimate.high == pytest.approx(1 - estimate.low)
+
+
+def test_clustered_share_covers_the_truth():
+    rng, hits = np.random.default_rng(1), 0
+    for _ in range(2000):
+        drawn = rng.binomial(9, rng.beta(1.5, 3.5, size=5))
+        estimate = stats.clustered_share(drawn.tolist(), [9] * 5)
+        hits += estimate.low <= 0.3 <= estimate.high
+    assert hits / 2000 >= 0.94
+
+
+@pytest.mark.parametrize(
+    ("signed", "expected"),
+    [((0.1, -0.2, 0.4), (0.1, 0.0, 0.4)), ((-0.3, -0.5, -0.1), (0.3, 0.1, 0.5)), ((0.3, 0.1, 0.5), (0.3, 0.1, 0.5))],
+)
+def test_the_size_of_a_difference_forgets_its_sign(signed, expected):
+    def at(level):
+        return signed[1:]
+
+    assert stats.size(stats.Estimate(*signed, at=at)) == stats.Estimate(*expected)
+    assert stats.size(stats.Estimate(*signed, at=at)).at(0.9) == expected[1:]
+    assert stats.size(stats.unknown()).at(0.95) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize(("gap", "margin"), [(0.0, 0.4), (0.1, 0.4), (-0.3, 0.4), (0.39, 0.4), (0.9, 0.4), (0.0, 9.0)])
+def test_a_size_below_a_margin_is_two_one_sided_tests(gap, margin):
+    """Schuirmann 1987, each test at half the level: a difference below the margin, and above minus the margin."""
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(gap, 0.2, 7), rng.normal(0, 0.3, 9)
+    size = stats.size(stats.difference(a.tolist(), b.tolist()))
+    below = scipy_stats.ttest_ind(a - margin, b, equal_var=False, alternative="less").pvalue
+    above = scipy_stats.ttest_ind(a + margin, b, equal_var=False, alternative="greater").pvalue
+    if size.value < margin:
+        assert size.p_value(margin) == pytest.approx(max(min(1.0, 2 * max(below, above)), stats.SMALLEST_P), rel=1e-4)
+    else:  # and one above it is the other pair's: the whole interval is on one side
+        assert size.p_value(margin) == pytest.approx(min(1.0, 2 * min(1 - below, 1 - above)), rel=1e-4)
+
+
+# p-values
+
+
+SAMPLES = {
+    "mean": stats.mean([0.11, 0.35, 0.2, 0.48, 0.3]),
+    "mean within": stats.mean([0.11, 0.35, 0.02, 0.48, 0.3], stats.SHARE),
+    "correlation": stats.mean_correlation([0.3, 0.9, 0.75, -0.1]),
+    "difference": stats.difference([0.1, 0.5, 0.3], [0.2, 0.9, 0.4, 0.4]),
+    "paired": stats.paired([0.3, 0.1, 0.9, 0.4, -0.2, 0.5, 0.8], [0.0] * 7),
+    "paired, one unknown": stats.paired([0.3, 0.1, 0.9, 0.4, -0.2, 0.5, 0.8, math.nan], [0.0] * 8),
+    "share": stats.share(3, 16),
+    "none of 16": stats.share(0, 16),
+    "share difference": stats.share_difference(14, 16, 5, 8),
+    "clustered": stats.clustered_share([3, 1, 4, 1], [5, 5, 5, 5]),
+    "clustered, all alike": stats.clustered_share([2, 2, 2], [5, 5, 5]),
+    "accuracies": stats.mean_accuracy([0.25, 0.5, 0.375], 64),
+    "size": stats.size(stats.difference([0.1, 0.5, 0.3], [0.2, 0.9, 0.4, 0.4])),
+    "ratio": stats.ratio_of_times([3.0, 1.0, 4.0, 1.5], [5.0, 9.0, 2.6, math.inf], 10.0),
+    "shift": stats.shift([0.3, 0.1, 0.4, 0.15], [0.5, 0.9, 0.26, 0.53]),
+    "two-way": stats.two_way_difference(np.random.default_rng(0).random((4, 9)), np.zeros((3, 9))),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_p_value_is_at_most_05_exactly_where_the_interval_excludes_the_threshold(name):
+    """And so at every other level: on either side of each end of the interval at that level."""
+    estimate, seen = SAMPLES[name], set()
+    for level in (0.5, 0.9, 0.95, 0.99):
+        low, high = estimate.at(level)
+        assert level != 0.95 or estimate.confidence < 0.95 or (low, high) == (estimate.low, estimate.high)
+        ends = [end for end in (low, high) if math.isfinite(end)]
+        for threshold in (-1.5, -0.3, 0.0, 0.3, 0.5, 1.5, *(end + by for end in ends for by in (-1e-6, 1e-6))):
+            p, excluded = estimate.p_value(threshold), threshold < low or threshold > high
+            assert (p <= 1 - level + 1e-9) == excluded, (level, threshold, p)
+            assert stats.SMALLEST_P <= p <= 1
+            seen.add(excluded)
+    assert seen == {True, False}
+    middle = 0.5 if name.startswith("rank") else 1 - 1e-9  # the median of a bootstrap is not the number
+    assert estimate.p_value(estimate.value) > middle
+
+
+def test_p_values_of_means_are_students_and_welchs():
+    rng = np.random.default_rng(0)
+    for n, m in ((2, 2), (3, 8), (16, 5)):
+        a, b = rng.normal(0.4, 0.3, n), rng.normal(0.1, 0.9, m)
+        for threshold in (-0.2, 0.0, 0.35):
+            one, two = stats.mean(a.tolist()), stats.difference(a.tolist(), b.tolist())
+            assert one.p_value(threshold) == pytest.approx(scipy_stats.ttest_1samp(a, threshold).pvalue, rel=1e-5)
+            expected = scipy_stats.ttest_ind(a - threshold, b, equal_var=False).pvalue
+            assert two.p_value(threshold) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("n", [2, 5, 6, 9, 16])
+def test_p_values_of_pairs_are_the_sign_tests(n):
+    change = np.random.default_rng(n).normal(0.4, 1, n)
+    estimate = stats.paired(change.tolist(), [0.0] * n)
+    for threshold in (-9.0, 0.0, 0.4, 1.1, 9.0):
+        expected = scipy_stats.binomtest(int((change > threshold).sum()), n).pvalue
+        assert estimate.p_value(threshold) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("n", "m"), [(3, 3), (4, 7), (8, 8)])
+def test_p_values_of_shifts_and_ratios_are_mann_and_whitneys(n, m):
+    rng = np.random.default_rng(n)
+    a, b = rng.random(n), rng.random(m) + 0.2
+    for threshold in (-0.6, -0.2, 0.0, 0.5):
+        expected = scipy_stats.mannwhitneyu(a - threshold, b, method="exact").pvalue
+        assert stats.shift(a.tolist(), b.tolist()).p_value(threshold) == pytest.approx(expected, rel=1e-6)
+    for ratio in (0.1, 0.5, 1.0, 3.0):
+        expected = scipy_stats.mannwhitneyu(a, ratio * b, method="exact").pvalue
+        assert stats.ratio_of_times(a.tolist(), b.tolist(), 9.0).p_value(ratio) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_time_never_reached_is_no_evidence_but_for_being_late():
+    """All of b are known to be above 1000: against half of it, as if they stood at infinity; against twice, nothing."""
+    a, never = [100.0, 110.0, 120.0, 130.0, 140.0], [math.inf] * 5
+    estimate = stats.ratio_of_times(a, never, 1000.0)
+    assert estimate.p_value(0.5) == pytest.approx(2 / math.comb(10, 5), rel=1e-6)
+    assert estimate.p_value(0.01) == 1.0  # they may come at any time after
+    assert stats.ratio_of_times(never, a, 1000.0).p_value(0.5) == pytest.approx(2 / math.comb(10, 5), rel=1e-6)
+
+
+def test_what_is_counted_has_no_p_value_and_what_is_not_known_decides_nothing():
+    assert stats.exact(3.0).p_value(0.0) is None
+    assert stats.unknown().p_value(0.0) == 1.0
+    assert stats.unknown(0.7, stats.SHARE).p_value(0.5) == 1.0
+    assert stats.paired([math.nan] * 8, [0.0] * 8).p_value(0.0) == 1.0
+
+
+# Shares
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 16])
+def test_share_is_clopper_and_pearsons_and_its_p_the_doubled_binomial_tail(n):
+    for k in range(n + 1):
+        estimate, test = stats.share(k, n), scipy_stats.binomtest(k, n)
+        exact = test.proportion_ci(method="exact")
+        assert (estimate.value, estimate.low, estimate.high) == pytest.approx((k / n, exact.low, exact.high))
+        for threshold in (0.2, 0.5, 0.9):
+            tails = scipy_stats.binom.cdf(k, n, threshold), scipy_stats.binom.sf(k - 1, n, threshold)
+            assert estimate.p_value(threshold) == pytest.approx(min(1.0, 2 * min(tails)), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("a", "of_a", "b", "of_b", "low", "high"),
+    [
+        (56, 70, 48, 80, 0.0524, 0.3339),
+        (9, 10, 3, 10, 0.1705, 0.8090),
+        (10, 10, 0, 10, 0.6075, 1.0000),
+        (6, 7, 2, 7, 0.0582, 0.8062),
+        (5, 56, 0, 29, -0.0381, 0.1926),
+        (0, 10, 0, 20, -0.1611, 0.2775),
+        (0, 10, 0, 10, -0.2775, 0.2775),
+        (10, 10, 0, 20, 0.6791, 1.0000),
+    ],
+)
+def test_share_difference_by_newcombes_table(a, of_a, b, of_b, low, high):
+    """Newcombe 1998, Statistics in Medicine 17, 873-890, Table II, method 10."""
+    estimate = stats.share_difference(a, of_a, b, of_b)
+    assert (estimate.low, estimate.high) == pytest.approx((low, high), abs=5.1e-5)
+    turned = stats.share_difference(b, of_b, a, of_a)
+    assert (turned.low, turned.high) == pytest.approx((-estimate.high, -estimate.low))
+
+
+def test_accuracies_on_the_same_rows_count_no_more_than_the_rows():
+    exact = scipy_stats.binomtest(90, 100).proportion_ci(method="exact")
+    for seeds in (2, 5, 50):
+        alike = stats.mean_accuracy([0.9] * seeds, 100)
+        assert (alike.value, alike.low, alike.high) == pytest.approx((0.9, exact.low, exact.high))
+    perfect = stats.mean_accuracy([1.0] * 8, 1024)
+    assert perfect.high == 1.0
+    assert 0.99 < perfect.low <= 0.025 ** (1 / 1024)
+
+
+@given(st.lists(st.integers(0, 64), min_size=2, max_size=12))
+def test_accuracies_never_count_more_rows_than_there_are(hits):
+    """Seeds that differ only widen what as many hits among the rows would give."""
+    estimate = stats.mean_accuracy([h / 64 for h in hits], 64)
+    mean = sum(hits) / len(hits)
+    low = scipy_stats.beta.ppf(0.025, mean, 64 - mean + 1) if mean else 0.0
+    high = scipy_stats.beta.ppf(0.975, mean + 1, 64 - mean) if mean < 64 else 1.0
+    assert estimate.value == pytest.approx(mean / 64)
+    assert 0 <= estimate.low <= low + 1e-9
+    assert high - 1e-9 <= estimate.high <= 1
+
+
+# Ranges
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=9), st.lists(st.floats(0, 1), min_size=2, max_size=9))
+def test_intervals_of_shares_stay_inside_their_range(a, b):
+    hits, n = sum(x > 0.5 for x in a), len(a)
+    cases = [
+        (stats.mean(a, stats.SHARE), 0),
+        (stats.difference(a, b, stats.DIFFERENCE), -1),
+        (stats.share(hits, n), 0),
+        (stats.share_difference(hits, n, sum(x > 0.5 for x in b), len(b)), -1),
+        (stats.mean_accuracy(a, 50), 0),
+        (stats.two_way_difference([a], [a]), -1),
+    ]
+    for estimate, least in cases:
+        for level in (0.5, 0.95, 0.999999):
+            low, high = estimate.at(level)
+            assert least <= low <= estimate.value + 1e-9, estimate
+            assert estimate.value - 1e-9 <= high <= 1, estimate
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=9))
+def test_a_mean_correlation_stays_between_minus_one_and_one(values):
+    estimate = stats.mean_correlation(values)
+    assert -1 < estimate.value < 1
+    assert -1 <= estimate.low <= estimate.value <= estimate.high <= 1
+
+
+def test_mean_correlation_is_students_on_fishers_z():
+    values = [0.2, 0.9, 0.5, 0.99]
+    estimate, z = stats.mean_correlation(values), stats.mean(np.arctanh(values).tolist())
+    ends = np.tanh([z.value, z.low, z.high])
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx(tuple(ends))
+    assert estimate.p_value(0.1) == pytest.approx(
+        scipy_stats.ttest_1samp(np.arctanh(values), math.atanh(0.1)).pvalue, rel=1e-5
+    )
+
+
+# Two samples at once
+
+
+def test_the_jackknife_of_a_mean_is_students_interval():
+    values = np.array([1.0, 2.0, 4.0, 7.0])
+    found, expected = stats.jackknife(lambda kept: float(values[kept].mean()), 4), stats.mean(values.tolist())
+    assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+
+
+def test_the_jackknife_needs_three_seeds():
+    assert math.isnan(stats.jackknife(lambda kept: 0.3, 1, stats.DIFFERENCE).value)
+    two = stats.jackknife(lambda kept: 0.3, 2, stats.DIFFERENCE)
+    assert (two.value, two.low, two.high) == (0.3, -1, 1)
+
+
+def test_two_way_difference_covers_the_truth():
+    """Five runs of each of two models on 40 problems: runs, problems and their meeting with a model all vary."""
+    rng, hits, reps = np.random.default_rng(0), 0, 2000
+    for _ in range(reps):
+        problem, meeting = rng.normal(0, 0.1, 40), rng.normal(0, 0.1, (2, 1, 40))
+        runs = rng.normal(0, 0.05, (2, 5, 1))
+        a, b = 0.4 + problem + meeting + runs + rng.normal(0, 0.2, (2, 5, 40)) + np.array([0.1, 0.0])[:, None, None]
+        estimate = stats.two_way_difference(a, b)
+        hits += estimate.low <= 0.1 <= estimate.high
+    assert hits / reps >= 0.94
+
+
+def test_two_way_difference_of_what_does_not_vary_is_not_certain():
+    for x, y in ((1.0, 0.0), (0.1, 0.3), (0.5, 0.5)):
+        estimate = stats.two_way_difference(np.full((3, 7), x), np.full((4, 7), y))
+        assert estimate.value == pytest.approx(x - y)
+        assert (estimate.low, estimate.high) == (-1.0, 1.0)
+        assert estimate.p_value(0.0) == 1.0
+    single = stats.two_way_difference(np.array([[1.0, 0.0, 1.0]]), np.zeros((4, 3)))
+    assert (single.low, single.high) == (-1.0, 1.0)
+
+
+def test_two_way_difference_is_welchs_where_all_problems_differ_alike():
+    """Only runs vary then: a problem is as hard for both, and by how much they differ is the same in each."""
+    rng = np.random.default_rng(1)
+    a, b, problem = rng.random((6, 1)), rng.random((4, 1)), rng.random(30)
+    estimate, welch = stats.two_way_difference(a + problem, b + problem), stats.difference(a[:, 0], b[:, 0])
+    assert (estimate.low, estimate.high) == pytest.approx((welch.low, welch.high))
+
+
+def test_two_way_difference_varies_as_the_bootstrap_over_runs_and_problems():
+    """Owen's (2007), with many of both, so that nothing but its variance counts."""
+    rng = np.random.default_rng(3)
+    a, b = 0.5 + rng.normal(0, 0.1, (2, 40, 1)) + rng.normal(0, 0.3, (2, 1, 60)) + rng.normal(0, 0.05, (2, 40, 60))
+    means = []
+    for _ in range(4000):
+        problems, (x, y) = rng.integers(0, 60, 60), rng.integers(0, 40, (2, 40))
+        means.append(a[x][:, problems].mean() - b[y][:, problems].mean())
+    estimate = stats.two_way_difference(a, b)
+    assert (estimate.high - estimate.low) / 2 == pytest.approx(1.98 * np.std(means), rel=0.04)
+
+
+# Several claims at once
+
+
+def test_holm_by_hand():
+    """4 x .005, 3 x .01, 2 x .03, and .04 may not come before it."""
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.holm([0.6, 0.7]) == [1.0, 1.0]
+    assert stats.holm([0.03]) == [0.03]
+    assert stats.holm([]) == []
+
+
+@given(st.lists(st.floats(1e-12, 1), min_size=1, max_size=12))
+def test_holm_rejects_what_the_step_down_procedure_rejects(p_values):
+    """Holm 1979: the least against alpha / m, the next against alpha / (m - 1), ..., until one is not rejected."""
+    adjusted, m = stats.holm(p_values), len(p_values)
+    order = sorted(range(m), key=p_values.__getitem__)
+    for alpha in (0.001, 0.0123, 0.05, 0.5):
+        rejected = set()
+        for done, i in enumerate(order):
+            if (m - done) * p_values[i] > alpha:
+                break
+            rejected.add(i)
+        assert {i for i in range(m) if adjusted[i] <= alpha} == rejected
+    assert all(raw <= after <= min(1, m * raw) for raw, after in zip(p_values, adjusted, strict=True))
+    assert [adjusted[i] for i in order] == sorted(adjusted)
+
+
+def test_a_factor_is_the_ratio_or_its_inverse_whichever_is_larger():
+    around, never = [93, 95, 98, 99, 101, 102, 105, 107], [np.inf] * 8
+    twice = [2 * steps for steps in around]
+    for one, other in ((around, twice), (twice, around)):
+        factor = stats.factor(stats.ratio_of_times(one, other, 1000))
+        assert factor.value == pytest.approx(2, rel=0.01)
+        assert factor.low < 2 < factor.high
+    same = stats.factor(stats.ratio_of_times(around, around, 1000))
+    assert same.low == pytest.approx(1)
+    assert same.p_value(1.5) < 0.01
+    unknown = stats.factor(stats.ratio_of_times(never, never, 1000))
+    assert np.isnan(unknown.value)
+    assert unknown.p_value(1.5) == 1

@@ -1,0 +1,187 @@
+"""The engine: what a study plans, how it chooses rates, what its table holds, and what it leaves to `make`."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ihlab import InductionTask, ModelConfig, RunConfig, train
+from ihlab.plots.views import dots
+from ihlab.study.ask import Ask, mean
+from ihlab.study.experiment import Experiment, has_second_stage
+from ihlab.study.study import Study, Tuned, cells, curve_of, medians, steps_to_90
+from ihlab.training.fork import fork_config, start_fork
+from tasks import ConfigError
+
+TASK = InductionTask(vocab_size=24, length=8)
+MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=24, n_ctx=8)
+
+
+def config(cell, scale):
+    model = MODEL.replace(attention=cell["variant"])
+    return RunConfig(task=TASK, model=model, steps=4 if scale == "smoke" else 100, batch_size=4, warmup=1, eval_rows=8)
+
+
+def study(**changes):
+    given = {
+        "name": "toys", "title": "Toys", "declared": "2026-01-01", "config": config, "seeds": range(3),
+        "cells": cells(variant=("vanilla", "k_shift")), "view": dots("variant"),
+        "asks": [Ask("best", "Vanilla learns it.", mean("best", {"variant": "vanilla"}), above=0.5)],
+    }  # fmt: skip
+    return Study(**{**given, **changes})
+
+
+TUNED = Tuned(rates=(0.1, 0.2), smoke=(0.1,))
+
+
+class Fake:
+    """A finished run with given accuracies and losses at its evaluations."""
+
+    def __init__(self, config, accuracy, loss=1.0, diverged=False):
+        self.config, self.diverged = config, diverged
+        steps = np.linspace(0, config.steps, len(accuracy))
+        self.metrics = pd.DataFrame({"step": steps, "accuracy_first": accuracy, "accuracy": 0.0, "eval_loss": loss})
+
+
+def test_cells_are_all_combinations():
+    assert cells(a=(1, 2), b="xy") == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"}]
+
+
+def test_without_tuning_every_cell_has_every_seed_once():
+    plain = study()
+    assert isinstance(plain, Experiment)
+    assert not has_second_stage(plain)
+    planned = plain.runs("laptop")
+    found = {(plan.curve, plan.config.model.attention, plan.config.seed) for plan in planned}
+    assert found == {(name, name, seed) for name in ("vanilla", "k_shift") for seed in range(3)}
+    assert len({plan.config.digest for plan in planned}) == 6
+    assert planned[0].config.name == "toys-vanilla-0.001-0"
+    assert plain.follow([], "laptop") == []
+    assert {plan.config.seed for plan in plain.runs("smoke")} == {0, 1}
+
+
+def test_seeds_and_starts_can_depend_on_the_cell():
+    uneven = study(
+        seeds=lambda cell: range(1 if cell["variant"] == "vanilla" else 4), stacked=True,
+        seeded=lambda run, cell: run.replace(lr=0.5 + run.seed) if cell["variant"] == "vanilla" else run,
+    )  # fmt: skip
+    planned = uneven.runs("laptop")
+    assert [(plan.curve, plan.config.seed) for plan in planned] == [("vanilla", 0), *(("k_shift", s) for s in range(4))]
+    assert planned[0].config.lr == 0.5
+    assert all(plan.stacked for plan in planned)
+
+
+def test_every_cell_is_tuned_on_other_seeds_and_then_trained_at_its_own_rate():
+    tuned = study(tuned=Tuned(rates=lambda cell: (0.1, 0.2) if cell["variant"] == "vanilla" else (0.3, 0.4)))
+    assert has_second_stage(tuned)
+    first = tuned.runs("laptop")
+    assert {(p.curve, p.config.lr, p.config.seed) for p in first} == {
+        (name, lr, seed) for name, rates in (("vanilla", (0.1, 0.2)), ("k_shift", (0.3, 0.4)))
+        for lr in rates for seed in (100, 101)
+    }  # fmt: skip
+    early = {0.2, 0.3}
+    trained = [(p.curve, Fake(p.config, [0, 0.95, 1] if p.config.lr in early else [0, 0, 0.95])) for p in first]
+    second = tuned.follow(trained, "laptop")
+    assert {(p.curve, p.config.lr) for p in second} == {("vanilla", 0.2), ("k_shift", 0.3)}
+    assert {p.config.seed for p in second} == {0, 1, 2}
+    assert [p.config.lr for p in study(tuned=TUNED).runs("smoke")] == [0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("by", "runs", "best"),
+    [
+        ("steps", {0.1: [0, 0.9, 1], 0.2: [0, 0.9, 1]}, 0.1),  # a tie: the smallest
+        ("steps", {0.1: [0, 0, 0.9], 0.2: [0, 0.9, 0.9]}, 0.2),
+        ("steps", {0.1: [0, 0.5, 0.4], 0.2: [0, 0.2, 0.6]}, 0.2),  # none learns: the highest accuracy
+        ("loss", {0.1: [0], 0.2: [0]}, 0.1),
+    ],
+)
+def test_the_best_rate(by, runs, best):
+    fakes = [Fake(config({"variant": "vanilla"}, "laptop").replace(lr=lr), acc) for lr, acc in runs.items()]
+    assert Tuned(rates=tuple(runs), by=by).best(fakes) == best
+
+
+def test_a_cell_can_take_another_cells_rate():
+    vanilla, shift = cells(variant=("vanilla", "k_shift"))
+    shared = study(tuned=Tuned(rates=(0.1, 0.2), same_as=lambda cell: shift))
+    first = shared.runs("laptop")
+    assert {p.curve for p in first} == {curve_of(shift)}
+    second = shared.follow([(p.curve, Fake(p.config, [0, 0.95])) for p in first], "laptop")
+    assert {p.curve for p in second} == {curve_of(vanilla), curve_of(shift)}
+    assert {p.config.lr for p in second} == {0.1}
+
+
+def test_the_table_has_the_cell_the_config_and_the_measurement():
+    tuned = study(tuned=TUNED, measure=lambda run: {"x": 1 / 3}, measure_tuning=lambda run: {"x": 2 / 3})
+    first = tuned.runs("laptop")
+    plans = [*first, *tuned.follow([(p.curve, Fake(p.config, [1.0])) for p in first], "laptop")]
+    data = tuned.gather([(p.curve, Fake(p.config, [1.0])) for p in plans], "laptop")
+    assert data.columns.tolist() == ["kind", "variant", "lr", "seed", "horizon", "x"]
+    assert data.groupby("kind")["x"].unique().map(list).to_dict() == {"run": [0.333333], "tuning": [0.666667]}
+    assert set(data.loc[data["kind"] == "tuning", "seed"]) == {100, 101}
+    assert set(data["horizon"]) == {100}
+
+
+def test_a_measurement_may_have_many_rows_or_none():
+    some = study(measure=lambda run: pd.DataFrame({"step": range(run.config.seed)}))
+    plans = some.runs("laptop")
+    data = some.gather([(p.curve, Fake(p.config, [1.0])) for p in plans], "laptop")
+    assert data.groupby("seed").size().to_dict() == {1: 2, 2: 4}
+
+
+def test_steps_to_90_are_of_the_accuracy_that_stops_a_run():
+    fake = Fake(config({"variant": "vanilla"}, "laptop"), [0.0, 0.92, 0.8])
+    assert steps_to_90(fake) == {"steps_to_90": 50, "accuracy": 0.8, "best": 0.92}
+    fake.config = fake.config.replace(stop_at_metric="accuracy")
+    assert steps_to_90(fake)["steps_to_90"] == math.inf
+
+
+def test_later_runs_continue_the_first_ones(tmp_path):
+    def go_on(trained, scale):
+        found = []
+        for curve, run in trained:
+            later = fork_config(run, run.config.steps, steps=2 * run.config.steps)
+            start_fork(run, later, tmp_path)
+            found.append(({"variant": f"{curve}, longer"}, later))
+        return found
+
+    longer = study(follow_up=go_on, later=cells(variant=("vanilla, longer", "k_shift, longer")))
+    assert has_second_stage(longer)
+    trained = [(p.curve, train(p.config, tmp_path)) for p in longer.runs("smoke")]
+    second = longer.follow(trained, "smoke")
+    data = longer.gather([*trained, *((p.curve, train(p.config, tmp_path)) for p in second)], "smoke")
+    assert data["variant"].value_counts().to_dict() == dict.fromkeys(
+        ["vanilla", "k_shift", "vanilla, longer", "k_shift, longer"], 2
+    )
+    assert set(data["horizon"]) == {4}
+
+
+def test_claims_and_summary_are_of_the_runs_for_claims():
+    rows = [("run", "vanilla", 0.1, seed, 100, x, x) for seed, x in enumerate((10.0, math.inf, 20.0))]
+    rows += [("tuning", "vanilla", 0.1, 100, 100, 1.0, 1.0), ("run", "k_shift", 0.1, 0, 100, math.inf, 7.0)]
+    data = pd.DataFrame(rows, columns=["kind", "variant", "lr", "seed", "horizon", "steps_to_90", "best"])
+    [claim] = study(asks=[Ask("low", "x", mean("best", {"variant": "k_shift"}), above=0.5)]).claims(data, "laptop")
+    assert (claim.estimate.value, claim.seeds, claim.declared) == (7.0, 1, "2026-01-01")
+    summary = study().summary(data, "laptop")
+    assert summary.to_dict("list") == {
+        "variant": ["vanilla", "k_shift"], "seeds": [3, 1], "steps_to_90": ["20 (2 of 3)", "never (0 of 1)"],
+    }  # fmt: skip
+    assert study(shown=lambda data: data.head(1)).summary(data, "laptop").equals(data.head(1))
+    assert medians(data, ["kind"], ["best"])["best"].tolist() == ["20 (2 of 3)", "1"]
+
+
+def test_smoke_scale_leaves_out_questions_about_cells_that_it_does_not_train():
+    small = study(smoke=cells(variant=("k_shift",)))
+    assert {plan.curve for plan in small.runs("smoke")} == {"k_shift"}
+    data = pd.DataFrame({"variant": ["k_shift"], "seed": [0], "best": [1.0]})
+    assert small.claims(data, "smoke") == []
+    with pytest.raises(ConfigError, match="no run of vanilla"):
+        small.claims(data, "laptop")
+
+
+def test_the_picture_says_the_title_and_its_key():
+    data = pd.DataFrame({"variant": ["k_shift"], "seed": [0], "steps_to_90": [10.0]})
+    titled = study(key="Marker: a seed.", more_views={"again": dots("variant")})
+    assert titled.draw(data, "laptop").get_suptitle() == "Toys (laptop scale)\nMarker: a seed."
+    assert [*titled.draw_more(data, "laptop")] == ["again"]
