@@ -17,8 +17,8 @@ from ihlab.certify.certificate import PROVED, REFUTED, UNKNOWN, Certificate, in_
 from ihlab.certify.sequences import Sequences, sequences_of
 from ihlab.certify.tables import PairTables, pair_tables, require_pairs
 from ihlab.interp.sources import opened_model
-from ihlab.model.settings import own_settings
 from ihlab.model.transformer import Transformer
+from ihlab.settings import own_settings
 from ihlab.training.progress import counting
 from tasks.config import require
 
