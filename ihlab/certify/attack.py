@@ -6,7 +6,6 @@
 3. Drop what changes the question (`ihlab.certify.rules`). Of the rest, take the change with the smallest margin.
 """
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from jaxtyping import Float
 from ihlab.certify.failure import ANSWER, EARLIER, attention, explained, roles_in
 from ihlab.certify.rules import Tokens, rule_for
 from ihlab.certify.search import Answers, Search, margins_of
+from ihlab.interp.ablation import Track
 from ihlab.interp.sources import opened_model
 from ihlab.model.settings import own_settings
 from ihlab.training.run import Run
@@ -88,7 +88,7 @@ def attack(
     restarts: int = 1,
     sweeps: int = 2,
     seed: int = 0,
-    track: Callable[[Sequence[int]], Iterable[int]] = iter,
+    track: Track = iter,
 ) -> Attack:
     """Search for the sequences on which a model answers worst, and say how it fails there.
 
@@ -145,8 +145,8 @@ def _reported(search: Search, task: Any, sampled: Tokens, worst: Tokens, answer:
     patterns = [attention(model, rows) for rows in (sampled, worst)]
     how = [""] * len(worst)
     if patterns[0] is not None and patterns[1] is not None:
-        both = (zip(*each, strict=True) for each in (patterns, roles))
-        how = [explained(*each, task) for each in zip(*both, worst, strict=True)]
+        pairs = zip(zip(*patterns, strict=True), zip(*roles, strict=True), worst, strict=True)
+        how = [explained(of_both, places, row, task) for of_both, places, row in pairs]
     drawable = rule.drawable(worst[:, rule.begin :], answer)
     table = pd.DataFrame(
         {

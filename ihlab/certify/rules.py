@@ -177,15 +177,18 @@ class TableRule(Rule):
 
     def right(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
         """Return whether the table says that the answer follows the last tokens."""
-        last = np.column_stack([tokens[:, tokens.shape[1] - self.task.order + 1 :], answer])
-        return (last[:, None] == self.task.table).all(axis=2).any(axis=1)
+        return self._in_table(np.column_stack([tokens[:, tokens.shape[1] - self.task.order + 1 :], answer]))
 
     def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
         """See `Rule.drawable`."""
         order, legal = self.task.order, self.right(tokens, answer)
         for start in range(0, tokens.shape[1] - order + 1, order):
-            legal &= (tokens[:, None, start : start + order] == self.task.table).all(axis=2).any(axis=1)
+            legal &= self._in_table(tokens[:, start : start + order])
         return legal & (tokens.shape[1] % order == order - 1)
+
+    def _in_table(self, grams: Int[np.ndarray, "batch order"]) -> Verdicts:
+        equal = [token[:, None] == entry for token, entry in zip(grams.T, self.task.table.T, strict=True)]
+        return np.logical_and.reduce(equal).any(axis=1)
 
 
 RULES: dict[type, type[Rule]] = {

@@ -16,8 +16,8 @@ from tasks.config import require, shown
 
 MOST_WORDS = 512
 """Tokens that are tried at one position. From a larger vocabulary they are drawn at random."""
-ROWS = 4096
-"""Sequences that the model reads at a time."""
+ROWS = 512
+"""Sequences that the model reads at a time: few enough for the processor's cache."""
 DRAWN, DRAWS = 256, 40
 """Sequences that are drawn at a time to look for questions, and how often."""
 
@@ -62,7 +62,7 @@ class Search:
         self.fixed = np.zeros(tokens.shape, bool)
         self.fixed[:, [*range(begin), -1]] = True
         for fixed, row in zip(self.fixed, tokens, strict=True):
-            fixed[[begin + place for place in self.rule.located(row[begin:])]] = True
+            fixed[[begin + place for place in self.rule.located(row[begin:]) or ()]] = True
         return tokens, np.array(answers[:questions])
 
     def legal(self, tokens: Tokens, answer: Answers) -> Bool[np.ndarray, " batch"]:
@@ -114,6 +114,7 @@ class Search:
     def _changes(
         self, row: Int[np.ndarray, " pos"], fixed: Bool[np.ndarray, " pos"], place: int
     ) -> Int[np.ndarray, "change pos"]:
+        """Return a sequence with each word written at a place, with two tokens exchanged, and with two written."""
         rule, words = self.rule, self.rule.words
         if len(words) > MOST_WORDS:
             words = self.rng.choice(words, MOST_WORDS, replace=False)
@@ -129,12 +130,9 @@ class Search:
             every.append(np.where(row == row[place], present, np.where(row == present, row[place], row)))
         if width == 1 and stop < len(row):
             follower = dict(zip(row[-2::-1].tolist(), row[:0:-1].tolist(), strict=True))  # of its first occurrence
-            drawn = self.rng.choice(words[:, 0], len(words))
-            followed = written.copy()
-            followed[:, stop] = [
-                follower.get(word, other) for word, other in zip(words[:, 0].tolist(), drawn, strict=True)
-            ]
-            every.append(followed)
+            others = self.rng.choice(words[:, 0], len(words))
+            every.append(written.copy())
+            every[-1][:, stop] = [follower.get(int(word), other) for [word], other in zip(words, others, strict=True)]
         changed = np.concatenate(every)
         differs = changed != row
         return changed[differs.any(axis=1) & ~differs[:, fixed].any(axis=1)]

@@ -12,6 +12,8 @@ from ihlab.cli import main
 from ihlab.plots.worst import worst_sequences
 from tasks import ConfigError
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["--questions", "6", "--sweeps", "1"]
 
 
