@@ -1,7 +1,8 @@
-"""What a model does on every sequence: proofs for one layer, and attacks on any model."""
+"""What a model does on every sequence, not on the ones that were drawn: proofs for one layer, attacks on any model."""
 
+from ihlab.certify.attack import Attack, attack
 from ihlab.certify.certificate import Certificate
 from ihlab.certify.certify import certify
 from ihlab.certify.check import check
 
-__all__ = ["Certificate", "certify", "check"]
+__all__ = ["Attack", "Certificate", "attack", "certify", "check"]

@@ -20,6 +20,7 @@ GROUPS = {
         "heads": "ihlab heads small",
         "attribute": "ihlab attribute small",
         "shift": "ihlab shift small",
+        "attack": "ihlab attack small",
     },
     "Prove": {"certify": "ihlab certify small --lengths 3 32"},
     "Reproduce": {"reproduce": "ihlab reproduce figure1a"},
