@@ -20,9 +20,11 @@ GROUPS = {
         "heads": "ihlab heads small",
         "attribute": "ihlab attribute small",
         "shift": "ihlab shift small",
+    },
+    "Every sequence": {
+        "certify": "ihlab certify small --lengths 3 32",
         "attack": "ihlab attack small",
     },
-    "Prove": {"certify": "ihlab certify small --lengths 3 32"},
     "Reproduce": {"reproduce": "ihlab reproduce figure1a"},
     "Check a method of your own": {"suite": "ihlab suite export induction-vanilla-2 folder"},
 }
