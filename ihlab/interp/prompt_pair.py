@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ihlab.model.settings import own_settings
 from tasks import IGNORE
 from tasks.config import choose, require, shown
 
@@ -38,6 +39,7 @@ class PromptPair:
         return self.logit_differences(logits).mean()
 
 
+@own_settings()
 def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer") -> PromptPair:
     """Return `size` prompts of a task, each with a corruption whose correct answer is different.
 

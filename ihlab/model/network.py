@@ -34,6 +34,7 @@ from ihlab.model.linear import FirstEntries, PositionEmbedding, TokenEmbedding, 
 from ihlab.model.make_attention import make_attention, takes_cache
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
+from ihlab.model.settings import own_settings
 from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix
 from ihlab.model.smear import OF_EMBEDDING, Smear
@@ -131,6 +132,7 @@ class Block(nn.Module):
 class Network(HookedRootModule):
     """Tokens to next-token logits. `Network(cfg, seed)` is a pure function of its arguments."""
 
+    @own_settings()
     def __init__(self, cfg: ModelConfig, seed: int = 0) -> None:
         super().__init__()
         self.cfg = cfg
