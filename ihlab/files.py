@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from tasks.config import ConfigError, require
+from tasks.config import ConfigError, require, shown
 
 
 class TakenError(ConfigError):
@@ -37,6 +37,19 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             raise
         # A full disk's error names no file, and others name the temporary file, which the user does not know.
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def as_folder(what: str, given: Any) -> Path:
+    """Return the path of a folder, which need not exist.
+
+    Raises `ConfigError` for anything but a text or a path, for a path that no folder can have, and for that of a file.
+    """
+    require(isinstance(given, str | Path), f"{what} is {shown(given)}, but must be the path of a folder.")
+    path = Path(given)
+    require("\0" not in str(path), f"{what} is {shown(str(path))}, which has a null character.")
+    there = next((above for above in (path, *path.parents) if os.path.lexists(above)), None)
+    require(there is None or os.path.isdir(there), f"{what} is {shown(str(path))}, but {there} is not a folder.")
+    return path
 
 
 def require_writable(what: str, folder: Path) -> None:

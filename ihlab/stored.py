@@ -10,7 +10,9 @@ import math
 import stat
 import tomllib
 import zlib
+from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +87,8 @@ def read_json(path: Path, most: int = MOST_JSON, most_digits: int = MOST_DIGITS)
     """Read a JSON object of at most `most` bytes.
 
     Raises `ConfigError` for a file that cannot be read or is not a JSON object, for nesting deeper than `MOST_DEPTH`,
-    for an integer of more than `most_digits` digits, for a decimal beyond the range of floats, and for text that is
-    not Unicode.
+    for an integer of more than `most_digits` digits, for a decimal beyond the range of floats, for a key that an object
+    has twice, and for text that is not Unicode.
     """
 
     def whole(digits: str) -> int:
@@ -98,7 +100,8 @@ def read_json(path: Path, most: int = MOST_JSON, most_digits: int = MOST_DIGITS)
         return float(digits)
 
     try:
-        content = json.loads(as_text(read_bytes(path, most), path), parse_int=whole, parse_float=decimal)
+        text = as_text(read_bytes(path, most), path)
+        content = json.loads(text, parse_int=whole, parse_float=decimal, object_pairs_hook=partial(one_by_key, path))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not JSON ({error}).") from None
     except RecursionError:
@@ -106,6 +109,15 @@ def read_json(path: Path, most: int = MOST_JSON, most_digits: int = MOST_DIGITS)
     require(isinstance(content, dict), f"{path} holds no JSON object: it must begin with '{{'.")
     _check(content, path, MOST_DEPTH)
     return dict(content)
+
+
+def one_by_key(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of a JSON file. Raises `ConfigError` for a key that it has twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ConfigError(f"{path} has the key {shown(twice)} twice in one object, but must have it once.")
+    return found
 
 
 def read_toml(path: Path) -> dict[str, Any]:

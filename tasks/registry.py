@@ -1,21 +1,26 @@
 """Registry of tasks by kind: the package's own tasks, those of plugins and yours."""
 
 import dataclasses
+import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from importlib.metadata import entry_points
 from typing import Any, get_args
 
 import numpy as np
 
 from tasks.batch import Batch
-from tasks.config import ConfigError, config, require, shown, type_hints
+from tasks.config import ConfigError, config, require, shown, type_hints, visible
 
 GROUP = "ihlab.tasks"
 """The group of entry points through which installed packages offer task classes."""
 
 TASKS: dict[str, type[Any]] = {}
 """Every task by its kind, the name that `ihlab sample`, `ihlab train` and stored runs use."""
+
+LONGEST_MESSAGE = 900
+"""The most characters of a warning about a plug-in."""
 
 _NEEDED = ("vocab_size", "length", "batch", "show")
 
@@ -61,17 +66,26 @@ def rule_of(task: Any) -> int:
 def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
     """Register all entry points of a group of installed packages.
 
-    An entry point that cannot be loaded or registered, with an exception of any class, is skipped with a warning; the
-    others are registered. Ctrl-C stops loading.
+    An entry point that cannot be loaded or registered, with an exception of any class, is skipped with a warning (or
+    its text on standard error, where warnings are errors), and its filters of warnings are undone. The others are
+    registered. Ctrl-C stops loading.
     """
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
+        with ExitStack() as filters:
+            filters.enter_context(warnings.catch_warnings())
+            try:
+                register(point.load())
+                filters.pop_all()  # what a library sets when it is imported stays
+                continue
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a faulty plugin must not break the package
+                said = f"{type(error).__name__}: {shown(error)}"
+        message = visible(f"The plug-in {point.name} ({point.value}) is left out: {said}")[:LONGEST_MESSAGE]
         try:
-            register(point.load())
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a faulty plugin must not break the package
-            said = f"{type(error).__name__}: {shown(error)}"
-            warnings.warn(f"The plug-in {point.name} ({point.value}) is left out: {said}", stacklevel=2)
+            warnings.warn(message, stacklevel=2)
+        except Warning:
+            print(message, file=sys.stderr)
 
 
 @config

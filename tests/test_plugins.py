@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
@@ -231,6 +232,7 @@ def test_plug_ins_that_fail_are_named_and_the_others_load(monkeypatch, tmp_path)
         "pytest.skip.Exception('x', allow_module_level=True)",
         "type('Own', (BaseException,), {'__str__': lambda self: 1 / 0})()",
         "ValueError(chr(27) + '[31m' + 'x' * 10_000)",
+        "type('Long' * 10_000, (Exception,), {})()",
     ],
 )
 def test_a_plug_in_that_raises_anything_is_named_in_one_line(monkeypatch, tmp_path, raised):
@@ -242,6 +244,21 @@ def test_a_plug_in_that_raises_anything_is_named_in_one_line(monkeypatch, tmp_pa
     said = str(warned[0].message)
     assert said.isprintable()
     assert len(said) < 1000
+
+
+@pytest.mark.parametrize("turned", ["warnings.simplefilter('error'); 1 / 0", "warnings.warn('late')"])
+def test_a_plug_in_is_left_out_in_a_sentence_where_warnings_are_errors(monkeypatch, tmp_path, capsys, turned):
+    """The filters are the user's own (errors, in these tests), or those that the plug-in sets before it fails."""
+    (tmp_path / "turns.py").write_text(f"import warnings; {turned}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(tasks.registry, "entry_points", lambda group: [EntryPoint("a", "turns:X", group)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "mine")
+        before = list(warnings.filters)
+        load_plugins("ihlab.tasks", register_task)
+        assert warnings.filters == before
+    assert capsys.readouterr().err.startswith("The plug-in a (turns:X) is left out: ")
 
 
 def test_ctrl_c_while_a_plug_in_loads_stops(monkeypatch, tmp_path):

@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from ihlab import ModelConfig, Transformer, fork, train
+from ihlab.attribution import attribute, compare, exact, problem
 from ihlab.interp.ablation import ablate_together
 from ihlab.interp.circuits import eigenvalue_copying, ov_circuit, qk_circuit
 from ihlab.interp.heads import head_scores, locate_induction_heads
@@ -119,6 +120,15 @@ CALLS = {
     "ablate": lambda run, new: ablate_together(MODEL, BATCH, [(0, 0)]),
     "patch": lambda run, new: path_effects(MODEL, IDS, OTHER, lambda logits: logits.square().mean()),
     "patch_keys": lambda run, new: without_key_path(MODEL, IDS, [(0, 0)], (1, 1)),
+    "make": lambda run, new: Transformer(MODEL.cfg.replace(attention="dynamic_conv"), seed=3),
+    "pose": lambda run, new: [(p := problem(MODEL, TASK, size=4)).clean, p.corrupted, p.swing, *p.ends],
+    "exact": lambda run, new: [exact(problem(MODEL, TASK, size=4), nodes) for nodes in ("head", "edge")],
+    "attribute": lambda run, new: [
+        attribute(problem(MODEL, TASK, size=4), method) for method in ("eap-ig", "atp-qk", "gim")
+    ],
+    "compare": lambda run, new: compare(problem(MODEL, TASK, size=4), ["zero-ablation"]).drop(
+        columns=["seconds", "relative"]
+    ),
     "circuits": lambda run, new: [eigenvalue_copying(MODEL), *circuits(MODEL)],
     "generate": lambda run, new: MODEL.generate(IDS, 4),
     "view": lambda run, new: view(run).html,

@@ -23,6 +23,10 @@ NUMBERS = {"steps": int, "seconds": float}
         (b"null", "x.json holds no JSON object: it must begin with '{'."),
         (b"[1]", "x.json holds no JSON object: it must begin with '{'."),
         (b"[" * 100_000, "x.json is nested too deeply."),
+        (
+            b'{"a": [{"swing": 1, "b": 2, "swing": 1}]}',
+            "x.json has the key 'swing' twice in one object, but must have it once.",
+        ),
         (b'{"a":' * 500 + b"1" + b"}" * 500, "x.json is nested too deeply."),
         (b'{"a": ' + b"9" * 5000 + b"}", "x.json holds a whole number of 5000 digits."),
         (b'{"a": ' + b"9" * 21 + b"}", "x.json holds a whole number of 21 digits."),

@@ -87,7 +87,12 @@ def noting(x: dict[Place, Tensor], places: Iterable[Place], edits: Edits | None 
 def activations(
     p: Problem, tokens: Int[Tensor, "batch pos"], places: Sequence[Place], edits: Edits | None = None
 ) -> dict[Place, Tensor]:
-    """Return activations on the tokens, while `edits` change other activations."""
+    """Return activations on the tokens, while `edits` change other activations.
+
+    Raises `ConfigError` for `START` in a model of another library that reads ids elsewhere than in its embedding.
+    """
+    if START in places:
+        p.model.require_ids_read_once()
     x: dict[Place, Tensor] = {}
     with edited(p, noting(x, places, edits)):
         p.model.differentiable_logits(tokens)
@@ -130,14 +135,24 @@ def gradients(
     """Return activations, still in their graph, and the gradient of each prompt's own metric by them.
 
     `noted` are further places whose activations are returned. The gradient is 0 where the metric does not depend on a
-    place. The weights' own gradients are left as they are. Raises `ConfigError` for a metric without a gradient.
+    place. The weights' own gradients are left as they are. Raises `ConfigError` for a metric without a gradient, and
+    for tensors made in torch's inference mode.
     """
     x: dict[Place, Tensor] = {}
     edits = dict(edits or {})
     start = edits.get(START, lambda value: value)
     edits[START] = lambda value: start(value).detach().requires_grad_()  # frozen weights alone would give no graph
     with edited(p, noting(x, [*places, *noted], edits)):
-        metric = p.measured(tokens)
+        try:
+            metric = p.measured(tokens)
+        except RuntimeError as error:
+            made = "Inference tensors cannot be saved" not in str(error)
+            require(
+                made,
+                "A weight of the model, or a tensor of the metric, was made in torch.inference_mode, so that "
+                "there is no gradient: make it outside.",
+            )
+            raise
     require(
         metric.requires_grad,
         "The metric has no gradient, which this method needs: give a differentiable one, such as a logit difference.",

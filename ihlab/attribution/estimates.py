@@ -10,9 +10,11 @@ from torch import Tensor
 
 from ihlab.attribution.libraries import METHODS
 from ihlab.attribution.problems import Problem, table_of
+from ihlab.settings import own_settings
 from tasks.config import choose, require
 
 
+@own_settings()
 def attribute(p: Problem, method: str = "attribution-patching", nodes: str = "head", **options: Any) -> pd.DataFrame:
     """Return the effect of every node as a method estimates it: the columns of `exact` without the reverse ones.
 
@@ -23,6 +25,7 @@ def attribute(p: Problem, method: str = "attribution-patching", nodes: str = "he
     return table_of(p, nodes, estimated(p, method, nodes, **options))
 
 
+@own_settings()
 def estimated(p: Problem, method: str, nodes: str, **options: Any) -> Float[Tensor, "prompt node"]:
     """Return a method's estimates. If it returns a table, every prompt has the effect of the table."""
     function = METHODS[choose("method", method, METHODS)]

@@ -17,6 +17,7 @@ from ihlab.interp.prompt_pair import prompt_pair
 from ihlab.interp.sources import opened_model
 from ihlab.model.lens.token_ids import token_rows
 from ihlab.model.transformer import Transformer
+from ihlab.settings import own_settings
 from ihlab.training.run import Run
 from tasks.config import choose, require
 
@@ -49,6 +50,7 @@ class Problem:
     corrupted: Int[Tensor, "batch pos"]
     metric: Metric
 
+    @own_settings()
     def measured(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, " batch"]:
         """Return the metric of each prompt. Raises `ConfigError` unless it is one number per prompt."""
         values = self.metric(self.model.differentiable_logits(tokens))
@@ -97,6 +99,7 @@ class Problem:
         return table[table["from_layer"] < table["to_layer"]].reset_index(drop=True)
 
 
+@own_settings()
 def problem(
     source: Any,
     task: Any = None,
@@ -136,7 +139,7 @@ def problem(
         )
         pair = prompt_pair(task, size, seed, corrupt)
         clean, corrupted, metric = pair.clean, pair.corrupted, pair.logit_differences
-    clean, corrupted = (model.on_device(token_rows(tokens).long()) for tokens in (clean, corrupted))
+    clean, corrupted = (model.on_device(token_rows(tokens).long()).clone() for tokens in (clean, corrupted))
     require(
         clean.shape == corrupted.shape,
         f"The corrupted prompts are {list(corrupted.shape)}, but the clean ones are {list(clean.shape)}: a token must "

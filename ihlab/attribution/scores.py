@@ -15,6 +15,7 @@ from ihlab.attribution.activations import Patch, activations, layers_of, patched
 from ihlab.attribution.estimates import estimated
 from ihlab.attribution.libraries import METHODS
 from ihlab.attribution.problems import INPUTS, Problem, counted
+from ihlab.settings import own_settings
 from tasks.config import ConfigError
 
 RESAMPLES = 1000
@@ -29,6 +30,7 @@ COLUMNS += ["forward", "backward", "seconds", "relative", "note"]
 _loaded: set[str] = set()
 
 
+@own_settings()
 def compare(p: Problem, methods: Iterable[str] | None = None, nodes: str = "head") -> pd.DataFrame:
     """Score methods (default: every one that can handle the nodes) against `exact`. The table has one row per method.
 
@@ -91,6 +93,7 @@ def rank_correlations(x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "ro
         return (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
 
 
+@own_settings()
 def faithfulness(p: Problem, effects: Float[np.ndarray, " node"], nodes: str, absolute: bool = False) -> pd.DataFrame:
     """Return the faithfulness of circuits of the best nodes: columns `kept` (their fraction) and `faithfulness`.
 

@@ -10,8 +10,10 @@ from torch import Tensor
 from ihlab.attribution.activations import Patch, activations, given, layers_of, patched
 from ihlab.attribution.problems import INPUTS, Problem, table_of
 from ihlab.interp.patching import patched_paths, require_own_patterns
+from ihlab.settings import own_settings
 
 
+@own_settings()
 def exact(p: Problem, nodes: str = "head") -> pd.DataFrame:
     """Patch every node of a kind exactly. The table has one row per node, in the order of `Problem.nodes`.
 
@@ -31,6 +33,7 @@ def exact(p: Problem, nodes: str = "head") -> pd.DataFrame:
     return table.assign(reverse=reverse["effect"], reverse_fraction=reverse["fraction"])
 
 
+@own_settings()
 @torch.no_grad()
 def exact_effects(p: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
     """Return the change of each prompt's metric when a node is patched from its clean into its corrupted prompt."""

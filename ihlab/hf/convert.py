@@ -10,7 +10,7 @@ from ihlab.hf.attention import SHIFT, attentions
 from ihlab.hf.model import KVShiftForCausalLM, add_shift, unshifted
 from ihlab.hf.shift import Taps
 from ihlab.model.hf import from_llama, to_llama
-from ihlab.model.hf.proof import proven, require_merged
+from ihlab.model.hf.proof import proven, require_loaded, require_merged
 from ihlab.model.transformer import Transformer
 from ihlab.model_folder import of_model
 from ihlab.settings import own_settings
@@ -61,6 +61,7 @@ def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -
             return from_hf(KVShiftForCausalLM.from_pretrained(model), n_ctx, reversed_taps)
     require_merged(model)
     require(isinstance(model, KVShiftForCausalLM), f"The model is a {type(model).__name__}, but must be shifted.")
+    require_loaded(model)
     config = model.config
     require(
         config.shift_rule == "taps",

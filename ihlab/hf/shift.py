@@ -58,14 +58,20 @@ class Taps(Shift):
     """Equation 5: x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ..., with w a row of alpha (keys) or beta (values) per head.
 
     `alpha` and `beta` are [kv_head, window], with the current token in column 0, or None if not shifted. They stay in
-    float32 when the model is cast to half precision, and the sum is rounded once.
+    float32 when the model is cast to half precision, and the sum is rounded once. Only FSDP (`fully_shard`), which
+    shards weights of one type together, gets them in the model's half precision.
     """
+
+    half: torch.dtype | None = None
+    """The model's type, if it is bfloat16 or float16."""
 
     def __init__(
         self, kv_heads: int, window: int, keys: bool, values: bool, first: str, like: Tensor | None = None
     ) -> None:
         super().__init__(window, keys, values, first)
-        dtype = torch.promote_types(torch.get_default_dtype() if like is None else like.dtype, torch.float32)
+        of_model = torch.get_default_dtype() if like is None else like.dtype
+        dtype = torch.promote_types(of_model, torch.float32)
+        self.half = None if of_model == dtype else of_model
         for name, side in (("alpha", "key"), ("beta", "value")):
             empty = torch.empty(kv_heads, window, dtype=dtype, device=None if like is None else like.device)
             self.register_parameter(name, nn.Parameter(empty) if side in self.sides else None)
@@ -83,7 +89,9 @@ class Taps(Shift):
         if self.training and raw.requires_grad and not taps.requires_grad and not torch.compiler.is_compiling():
             logger.warning_once(FROZEN)
         heads = (*raw.shape[:2], len(taps), -1)
-        own, *others = taps.T[..., None].unbind()  # each [kv_head, 1]
+        own, *others = (
+            taps.to(torch.promote_types(taps.dtype, torch.float32)).T[..., None].unbind()
+        )  # each [kv_head, 1]
         total = raw.view(heads) * own
         for weight, piece in zip(others, earlier, strict=True):
             total = total + piece.view(heads) * weight
@@ -94,7 +102,16 @@ class Taps(Shift):
             moved: Tensor = fn(tensor)
             return tensor.to(moved.device) if moved.dtype in (torch.float16, torch.bfloat16) else moved
 
+        taps = next(self.parameters())
+        becomes = fn(torch.empty(0, dtype=self.half or taps.dtype, device=taps.device)).dtype
+        self.half = becomes if becomes in (torch.float16, torch.bfloat16) else None
         return super()._apply(kept, recurse)
+
+    def __setattr__(self, name, value):  # type: ignore[no-untyped-def]
+        # FSDP puts its sharded parameter here, and takes up another one at its first forward pass.
+        if isinstance(value, nn.Parameter) and hasattr(value, "device_mesh") and self.half is not None:
+            value = nn.Parameter(value.detach().to(self.half), value.requires_grad)
+        super().__setattr__(name, value)
 
 
 class PartialKeyOffset(Shift):

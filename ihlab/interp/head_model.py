@@ -179,6 +179,10 @@ class HeadModel(ABC):
         output = self.output_weight(layer)[head]
         return output @ self.unembedding.to(output)
 
+    def require_ids_read_once(self) -> None:
+        """Raise `ConfigError` if token ids reach the model in another way than through its embedding, too."""
+        return
+
     @property
     def exact_kind(self) -> str:
         """The kind of pattern that says what heads read: "effective", or "raw" if effective patterns are not exact."""

@@ -204,7 +204,7 @@ def judged(scores: pd.DataFrame) -> pd.DataFrame:
     error = ERRORS_LEAST * last.get("loss_rise_error", pd.Series(np.nan, index=last.index))
     known = rise.notna()
     costs = (rise >= RISE_LEAST) & (rise > error)
-    needed = costs.astype(object).where(known, None)  # True, False or None
+    needed = costs if known.all() else costs.astype(object).where(known, None)  # bool, so that ~needed negates it
     suppresses = (rise <= -RISE_LEAST) & (-rise > error)
     verdict = np.select(
         [~matches, ~known, costs, suppresses], ["", "matches", "induction", "suppresses"],

@@ -68,6 +68,12 @@ class HuggingFaceModel(HeadModel):
         self._take_tokens(prepends, config, getattr(model, "generation_config", None))
         self.embed = model.get_input_embeddings()
 
+    @property
+    def device(self) -> torch.device:
+        """See `HeadModel.device`. The tokens of an offloaded embedding go where accelerate will load it."""
+        runs_on = getattr(getattr(self.embed, "_hf_hook", None), "execution_device", None)
+        return super().device if runs_on is None else torch.device(runs_on)
+
     def _require_decoder(self, config: Any) -> None:
         require(
             not getattr(config, "is_encoder_decoder", False),
@@ -114,7 +120,7 @@ class HuggingFaceModel(HeadModel):
             f"The {self.name} has shift_first='own' and shifted values, so that no effective pattern of its heads is "
             "exact: use raw patterns (`ihlab.interp.sources.attention_patterns`).",
         )
-        betas = [gauge_fixed(shift.beta.float().cpu()) for shift in shifts]
+        betas = [gauge_fixed(_beta(shift)) for shift in shifts]
         return torch.stack([effective_pattern(*layer) for layer in zip(patterns, betas, strict=True)])
 
     @property
@@ -146,6 +152,29 @@ class HuggingFaceModel(HeadModel):
 
                 hooks.enter_context(self.layers[layer].output.register_forward_pre_hook(hook))
             yield
+
+    def require_ids_read_once(self) -> None:
+        """See `HeadModel.require_ids_read_once`: Gemma 4, say, has a further embedding in each layer."""
+        require(
+            self._reads_ids_once,
+            f"The {self.name} reads token ids also elsewhere than in its token embedding (as Gemma 4 does in every "
+            "layer), so its inputs do not all move with the embedding: use a method without integrated gradients.",
+        )
+
+    @cached_property
+    @torch.no_grad()
+    def _reads_ids_once(self) -> bool:
+        """True if two sequences have equal logits once they are given the same embeddings."""
+        first = [int(token) for token in self.tokens.content[:4]]
+        ids = torch.tensor([first, first[::-1]], device=self.device)
+        same = self.embed.register_forward_hook(lambda module, args, x: x[:1].expand_as(x).contiguous())
+        try:
+            with evaluating(self.module):
+                one, other = self._logits(ids)
+        finally:
+            same.remove()
+        rounding = torch.finfo(next(self.module.parameters()).dtype).eps
+        return bool((one - other).abs().max() <= 16 * rounding * one.abs().max())
 
     # Copying
 
@@ -179,7 +208,8 @@ class HuggingFaceModel(HeadModel):
         embedding or unembedding has another width than the residual stream, and for a norm that divides zeros by zero.
         """
         scores = torch.full((self.n_layers, self.n_heads), torch.nan)
-        embedding: Tensor = self.embed.weight.detach().float().to(self.device)  # type: ignore[operator]
+        with loaded(self.embed):
+            embedding: Tensor = self.embed.weight.detach().float().to(self.device)  # type: ignore[operator]
         if not self.unembeds or embedding.shape[1] != len(self.unembedding):
             return scores
         between = self.unembedding @ embedding  # from the last residual stream to the first
@@ -210,7 +240,8 @@ class HuggingFaceModel(HeadModel):
 
         def signed(shift: Any, args: tuple[Any, ...], mixed: Tensor) -> Tensor:
             side, raw = args[:2]
-            sign = shift.beta.gather(1, shift.beta.abs().argmax(dim=1, keepdim=True)).sign().flatten()
+            beta = _beta(shift).to(raw.device)
+            sign = beta.gather(1, beta.abs().argmax(dim=1, keepdim=True)).sign().flatten()
             return raw * sign.repeat_interleave(raw.shape[-1] // len(sign)).to(raw) if side == "value" else mixed
 
         with self._noting_z() as z, ExitStack() as hooks:
@@ -350,8 +381,27 @@ def _matrix(module: nn.Module | None, width: int) -> Float[Tensor, "d_in d_out"]
     if module is None:
         return rows[0, 1:]
     like = next((weight for weight in module.parameters() if weight.is_floating_point()), None)
-    out = module(rows if like is None else rows.to(like))[0].float()
+    if like is not None:
+        rows = rows.to(like.dtype if like.is_meta else like)  # offloaded weights are loaded when the module runs
+    out = module(rows)[0].float()
     return out[1:] - out[:1]
+
+
+@contextmanager
+def loaded(module: nn.Module) -> Iterator[None]:
+    """Load a module's own weights while the context is open, if accelerate has offloaded them."""
+    if not hasattr(module, "_hf_hook"):
+        yield
+        return
+    from accelerate.utils import align_module_device
+
+    with align_module_device(module):
+        yield
+
+
+def _beta(shift: Any) -> Float[Tensor, "kv_head window"]:
+    with loaded(shift):
+        return shift.beta.detach().float().cpu()
 
 
 @contextmanager

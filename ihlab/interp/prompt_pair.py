@@ -1,5 +1,6 @@
 """Prompts and their corruptions for activation patching, made from any task."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ihlab.settings import own_settings
 from tasks import IGNORE
 from tasks.config import choose, require, shown
 
@@ -38,33 +40,51 @@ class PromptPair:
         return self.logit_differences(logits).mean()
 
 
+@own_settings()
 def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer") -> PromptPair:
     """Return `size` prompts of a task, each with a corruption whose correct answer is different.
 
     A prompt ends at its scored position. Later tokens are kept but not scored. `corrupt` names what changes places in
     the tokens before it:
 
-    - "answer": the answer with another content id, at every position. The scored position is the last one whose answer
-      occurs earlier. The corruption changes what is copied, and not where it is found. If the task does not depend on
-      which ids it uses, as in induction, the other id becomes the correct answer;
+    - "answer": the answer with another content id of the same role (`ROLES`), at every position. The scored position is
+      the last one whose answer occurs earlier; in `COPIES`, one whose answer followed the same token before. The
+      corruption changes what is copied, and not where it is found. If the task does not depend on which ids it uses, as
+      in induction, the other id becomes the correct answer. In iGSM it is the copied result, although the arithmetic
+      before it is then wrong;
     - "key": the token that the scored one repeats with another token. Each of the two occurs once before the scored
       position, and they are not neighbours. The corruption changes where the answer is found: the other token's
       follower becomes the correct answer. In a task of several hops (`Batch.groups["hops"]`), the other answer is found
       by following as many hops. The scored position is the last one for which there is such a token.
 
-    Sequences without such a position are left out. Raises `ConfigError` if all are, and for an unknown `corrupt`.
+    Sequences without such a position are left out. Positions with several correct answers (`Batch.groups["choices"]`)
+    are not scored. Raises `ConfigError` if no sequence is left, for an unknown `corrupt`, and for one under which a
+    task's prompts have no other correct answer (`UNFIT`).
     """
     require(size >= 1, f"size is {size}, but must be at least 1.")
     swap, missing = SWAPS[choose("corruption", corrupt, SWAPS)]
-    special = set(getattr(task, "special_ids", ())) | set(getattr(task, "begins_with", ()))
+    kind = getattr(task, "kind", "")
+    reason = UNFIT[corrupt].get(kind)
+    require(
+        reason is None,
+        f"corrupt is {corrupt!r}, but a corrupted prompt of task {shown(kind)} would have no other correct answer: "
+        f"{reason}. Give clean and corrupted prompts of your own.",
+    )
+    rules = Rules(
+        special=set(getattr(task, "special_ids", ())) | set(getattr(task, "begins_with", ())),
+        role=ROLES[kind](task, np.arange(task.vocab_size)) if kind in ROLES else None,
+        copies=kind in COPIES,
+    )
     rng = np.random.default_rng(seed)
     clean: list[np.ndarray] = []
     corrupted, scored = [], []
     while len(clean) < size:
         batch, before = task.batch(size, rng), len(clean)
-        hops = batch.groups.get("hops", np.ones(size, dtype=int))
-        for tokens, answers, n in zip(batch.inputs, batch.answers, hops, strict=True):
-            found = swap(tokens, answers, special, int(n), rng)
+        hops = np.asarray(batch.groups.get("hops", np.ones(size, dtype=int)))
+        hops = np.broadcast_to(hops if hops.ndim == 2 else hops[:, None], batch.inputs.shape)
+        scored_answers = np.where(batch.groups.get("choices", 1) == 1, batch.answers, IGNORE)
+        for tokens, answers, n in zip(batch.inputs, scored_answers, hops, strict=True):
+            found = swap(tokens, answers, rules, n, rng)
             if found is not None and len(clean) < size:
                 swapped, position, other = found
                 clean.append(tokens)
@@ -75,36 +95,53 @@ def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer
     return PromptPair(*tokens, *torch.tensor(scored).unbind(dim=1))
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What a task says about swaps: ids that are not content, the role of each id, whether the answer must follow."""
+
+    special: set[int]
+    role: np.ndarray | None
+    copies: bool
+
+
 Swapped = tuple[np.ndarray, int, int] | None
 """The tokens before the scored position with two ids swapped, that position, and the other answer."""
 
 
-def _swapped_answer(tokens: np.ndarray, answers: np.ndarray, special: set[int], hops: int, rng: Any) -> Swapped:
-    copied = [at for at in np.flatnonzero(answers != IGNORE) if answers[at] in tokens[:at]]
+def _swapped_answer(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np.ndarray, rng: Any) -> Swapped:
+    # The scored token stays: if it were the answer, only its earlier occurrences would change.
+    copied = [
+        at for at in np.flatnonzero(answers != IGNORE) if answers[at] in tokens[:at] and answers[at] != tokens[at]
+    ]
+    if rules.copies:
+        copied = [at for at in copied if _followed(tokens[:at], int(tokens[at]), 1) == answers[at]]
     if not copied:
         return None
     before, answer = tokens[: copied[-1]], answers[copied[-1]]
-    others = sorted(set(before.tolist()) - special - {answer, tokens[copied[-1]]})
+    others = sorted(set(before.tolist()) - rules.special - {answer, tokens[copied[-1]]})
+    others = [other for other in others if rules.role is None or rules.role[other] == rules.role[answer]]
     if not others:
         return None
     other = rng.choice(others)
     return np.where(before == answer, other, np.where(before == other, answer, before)), int(copied[-1]), int(other)
 
 
-def _swapped_key(tokens: np.ndarray, answers: np.ndarray, special: set[int], hops: int, rng: Any) -> Swapped:
+def _swapped_key(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np.ndarray, rng: Any) -> Swapped:
     for position in np.flatnonzero(answers != IGNORE)[::-1].tolist():
         before, found = tokens[:position], []
-        once = [at for at in range(position) if (before == before[at]).sum() == 1 and int(before[at]) not in special]
+        once = [
+            at for at in range(position) if (before == before[at]).sum() == 1 and int(before[at]) not in rules.special
+        ]
         token, answer = int(tokens[position]), int(answers[position])
         key = next((at for at in once if before[at] == token), None)
-        if key is None or _followed(before, token, hops) != answer:
+        if key is None or _followed(before, token, int(hops[position])) != answer:
             continue
         for at in once:
             if abs(at - key) < 2:
                 continue
             swapped = before.copy()
             swapped[[key, at]] = before[[at, key]]
-            other = _followed(swapped, token, hops)
+            other = _followed(swapped, token, int(hops[position]))
             if other not in (None, answer, token):
                 found.append((swapped, other))
         if found:
@@ -130,3 +167,29 @@ SWAPS = {
     "key": (_swapped_key, "a token that repeats once, and another one to swap its earlier occurrence with"),
 }
 """The corruptions of `prompt_pair`, and what a sequence needs for each."""
+
+ROLES: dict[str, Callable[[Any, np.ndarray], np.ndarray]] = {
+    "mqar": lambda task, ids: ids >= task.vocab_size // 2,  # keys and values
+    "pairs": lambda task, ids: ids >= task.vocab_size // 2,  # letters and followers
+    "checker": lambda task, ids: ids > 2,  # the question mark, and tokens
+    "depo": lambda task, ids: np.array(["-" in word for word in task.words(ids)]),  # inside and at the end of a name
+    "igsm": lambda task, ids: np.array([word.isdigit() for word in task.words(ids)]),
+}
+"""The role of each id in tasks whose content ids cannot all take each other's place."""
+
+COPIES = ("text", "trigger")
+"""Tasks that are learned partly by heart: only an answer that followed the same token before is changed with it."""
+
+_ARITHMETIC = "its answers are results of arithmetic"
+_TABLE = "its answers are those of one table for all sequences"
+_ELSEWHERE = "its answers are not what followed an earlier occurrence of the scored token alone"
+UNFIT = {
+    "answer": {"mano": _ARITHMETIC, "ngram": _TABLE},
+    "key": {
+        "mano": _ARITHMETIC,
+        "igsm": _ARITHMETIC,
+        "ngram": _TABLE,
+        **dict.fromkeys(("depo", "brevo", "checker", "pairs"), _ELSEWHERE),
+    },
+}
+"""Why a corruption is refused, by corruption and task."""

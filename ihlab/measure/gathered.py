@@ -43,9 +43,9 @@ class TrainingBatch:
         return each_tensor(self, lambda x: x.to(device, non_blocking=True))
 
     @property
-    def tensors(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    def tensors(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None, Tensor | None]:
         """The arguments of `ihlab.measure.loss.summed_loss` after the model."""
-        return self.tokens, self.index, self.targets, self.queries
+        return self.tokens, self.index, self.targets, self.queries, self.starts
 
 
 def training_batch(tokens: Int64[np.ndarray, "batch pos"], targets: Int64[np.ndarray, "batch pos"]) -> TrainingBatch:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -21,6 +21,7 @@ def summed_loss(
     index: Int64[Tensor, " scored"] | None,
     targets: Int64[Tensor, " scored"],
     queries: Int64[Tensor, "batch query"] | None = None,
+    starts: Bool[Tensor, "batch pos"] | None = None,
 ) -> Float[Tensor, ""]:
     """Return the cross-entropy of a `TrainingBatch` in nats, summed over targets.
 
@@ -30,9 +31,9 @@ def summed_loss(
     large vocabulary in chunks instead of keeping all logits in memory.
     """
     if index is not None:
-        residual = model.residual_at(tokens, index, queries)
+        residual = model.residual_at(tokens, index, queries, starts)
     else:
-        residual = model.final_residual(tokens).flatten(0, 1)
+        residual = model.final_residual(tokens, document_starts=starts).flatten(0, 1)
         if LinearCrossEntropyOptions is not None and model.cfg.d_vocab > model.cfg.d_model:
             weight, options = model.unembed.weight.to(residual.dtype), LinearCrossEntropyOptions()
             return F.linear_cross_entropy(

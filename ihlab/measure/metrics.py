@@ -17,7 +17,6 @@ from ihlab.measure.gathered import EvaluationBatch, each_tensor, evaluation_batc
 from ihlab.measure.heads import mean_attention, scored_patterns
 from ihlab.measure.probe import Probe, task_probe
 from ihlab.model.config import ModelConfig
-from ihlab.model.documents import packed
 from ihlab.model.transformer import Transformer
 from ihlab.modes import in_eval_mode
 from ihlab.settings import own_settings
@@ -106,8 +105,8 @@ def _counts(
     """Return the summed loss, and the number of correct answers: all, first answers, and per slice."""
     by_batch = []
     for i, batch in enumerate(batches):
-        with packed(model, batch.starts):
-            logits = model.unembed(model.residual_at(batch.tokens, batch.index, batch.queries)).float()
+        residual = model.residual_at(batch.tokens, batch.index, batch.queries, batch.starts)
+        logits = model.unembed(residual).float()
         loss = F.cross_entropy(logits, batch.targets, ignore_index=IGNORE, reduction="sum")
         hit = logits.argmax(dim=-1) == batch.answers
         right = torch.stack([hit.sum(), (hit & batch.first).sum()])

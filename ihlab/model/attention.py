@@ -8,7 +8,7 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.attend import at_positions, explicit_pattern, fused, is_hooked, read_values
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import elsewhere, separate, with_first
-from ihlab.model.kv_cache import KVCache, earlier, next_positions
+from ihlab.model.kv_cache import KVCache, Past, earlier, next_positions
 from ihlab.model.lens.head_weights import HeadWeights
 from ihlab.model.mixes.depthwise import make_head_convolutions
 from ihlab.model.norm import RMSNorm
@@ -74,31 +74,31 @@ class Attention(HeadWeights):
         self.only_causal = not (self.strict or own_bias) and self.alibi is None
         self._make_hook_points()
 
-    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
         positions = next_positions(cache, x.shape[1])
         q = self.queries(x, cache=cache)
         k, v = self.keys_values(x, cache)
         return self.read(q, k, v, positions, cache)
 
-    def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: KVCache | None = None) -> Queries:
+    def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: Past | None = None) -> Queries:
         """Project the queries at positions `at` (None: all), and mix them with earlier ones if the layer does."""
         if at is not None and self.query_shift is None and "query" not in self.convolution:
             x, at = at_positions(x, at), None
         q = self._mixed("query", self._heads(self.q_proj(x), self.n_heads), cache)
         return self.hook_q(q if at is None else at_positions(q, at))
 
-    def keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
+    def keys_values(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Return the shifted and rotated keys and the shifted values of all tokens, including those in the cache."""
         k, v = self.shifted_and_rotated(*self.project(x, cache), cache)
-        return (k, v) if cache is None else cache.append(k, v)
+        return cache.append(k, v) if isinstance(cache, KVCache) else (k, v)
 
-    def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
+    def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Return the keys and values before any convolution, shift or rotation."""
         k, v = self.k_proj(x), self.v_proj(x)
         return self._heads(k, self.n_key_value_heads), self._heads(v, self.n_key_value_heads)
 
-    def shifted_and_rotated(self, k: Keys, v: Values, cache: KVCache | None) -> tuple[Keys, Values]:
+    def shifted_and_rotated(self, k: Keys, v: Values, cache: Past | None) -> tuple[Keys, Values]:
         """Return the keys and values of the next tokens as attention reads them, from those of `project`."""
         k, v = self.hook_k(self._mixed("key", k, cache)), self.hook_v(self._mixed("value", v, cache))
         k = k if self.k_norm is None else self.k_norm(k)
@@ -106,7 +106,7 @@ class Attention(HeadWeights):
             k = self.hook_rot_k(self.rotary(k, next_positions(cache, k.shape[1])))
         return k, v
 
-    def _mixed(self, side: str, x: Heads, cache: KVCache | None) -> Heads:
+    def _mixed(self, side: str, x: Heads, cache: Past | None) -> Heads:
         if side in self.convolution:
             x = self.convolution[side](x, cache, side)
         shift: TokenShift | None = getattr(self, f"{side}_shift")
@@ -116,16 +116,16 @@ class Attention(HeadWeights):
         x = getattr(self, raw)(x)
         mixed = shift(x, getattr(self, weight), earlier(cache, side, x, shift.window - 1))
         if self.first_own and next_positions(cache, 0).start == 0:
-            return with_first(x, mixed)
+            return with_first(x, mixed, cache)
         return mixed
 
     def read(
-        self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None = None
+        self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None = None
     ) -> Float[Tensor, "batch query d_model"]:
         """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for the `queries` at `positions`.
 
         Keys and values are at positions 0, 1, ... of every sequence. The cache already holds them. It is an argument
-        only for attention whose queries depend on earlier ones (selective).
+        for attention whose queries depend on earlier ones (selective), and may be packed documents.
         """
         return self.output(self._attend(self.rotated(q, positions), k, v, positions, cache))
 
@@ -141,9 +141,10 @@ class Attention(HeadWeights):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
         return self.o_proj(z.flatten(start_dim=2))
 
-    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
+    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
         hooked = is_hooked(self.hook_attn_scores, self.hook_pattern)
-        return self._attend_with(q, k, v, self.score_bias(k, positions) if hooked else self._fused_bias(k, positions))
+        bias = self.masked_bias(k, positions, cache) if hooked else self._fused_bias(k, positions, cache)
+        return self._attend_with(q, k, v, bias)
 
     def _attend_with(self, q: Queries, k: Keys, v: Values, bias: Scores | None) -> Queries:
         """Return z under a bias on the scores. It may be None where the fused kernel needs none and nothing listens."""
@@ -152,14 +153,19 @@ class Attention(HeadWeights):
             return read_values(explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern), v, dropout)
         return fused(q, k, v, bias, dropout)
 
-    def _fused_bias(self, k: Keys, positions: Positions) -> Scores | None:
+    def _fused_bias(self, k: Keys, positions: Positions, cache: Past | None) -> Scores | None:
         """Return the bias for the fused kernel. Causal queries of whole sequences or of last tokens need none."""
         whole_or_last = isinstance(positions, slice) and (
             positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
         )
-        return (
-            None if self.only_causal and whole_or_last and not separate("attention") else self.score_bias(k, positions)
-        )
+        if self.only_causal and whole_or_last and not separate(cache, "attention"):
+            return None
+        return self.masked_bias(k, positions, cache)
+
+    def masked_bias(self, k: Keys, positions: Positions, cache: Past | None) -> Scores:
+        """Return `score_bias`, with -inf at keys of other packed documents."""
+        bias, others = self.score_bias(k, positions), elsewhere(cache, positions)
+        return bias if others is None else bias.masked_fill(others[:, None], -torch.inf)
 
     def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:
         """Return the bias on the scores: -inf at keys that a query may not see, plus ALiBi if the model has it.
@@ -167,9 +173,7 @@ class Attention(HeadWeights):
         The queries are at `positions`. Only the number of keys, the type and the device of k are used.
         """
         key, query = torch.arange(k.shape[1], device=k.device), as_tensor(positions, k.device)[:, :, None]
-        hidden, others = key >= query if self.strict else key > query, elsewhere(positions)
-        if others is not None:
-            hidden = hidden | others
+        hidden = key >= query if self.strict else key > query
         if self.alibi is None:  # do not compute distances: they take 8 bytes per score
             bias = torch.zeros_like(hidden, dtype=k.dtype)[:, None]
         else:

@@ -1,13 +1,14 @@
 """Packed documents: sequences that hold several documents, and what the tokens of one see of those before it.
 
-Inside `packed(model, starts)`, a token attends to its own document, and shifts, convolutions, smear and the other local
-mixers see nothing before its first token. So a packed document has the logits that it has alone.
+In `model(tokens, document_starts=starts)`, a token attends to its own document, and shifts, convolutions, smear and the
+other local mixers see nothing before its first token. So a packed document has the logits that it has alone.
 `ModelConfig.document_leak` lets attention or local mixers see the documents before. Relative positions need no reset.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -15,66 +16,84 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from ihlab.model.registry import VARIANTS
+from ihlab.model.kv_cache import Past
 from tasks.config import require
 
 
 @dataclass(frozen=True)
-class Documents:
+class Documents(Past):
     """The number of each token's document in its sequence, and what may leak (`ModelConfig.document_leak`)."""
 
     number: Int[Tensor, "batch pos"]
     leak: str
 
 
-_current: list[Documents] = []
-"""The documents that the running forward pass reads; empty if sequences are whole. Dynamo cannot read a ContextVar."""
+_packed: dict[tuple[int, int], Documents] = {}
+"""The documents of `packed`, by the identities of the model and of the thread. Dynamo cannot read a ContextVar."""
 
 
 @contextmanager
-def packed(model: Any, starts: Bool[Tensor, "batch pos"] | None, leak: str | None = None) -> Iterator[None]:
-    """Let forward passes of a model read packed documents, given each document's first token; None: whole sequences.
+def packed(model: Any, starts: Any, leak: str | None = None) -> Iterator[None]:
+    """Let this thread's forward passes of this model read packed documents, as if each had `document_starts`.
 
-    `leak` replaces the model's `document_leak`: "none" gives each document the logits that it has alone. Raises
-    `ConfigError` for a model whose documents cannot be separated, and if a KV cache is made meanwhile.
+    None: whole sequences. `leak` replaces the model's `document_leak`: "none" gives each document the logits that it
+    has alone. Other models, and other threads, read whole sequences. Raises `ConfigError` for a model whose documents
+    cannot be separated.
     """
-    if starts is None:
-        yield
-        return
-    cfg = model.cfg
-    require(
-        cfg.positional != "learned",
-        "ModelConfig.positional is 'learned', but positions of packed documents would not start again with each: it "
-        "must be 'rope', 'alibi' or 'none'.",
-    )
-    variant = VARIANTS[cfg.attention]
-    alone = not (variant.recurrent or variant.registered) and all(block.attn.queries_alone for block in model.layers)
-    require(
-        alone,
-        f"ModelConfig.attention is {cfg.attention!r}, which cannot keep packed documents apart: recurrences, attention "
-        "whose queries depend on each other, and registered attention cannot.",
-    )
-    _current.append(Documents(starts.cumsum(dim=1), leak or cfg.document_leak))
+    documents = None if starts is None else _numbered(starts, leak or model.cfg.document_leak)
+    if documents is not None:
+        model.require_separable()
+    keys = [(id(part), get_ident()) for part in model.modules()]  # the model may be wrapped, as by torch.compile
+    outer = {key: _packed.pop(key) for key in keys if key in _packed}
+    if documents is not None:
+        _packed.update(dict.fromkeys(keys, documents))
     try:
         yield
     finally:
-        _current.pop()
+        for key in keys:
+            _packed.pop(key, None)
+        _packed.update(outer)
 
 
-def require_unpacked() -> None:
-    """Raise `ConfigError` inside `packed`."""
-    require(not _current, "A KV cache continues whole sequences: it cannot be made while packed documents are read.")
+def documents_of(model: Any, x: Shaped[Tensor, "batch pos *wide"], starts: Any) -> Documents | None:
+    """Return the documents that a model's forward pass on tokens or vectors x reads, given `document_starts`.
+
+    None: sequences are whole. Raises `ConfigError` for starts of another shape or type than x needs, and for
+    a model whose documents cannot be separated.
+    """
+    if starts is None and not _packed:
+        return None
+    documents = packed_now(model) if starts is None else _numbered(starts, model.cfg.document_leak)
+    if documents is None:
+        return None
+    model.require_separable()
+    shape, wanted = list(documents.number.shape), list(x.shape[:2])
+    require(shape == wanted, f"document_starts is {shape}, but must be {wanted}: one mark for each token.")
+    return Documents(documents.number.to(x.device), documents.leak)
 
 
-def separate(part: str) -> Documents | None:
+def packed_now(model: Any) -> Documents | None:
+    """Return the documents of the innermost `packed` of this model in this thread."""
+    return _packed.get((id(model), get_ident()))
+
+
+def _numbered(starts: Any, leak: str) -> Documents:
+    is_mask = isinstance(starts, Tensor) and starts.dtype == torch.bool and starts.ndim == 2
+    require(is_mask, "document_starts must be a tensor of bool, [batch, pos]: True at the first token of a document.")
+    return Documents(starts.cumsum(dim=1), leak)
+
+
+def separate(cache: Any, part: str) -> Documents | None:
     """Return the documents between which "attention" or "shift" must not leak; None: there is none."""
-    return None if not _current or _current[-1].leak in (part, "both") else _current[-1]
+    return cache if isinstance(cache, Documents) and cache.leak not in (part, "both") else None
 
 
-def shifted(x: Shaped[Tensor, "batch pos *wide"], back: int = 1) -> Shaped[Tensor, "batch pos *wide"]:
-    """Return the vectors, or ids, `back` tokens before each. They are 0 before a sequence or document begins."""
+def shifted(
+    x: Shaped[Tensor, "batch pos *wide"], before: Tensor | Past | None = None, back: int = 1
+) -> Shaped[Tensor, "batch pos *wide"]:
+    """Return the vectors, or ids, `back` tokens before each. They are 0 before a sequence, or one of the documents."""
     moved = F.pad(x, (*[0, 0] * (x.ndim - 2), back, -back))
-    documents = separate("shift")
+    documents = separate(before, "shift")
     if documents is None:
         return moved
     same = documents.number == F.pad(documents.number, (back, -back), value=-1)
@@ -82,26 +101,28 @@ def shifted(x: Shaped[Tensor, "batch pos *wide"], back: int = 1) -> Shaped[Tenso
 
 
 def previous(
-    x: Shaped[Tensor, "batch pos *wide"], before: Shaped[Tensor, "batch 1 *wide"] | None = None
+    x: Shaped[Tensor, "batch pos *wide"], before: Shaped[Tensor, "batch 1 *wide"] | Past | None = None
 ) -> Shaped[Tensor, "batch pos *wide"]:
     """Return `shifted(x)`, with the vector `before` as the first one if x continues sequences of a cache."""
-    return shifted(x) if before is None else torch.cat([before, x[:, :-1]], dim=1)
+    return torch.cat([before, x[:, :-1]], dim=1) if isinstance(before, Tensor) else shifted(x, before)
 
 
 def with_first(
-    own: Shaped[Tensor, "batch pos *wide"], mixed: Shaped[Tensor, "batch pos *wide"]
+    own: Shaped[Tensor, "batch pos *wide"], mixed: Shaped[Tensor, "batch pos *wide"], cache: Past | None
 ) -> Shaped[Tensor, "batch pos *wide"]:
     """Return the mixed vectors, but the own ones at the first token of each sequence and document."""
-    documents = separate("shift")
+    documents = separate(cache, "shift")
     if documents is None:
         return torch.cat([own[:, :1], mixed[:, 1:]], dim=1)
     first = F.pad(documents.number.diff(dim=1) > 0, (1, 0), value=True)
     return torch.where(first.reshape(*first.shape, *[1] * (own.ndim - 2)), own, mixed)
 
 
-def elsewhere(queries: slice | Int[Tensor, "batch query"]) -> Bool[Tensor, "batch query key"] | None:
+def elsewhere(
+    cache: Past | None, queries: slice | Int[Tensor, "batch query"]
+) -> Bool[Tensor, "batch query key"] | None:
     """Return which keys are in another document than the queries at these positions; None: none may be hidden."""
-    documents = separate("attention")
+    documents = separate(cache, "attention")
     if documents is None:
         return None
     number = documents.number

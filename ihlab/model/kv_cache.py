@@ -4,10 +4,15 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from ihlab.model.documents import require_unpacked
+
+class Past:
+    """What a layer knows of the tokens around those of a forward pass: a `KVCache`, or packed `Documents`.
+
+    Without it (None), the tokens are whole sequences.
+    """
 
 
-class KVCache:
+class KVCache(Past):
     """One layer's keys and values of the tokens read so far, in preallocated buffers.
 
     - keys, values [batch, n_key_value_heads, capacity, d_head]: after shift and rotation. The first `length` entries of
@@ -27,7 +32,6 @@ class KVCache:
     selection: Tensor | None = None
 
     def __init__(self, capacity: int) -> None:
-        require_unpacked()
         self.capacity, self.length = capacity, 0
         self.raw: dict[str, Tensor] = {}
 
@@ -62,13 +66,13 @@ class KVCache:
 
 
 def earlier(
-    cache: KVCache | None, what: str, raw: Float[Tensor, "batch pos *wide"], n: int
-) -> Float[Tensor, "batch earlier *wide"] | None:
-    """Return `cache.exchange` of the arguments; None without a cache, when the sequences begin here."""
-    return None if cache is None else cache.exchange(what, raw, n)
+    cache: Past | None, what: str, raw: Shaped[Tensor, "batch pos *wide"], n: int
+) -> Shaped[Tensor, "batch earlier *wide"] | Past | None:
+    """Return `cache.exchange` of the arguments. Without a `KVCache`, return the argument: the sequences begin here."""
+    return cache.exchange(what, raw, n) if isinstance(cache, KVCache) else cache
 
 
-def next_positions(cache: KVCache | None, n_pos: int) -> slice:
+def next_positions(cache: Past | None, n_pos: int) -> slice:
     """Return the positions of the next n_pos tokens: after the cache's tokens, or from 0 without a cache."""
-    start = 0 if cache is None else cache.length
+    start = cache.length if isinstance(cache, KVCache) else 0
     return slice(start, start + n_pos)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache
+from ihlab.model.kv_cache import Past
 from ihlab.model.lens.linear import bias_of
 from ihlab.model.mixes.depthwise import Depthwise, make_canon
 from ihlab.model.shapes import Stream
@@ -58,7 +58,7 @@ class SwiGLU(MLP):
         self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
         self.hook_pre, self.hook_pre_linear, self.hook_post = HookPoint(), HookPoint(), HookPoint()
 
-    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the gated MLP's output at every position. Only a Canon layer reads other positions and the cache."""
         pre, pre_linear = self.gate_proj(x), self.in_proj(x)
         if self.canon is not None:
@@ -90,7 +90,7 @@ class GeluMLP(MLP):
         self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
-    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the MLP's output at every position. Only a Canon layer reads other positions and the cache."""
         pre = self.in_proj(x)
         if self.canon is not None:

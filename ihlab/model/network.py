@@ -23,8 +23,10 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, earlier, next_positions
+from ihlab.model.documents import Documents, documents_of, packed_now
+from ihlab.model.kv_cache import KVCache, Past, earlier, next_positions
 from ihlab.model.lens.linear import FirstEntries, PositionEmbedding, TokenEmbedding, Unembedding
 from ihlab.model.mixes.bigram import BigramTable
 from ihlab.model.mixes.depthwise import make_canon
@@ -32,9 +34,11 @@ from ihlab.model.mixes.input_shift import make_stream_shift
 from ihlab.model.mixes.smear import OF_EMBEDDING, Smear
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
+from ihlab.model.registry import VARIANTS
 from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix
-from ihlab.model.variants.make_attention import make_attention
+from ihlab.model.variants.make_attention import make_attention, takes_cache
+from ihlab.settings import own_settings
 from tasks.config import ConfigError, choose, require
 
 WITH_MATRIX = (nn.Linear, nn.Bilinear, nn.Embedding, nn.Conv1d, nn.Conv2d)
@@ -67,21 +71,24 @@ class Block(nn.Module):
             self.hook_resid_shift = HookPoint()
         self.smear = Smear(cfg.d_model) if cfg.smear == "attention" else None
 
-    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the residual stream after this layer. With a cache, the tokens continue its sequences."""
         x = self.entering(x, cache)
-        read = self.attention_input(x, cache)
-        attn_out = self.attn(read) if cache is None else self.attn(read, cache)  # a custom attention may take no cache
-        return self.add_mlp(self.add_attention(x, attn_out, cache), cache)
+        return self.add_mlp(self.add_attention(x, self.attend(x, cache), cache), cache)
 
-    def entering(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def attend(self, x: Stream, cache: Past | None = None) -> Stream:
+        """Return the output of attention for the residual stream x of `entering`."""
+        read = self.attention_input(x, cache)
+        return self.attn(read) if cache is None else self.attn(read, cache)  # a custom attention may take no cache
+
+    def entering(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the residual stream at the layer's start, plus its shift if stream_shift is "added"."""
         x = self.hook_resid_pre(x)
         if self.stream_shift is None or self.shift_at != "added":
             return x
         return x + self.hook_resid_shift(self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1)))
 
-    def attention_input(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def attention_input(self, x: Stream, cache: Past | None = None) -> Stream:
         """Normalise the residual stream for attention, with earlier tokens mixed in if the config says so."""
         if self.stream_shift is not None and self.shift_at == "before_norm":
             x = self.stream_shift(x, earlier(cache, "stream", x, 1))
@@ -95,13 +102,13 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "batch query d_model"],
         attn_out: Float[Tensor, "batch query d_model"],
-        cache: KVCache | None = None,
+        cache: Past | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Add the output of attention to the residual stream x at the same positions."""
         attn_out = self.hook_attn_out(self.dropout(self._canon("O", attn_out, cache)))
         return attn_out + x if self.residual else attn_out
 
-    def add_mlp(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def add_mlp(self, x: Stream, cache: Past | None = None) -> Stream:
         """Add the output of the layer's MLP to the residual stream (see `adds_neighbours`)."""
         if self.mlp is not None:
             x = self.hook_resid_mid(x)
@@ -118,13 +125,14 @@ class Block(nn.Module):
             isinstance(module, TokenMix) for part in of_mlp for module in part.modules()
         )
 
-    def _canon(self, place: str, x: Tensor, cache: KVCache | None) -> Stream:
+    def _canon(self, place: str, x: Tensor, cache: Past | None) -> Stream:
         return self.canon[place].of_vectors(x, cache, place) if place in self.canon else x  # type: ignore[operator]
 
 
 class Network(HookedRootModule):
     """Tokens to next-token logits. `Network(cfg, seed)` is a pure function of its arguments."""
 
+    @own_settings()
     def __init__(self, cfg: ModelConfig, seed: int = 0) -> None:
         super().__init__()
         self.cfg = cfg
@@ -221,12 +229,29 @@ class Network(HookedRootModule):
             if isinstance(module, nn.Linear) and module.bias is not None:
                 module.bias.zero_()
 
-    def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """Return the logits at every position.
+    def forward(
+        self, tokens: Int[Tensor, "batch pos"], *, document_starts: Any = None
+    ) -> Float[Tensor, "batch pos d_vocab"]:
+        """Return the logits at every position. `document_starts` marks the first tokens of packed documents.
 
-        Raises `ConfigError` for ids outside the vocabulary and sequences longer than `n_ctx`.
+        Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and as `documents_of` does.
         """
-        return self.unembed(self.final_residual(self.require_rows(tokens)))
+        return self.unembed(self.final_residual(self.require_rows(tokens), document_starts=document_starts))
+
+    def require_separable(self) -> None:
+        """Raise `ConfigError` if packed documents cannot be kept apart (`ihlab.model.documents`)."""
+        require(
+            self.cfg.positional != "learned",
+            "ModelConfig.positional is 'learned', but positions of packed documents would not start again with each: "
+            "it must be 'rope', 'alibi' or 'none'.",
+        )
+        variant, parts = VARIANTS[self.cfg.attention], [block.attn for block in self.layers]
+        alone = all(isinstance(part, Attention) and part.queries_alone and takes_cache(part) for part in parts)
+        require(
+            alone and not (variant.recurrent or variant.registered),
+            f"ModelConfig.attention is {self.cfg.attention!r}, which cannot keep packed documents apart: recurrences, "
+            "attention whose queries depend on each other, and attention from outside cannot.",
+        )
 
     def require_rows(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
         """Return the tokens. Raises `ConfigError` for ids outside the vocabulary and sequences longer than `n_ctx`."""
@@ -252,17 +277,28 @@ class Network(HookedRootModule):
             f"Token id {low if low < 0 else high} is outside the vocabulary: ids run from 0 to {self.cfg.d_vocab - 1}.",
         )
 
-    def final_residual(self, tokens: Int[Tensor, "batch pos"], caches: Sequence[KVCache] | None = None) -> Stream:
+    def final_residual(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        caches: Sequence[KVCache] | None = None,
+        document_starts: Any = None,
+    ) -> Stream:
         """Return the normalised residual stream that the unembedding reads.
 
         With a cache for each layer, the tokens continue the sequences in the caches and are added to them (`decode`).
+        Raises `ConfigError` for a cache while packed documents are read.
         """
-        x = self.embedded(tokens, None if caches is None else caches[0])
+        require(
+            caches is None or (document_starts is None and packed_now(self) is None),
+            "A KV cache continues whole sequences: it cannot be used while packed documents are read.",
+        )
+        documents = None if caches is not None else documents_of(self, tokens, document_starts)
+        x = self.embedded(tokens, documents if caches is None else caches[0])
         for layer, block in enumerate(self.blocks):
-            x = block(x, None if caches is None else caches[layer])
+            x = block(x, documents if caches is None else caches[layer])
         return self.ln_final(x)
 
-    def embedded(self, tokens: Int[Tensor, "batch pos"], cache: KVCache | None = None) -> Stream:
+    def embedded(self, tokens: Int[Tensor, "batch pos"], cache: Past | None = None) -> Stream:
         """Return the residual stream before the first layer. With a cache, the tokens continue its sequences."""
         x = self.embed(tokens)
         if self.bigram is not None:
@@ -274,11 +310,11 @@ class Network(HookedRootModule):
             x = x + self.hook_pos_embed(own.repeat(len(tokens), 1, 1))
         return self.dropout(x)
 
-    def before_last_layer(self, tokens: Int[Tensor, "batch pos"]) -> Stream:
+    def before_last_layer(self, tokens: Int[Tensor, "batch pos"], documents: Documents | None = None) -> Stream:
         """Return the residual stream before the last layer, without checking the tokens."""
-        x = self.embedded(tokens)
+        x = self.embedded(tokens, documents)
         for block in self.layers[:-1]:
-            x = block(x)
+            x = block(x, documents)
         return x
 
     @property

@@ -5,10 +5,11 @@ but queries, outputs and the MLP only at scored positions. All earlier layers wo
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ihlab.model.attend import at_positions, is_hooked
+from ihlab.model.documents import Documents, documents_of
 from ihlab.model.network import Block, Network
 from ihlab.model.shapes import Stream
 from ihlab.model.variants.make_attention import reads_queries_alone
@@ -41,23 +42,26 @@ def residual_at(
     tokens: Int[Tensor, "batch pos"],
     index: Int[Tensor, " scored"],
     queries: Int[Tensor, "batch query"] | None = None,
+    document_starts: Bool[Tensor, "batch pos"] | None = None,
 ) -> Float[Tensor, "scored d_model"]:
     """Return `final_residual` at the positions `index` of the flattened [batch * pos].
 
     - `queries`: the query positions of each sequence; None: all. It must include every position in `index`: a missing
-      one would get another position's result. Positions that are not in `index` only cost time.
+      one would get another position's result. Positions that are not in `index` only cost time;
+    - `document_starts`: the first token of each packed document (`ihlab.model.documents`); None: whole sequences.
 
     If a hook would see fewer positions, the full forward pass runs instead.
     """
-    x, last = model.before_last_layer(tokens), model.layers[-1]
+    documents = documents_of(model, tokens, document_starts)
+    x, last = model.before_last_layer(tokens, documents), model.layers[-1]
     if not may_gather(model):
-        return model.ln_final(last(x)).flatten(0, 1)[index]
-    x = last.entering(x)
+        return model.ln_final(last(x, documents)).flatten(0, 1)[index]
+    x = last.entering(x, documents)
     # ALiBi's bias has a head axis. With the queries of each sequence it would be as large as the pattern.
     if queries is None or model.cfg.positional == "alibi" or not reads_queries_alone(last.attn):
-        x = last.add_attention(x, last.attn(last.attention_input(x)))
+        x = last.add_attention(x, last.attend(x, documents))
     else:
-        x = _attend_at(last, x, queries)
+        x = _attend_at(last, x, queries, documents)
         index = _among(queries, index, tokens.shape[1])
     return model.ln_final(last.add_mlp(x.flatten(0, 1)[index][None]))[0]
 
@@ -77,11 +81,13 @@ def may_gather(model: Network) -> bool:
     return all(name in allowed or name.startswith(earlier) for name in hooked)
 
 
-def _attend_at(block: Block, x: Stream, queries: Int[Tensor, "batch query"]) -> Float[Tensor, "batch query d_model"]:
-    normalised = block.attention_input(x)
-    q = block.attn.queries(normalised, at=queries)
-    k, v = block.attn.keys_values(normalised)
-    attn_out = block.attn.read(q, k, v, queries)
+def _attend_at(
+    block: Block, x: Stream, queries: Int[Tensor, "batch query"], documents: Documents | None
+) -> Float[Tensor, "batch query d_model"]:
+    normalised = block.attention_input(x, documents)
+    q = block.attn.queries(normalised, queries, documents)
+    k, v = block.attn.keys_values(normalised, documents)
+    attn_out = block.attn.read(q, k, v, queries, documents)
     return block.add_attention(at_positions(x, queries), attn_out)
 
 

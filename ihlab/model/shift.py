@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import shifted
+from ihlab.model.kv_cache import Past
 from ihlab.model.registry import RULES, VARIANTS
 from ihlab.model.shapes import Heads
 
@@ -23,22 +24,22 @@ from ihlab.model.shapes import Heads
 def token_shift(
     x: Heads,
     weight: Float[Tensor, "head window *d_head"],
-    before: Float[Tensor, "batch earlier head d_head"] | None = None,
+    before: Float[Tensor, "batch earlier head d_head"] | Past | None = None,
 ) -> Heads:
     """Mix each head's vector with its vectors at the tokens before (equation 5), with one row of weights per head.
 
     With weights [head, window, d_head], each channel of a head has its own row. If x continues a sequence, `before`
-    holds the vectors of the window - 1 tokens before x. They replace the zeros.
+    holds the vectors of the window - 1 tokens before x. They replace the zeros. It may also be packed documents.
     """
     # Expand over d_head first: with a broadcast last axis, a CPU multiplies (and sums the gradient)
     # several times slower.
     each = weight[..., None].expand(-1, -1, x.shape[-1]) if weight.ndim == 2 else weight
     wide = each.transpose(0, 1).to(x.dtype).contiguous()
-    seen = x if before is None else torch.cat([before, x], dim=1)
+    seen = torch.cat([before, x], dim=1) if isinstance(before, Tensor) else x
     total = seen * wide[0]
     for back in range(1, min(len(wide), seen.shape[1])):
-        total = total + shifted(seen, back) * wide[back]
-    return total if before is None else total[:, before.shape[1] :]
+        total = total + shifted(seen, before, back) * wide[back]
+    return total[:, seen.shape[1] - x.shape[1] :]
 
 
 def start(own: Float[Tensor, "row 1"], window: int) -> Float[Tensor, "row window"]:
@@ -107,7 +108,7 @@ class TokenShift(TokenMix):
         self,
         x: Heads,
         hook: Callable[[Tensor], Tensor] | None = None,
-        before: Float[Tensor, "batch earlier head d_head"] | None = None,
+        before: Float[Tensor, "batch earlier head d_head"] | Past | None = None,
     ) -> Heads:
         """Shift x with the weights that the hook returns for these weights; `before` is as in `token_shift`."""
         # The hook gets a copy: it may write into its tensor, but not into the parameter.

@@ -8,12 +8,13 @@ from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 from transformer_lens import ActivationCache
 from transformer_lens.utilities import Slice
 
 from ihlab.model import decode, query_positions
+from ihlab.model.documents import documents_of
 from ihlab.model.lens.padding import Mask, mask_of, padded_right
 from ihlab.model.lens.task_tokenizer import TaskTokenizer
 from ihlab.model.lens.token_ids import token_ids, token_rows
@@ -50,6 +51,7 @@ class Transformer(LensWeights, Network):
         stop_at_layer: int | None = None,
         past_kv_cache: None = None,
         attention_mask: Any = None,
+        document_starts: Any = None,
     ) -> Any:
         """Return the logits [batch, pos, d_vocab], or other results as a TransformerLens model does.
 
@@ -59,7 +61,8 @@ class Transformer(LensWeights, Network):
         - `stop_at_layer`: return the residual stream before this layer instead; -1 is the last layer;
         - `start_at_layer`: `input` is the residual stream before this layer. It has no loss;
         - `attention_mask` [batch, pos]: 1 at tokens, 0 at padding, which must come last in each sequence. The loss
-          leaves out padding.
+          leaves out padding;
+        - `document_starts` [batch, pos]: True at the first token of each packed document (`ihlab.model.documents`).
 
         Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and an unknown layer. Raises
         it for `prepend_bos` and `past_kv_cache` too: a task draws its own first token, `generate` keeps its own cache.
@@ -68,7 +71,7 @@ class Transformer(LensWeights, Network):
             attention_mask = self._right_padded(input, attention_mask)
         plain = start_at_layer is None and stop_at_layer is None and return_type == "logits" and not prepend_bos
         if plain and past_kv_cache is None:
-            return super().forward(self.to_tokens(input))
+            return super().forward(self.to_tokens(input), document_starts=document_starts)
         require(not prepend_bos, "prepend_bos is True, but ids are taken as they are: put the token in front yourself.")
         require(past_kv_cache is None, "past_kv_cache is not taken: Transformer.generate keeps its own cache.")
         kinds = ("logits", "loss", "both", None)
@@ -81,9 +84,11 @@ class Transformer(LensWeights, Network):
         start = 0 if start_at_layer is None else self._layer(start_at_layer, "start_at_layer")
         stop = self.cfg.n_layers if stop_at_layer is None else self._layer(stop_at_layer, "stop_at_layer")
         tokens = None if start_at_layer is not None else self.to_tokens(input)
-        x = self._stream(input) if tokens is None else self.embedded(self.require_rows(tokens))
+        x = self._stream(input) if tokens is None else self.require_rows(tokens)
+        documents = documents_of(self, x, document_starts)
+        x = x if tokens is None else self.embedded(tokens, documents)
         for block in self.layers[start:stop]:
-            x = block(x)
+            x = block(x, documents)
         if stop_at_layer is not None:
             return x
         logits = self.unembed(self.ln_final(x))
@@ -119,9 +124,10 @@ class Transformer(LensWeights, Network):
         tokens: Int[Tensor, "batch pos"],
         index: Int[Tensor, " scored"],
         queries: Int[Tensor, "batch query"] | None = None,
+        document_starts: Bool[Tensor, "batch pos"] | None = None,
     ) -> Float[Tensor, "scored d_model"]:
         """Return `final_residual` at positions of the flattened [batch * pos] (`ihlab.model.query_positions`)."""
-        return query_positions.residual_at(self, tokens, index, queries)
+        return query_positions.residual_at(self, tokens, index, queries, document_starts)
 
     def generate(
         self,

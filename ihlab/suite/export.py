@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from ihlab.files import require_writable, write_json, write_text
+from ihlab.files import as_folder, require_writable, write_json, write_text
 from ihlab.hf import to_hf
 from ihlab.model.hf import to_gpt2, to_llama
 from ihlab.model.lens.task_tokenizer import TaskTokenizer
@@ -40,7 +40,7 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
     Raises `ConfigError` as `load` does, for a folder that is not empty, and for a hand-set model, whose ALiBi positions
     neither class has.
     """
-    folder = Path(folder)
+    folder = as_folder("folder", folder)
     require(not folder.exists() or not list(folder.iterdir()), f"{folder} is not empty: give a new or an empty folder.")
     require_writable("folder", folder)
     model = load(name, seed, step, root)
@@ -65,7 +65,7 @@ def read_truth(folder: str | Path) -> dict[str, Any]:
 
     Raises `ConfigError` for another folder, and for the truth of another version of ihlab.
     """
-    path = Path(folder) / "truth.json"
+    path = as_folder("folder", folder) / "truth.json"
     require(present(path), f"{folder} is not an exported member of the suite: it has no truth.json.")
     found = read_json(path)
     has = found.get("version")

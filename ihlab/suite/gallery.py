@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ihlab.files import write_text
+from ihlab.files import as_folder, write_text
 from ihlab.plots.circuit import LEAST_SWING, Measured, circuits
 from ihlab.plots.style import write_picture
 from ihlab.study.markdown import table
@@ -44,7 +44,7 @@ def gallery(folder: str | Path, root: str | Path = "runs") -> Path:
 
     Raises `OSError` for a folder in which no file can be written.
     """
-    folder, listed = Path(folder), models(root)
+    folder, listed = as_folder("folder", folder), models(root)
     there = dict(zip(listed["name"], listed["seeds"].str.split(), strict=True))
     parts = [HEAD.format(date=datetime.now().date(), ihlab=version("ihlab"), torch=version("torch"), learned=LEARNED)]
     for task in dict.fromkeys(map(task_of, there)):

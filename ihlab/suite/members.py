@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from ihlab import kept
+from ihlab.files import as_folder
 from ihlab.interp.onset import onset
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.transformer import Transformer
@@ -21,7 +22,7 @@ from ihlab.theory.constructions import kv_shift_induction_head, two_layer_induct
 from ihlab.training.config import RunConfig
 from ihlab.training.run import Run
 from tasks import InductionTask, Task, TriggerTask
-from tasks.config import choose, require
+from tasks.config import choose, require, shown
 
 SEEDS = range(3)
 LEARNED = 0.9
@@ -97,6 +98,7 @@ HAND_SET: dict[str, Callable[[], Transformer]] = {
 
 def config(name: str, seed: int = 0) -> RunConfig:
     """Return the config of a member. Raises `ConfigError` for a name or a seed that the suite does not have."""
+    require(isinstance(name, str), f"The member of the suite is {shown(name)}, but must be a name.")
     choose("member of the suite", name, [*MEMBERS, *HAND_SET])
     require(name in MEMBERS, f"{name} was not trained: its weights are set by hand.")
     require(seed in SEEDS, f"seed is {seed}, but the suite has the seeds {SEEDS.start} to {SEEDS.stop - 1}.")
@@ -108,10 +110,10 @@ def run(name: str, seed: int = 0, root: str | Path = "runs") -> Run:
 
     Continue one that comes with the package by `ihlab.fork(run, step, new_moments=True)`: it has no optimiser states.
     """
-    wanted = config(name, seed)
+    wanted, root = config(name, seed), as_folder("root", root)
     if _shipped(name, seed):
         return Run.open(kept.path(name))
-    found = has_ended(wanted, Path(root))
+    found = has_ended(wanted, root)
     require(found, f"{name} with seed {seed} is not in {root}: 'ihlab suite build {name}' trains it.")
     return Run.open(wanted.folder(root))
 
@@ -135,7 +137,7 @@ def load(name: str, seed: int = 0, step: int | None = None, root: str | Path = "
 
     Raises `ConfigError` for an unknown name (with the nearest one), seed or step, and for a member that is not built.
     """
-    if name not in HAND_SET:
+    if not isinstance(name, str) or name not in HAND_SET:
         return run(name, seed, root).model(step)
     require(seed == 0 and step in (None, 0), f"{name} is set by hand: it has only seed 0 and step 0.")
     model = HAND_SET[name]()
@@ -152,12 +154,15 @@ def build(
     member's weights are the same every time, with the same versions of torch and one thread per job (the default).
     Raises `ConfigError` for an unknown name.
     """
+    many = isinstance(names, Sequence) and not isinstance(names, str)
+    require(many, f"names is {shown(names)}, but must be a list of members of the suite.")
+    root = as_folder("root", root)
     configs = [config(name, seed) for name in names or MEMBERS for seed in SEEDS if not _shipped(name, seed)]
-    todo = [each for each in configs if not has_ended(each, Path(root))]
+    todo = [each for each in configs if not has_ended(each, root)]
     if todo:
         with steps_bar(todo, (), Console(stderr=True), "suite") as show:
             jobs = jobs or default_jobs(device)
-            train_all(todo, Path(root), device, jobs, show, {each.digest for each in todo})
+            train_all(todo, root, device, jobs, show, {each.digest for each in todo})
     return [Run.open(each.folder(root)) for each in configs]
 
 
@@ -170,9 +175,9 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
       (`ihlab.interp.onset`). NaN if no seed can be loaded, or if there is no sudden rise. The accuracy is that of two
       hops or of repeated triggers in those tasks.
     """
-    rows = []
+    rows, root = [], as_folder("root", root)
     for name, member in MEMBERS.items():
-        there = [s for s in SEEDS if _shipped(name, s) or has_ended(config(name, s), Path(root))]
+        there = [s for s in SEEDS if _shipped(name, s) or has_ended(config(name, s), root)]
         row = _row(name, member.model, task=member.task.kind, steps=member.steps, seeds=there)
         if there:
             accuracy = run(name, there[0], root).metrics.set_index("step")[accuracy_of(name)]

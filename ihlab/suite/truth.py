@@ -58,7 +58,7 @@ def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = 
     model = load(name, seed, step, root)
     task: Any = model.trained_on
     found: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
-    found |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": DEFINITIONS}
+    found |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": dict(DEFINITIONS)}
     if name not in HAND_SET:
         member = run(name, seed, root)
         curves = member.metrics.set_index("step").filter(regex="^accuracy")

@@ -3,6 +3,7 @@
 import json
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from ihlab.files import write_atomically
-from ihlab.stored import present, read_tensors
+from ihlab.stored import one_by_key, present, read_tensors
 from tasks.config import ConfigError, require
 
 CHECKSUM = "crc32"
@@ -82,7 +83,9 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Tensor], dict[str
     try:
         found, metadata = read_tensors(path, tensors)
         try:
-            known = json.loads(metadata.get(ENTRY, "{}"))
+            known = json.loads(metadata.get(ENTRY, "{}"), object_pairs_hook=partial(one_by_key, path))
+        except ConfigError:
+            raise
         except (ValueError, RecursionError):
             known = None
         require(isinstance(known, dict), f"{path} cannot be read: its metadata is not a JSON object.")

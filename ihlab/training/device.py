@@ -4,22 +4,23 @@ import os
 
 import torch
 
-from tasks.config import ConfigError, require
+from tasks.config import ConfigError, require, shown
 
 
 def pick_device(name: str = "auto") -> torch.device:
     """Return a torch device by name; "auto" is a GPU if there is one.
 
-    Raises `ConfigError` if it is not available, and under `torchrun`, whose processes would all train the same run.
+    Raises `ConfigError` if it is not available or cannot compute (as the meta device), and under `torchrun`, whose
+    processes would all train the same run.
     """
     require_one_process()
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"The device '{name}' cannot be used here ({str(error).splitlines()[0]}).") from None
+        torch.ones(1, device=device).item()  # on the meta device tensors have no values
+    except Exception as error:  # of any backend
+        raise ConfigError(f"The device {shown(name)} cannot be used here ({shown(str(error))}).") from None
     return device
 
 

@@ -146,7 +146,7 @@ class Stack:
 
     def summed_losses(self, batch: TrainingBatch) -> Float[Tensor, " member"]:
         """Return each member's summed loss of its microbatch."""
-        tokens, index, targets, queries = batch.tensors
+        tokens, index, targets, queries, _ = batch.tensors
         return self._losses(self.parameters, tokens, index, targets, *([] if queries is None else [queries]))
 
     def clip(self, limit: float) -> None:

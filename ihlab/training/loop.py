@@ -23,7 +23,6 @@ from ihlab.measure.batches import SPLITS, draw
 from ihlab.measure.gathered import TrainingBatch, document_starts, each_tensor, training_batch
 from ihlab.measure.loss import summed_loss
 from ihlab.measure.metrics import Evaluator
-from ihlab.model.documents import packed
 from ihlab.model.registry import VARIANTS
 from ihlab.model.shift import projected
 from ihlab.model.transformer import Transformer
@@ -131,8 +130,7 @@ class SingleModel:
 
     def summed_losses(self, batch: TrainingBatch) -> Float[Tensor, " member=1"]:
         """Return the summed loss of a microbatch."""
-        with packed(self.model, batch.starts):
-            return self._loss(self.model, *batch.tensors).reshape(1)
+        return self._loss(self.model, *batch.tensors).reshape(1)
 
     def clip(self, limit: float) -> None:
         """Scale the gradient to a norm of at most `limit`."""

@@ -1,5 +1,6 @@
 """Exact effects and their estimates, against other implementations, closed forms and models by construction."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -399,3 +400,32 @@ def test_without_names_a_method_that_cannot_answer_says_why(p):
     found = compare(p, nodes="input").set_index("method")
     assert found.loc["head-scores", "note"].startswith("The method 'head-scores' scores heads only")
     assert found.loc["attribution-patching", "note"] == ""
+
+
+def test_tensors_made_in_inference_mode_are_named(p):
+    with torch.inference_mode():
+        index = torch.zeros(5, 1, dtype=torch.int64)
+    metric = lambda logits: logits[:, -1].gather(1, index)[:, 0]  # noqa: E731
+    with pytest.raises(ConfigError, match=r"made in torch\.inference_mode"):
+        attribute(replace(p, metric=metric))
+
+
+@pytest.mark.parametrize("layers_read_ids", [True, False])
+def test_integrated_gradients_are_refused_where_ids_are_read_twice(layers_read_ids):
+    """Embeddings of each layer (Gemma 4) do not move with the token embedding. Without them, the model is scored."""
+    from transformers import Gemma4ForCausalLM, Gemma4TextConfig
+
+    sizes = {"vocab_size": 40, "vocab_size_per_layer_input": 40, "hidden_size": 16, "intermediate_size": 16}
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
+    torch.manual_seed(0)
+    config = Gemma4TextConfig(
+        **sizes, **heads, global_head_dim=8, layer_types=["full_attention"] * 2, num_kv_shared_layers=0,
+        hidden_size_per_layer_input=8 * layers_read_ids, initializer_range=0.2,
+    )  # fmt: skip
+    p = problem(Gemma4ForCausalLM(config).eval(), TASK, size=4)
+    assert attribute(p)["effect"].abs().max() > 0
+    if layers_read_ids:
+        with pytest.raises(ConfigError, match="Gemma4ForCausalLM reads token ids also elsewhere"):
+            attribute(p, "eap-ig")
+    else:
+        assert attribute(p, "eap-ig", steps=100)["effect"].abs().max() > 0

@@ -185,6 +185,7 @@ def test_where_a_layer_has_no_others_the_control_is_smaller(make_model, batch):
 def test_the_head_that_knows_the_answers_is_found_by_its_absence(theorem_3_2, batch):
     located = locate_induction_heads(theorem_3_2, batch=batch)
     assert located["verdict"].tolist() == ["induction", ""]
+    assert (~located["needed"]).tolist() == [not needed for needed in located["needed"]]
     table = ablate_together(theorem_3_2, batch, located)
     assert table["n"][0] == 1
     assert table["loss_rise"][0] > 10 * table["loss_rise_error"][0]

@@ -390,3 +390,25 @@ def test_patterns_alone_cannot_be_ablated(batch):
         head_scores(made("gpt2"), tokens=TOKENS)
     with pytest.raises(ConfigError, match="ids from 3 to 60, but the vocabulary is 0 to 49"):
         head_scores(made("gpt2"), ids=[3, 4, 5, 60])
+
+
+@pytest.mark.parametrize("kind", ["llama", "kv_shift"])
+@pytest.mark.parametrize("offloaded", ["model.layers.1", "lm_head", "model.embed_tokens", ""])
+def test_a_model_with_parts_on_disk_has_the_scores_of_the_whole_one(kind, offloaded, tmp_path):
+    whole = made(kind).eval()
+    whole.save_pretrained(tmp_path / "saved")
+    parts = ("model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head")
+    places = {part: "disk" if part.startswith(offloaded) else "cpu" for part in parts}
+    options = {"device_map": places, "offload_folder": str(tmp_path / "offload")}
+    model = type(whole).from_pretrained(tmp_path / "saved", **options)
+    batch = InductionTask(vocab_size=50, length=16).batch(4, np.random.default_rng(0))
+    for measure in (lambda model: head_scores(model, batch, copying=True), lambda m: ablate_heads(m, batch, [(0, 1)])):
+        found, right = measure(model), measure(whole)
+        pd.testing.assert_frame_equal(
+            pd.DataFrame(found, index=[0]) if isinstance(found, dict) else found,
+            pd.DataFrame(right, index=[0]) if isinstance(right, dict) else right,
+            atol=1e-4,
+        )
+    convert = from_hf if kind == "kv_shift" else from_llama
+    with pytest.raises(ConfigError, match=r"is on the meta device or offloaded.*load the model without device_map"):
+        convert(model)

@@ -5,7 +5,21 @@ import pytest
 import torch
 
 from ihlab.interp.prompt_pair import prompt_pair
-from tasks import ConfigError, InductionTask, MQARTask, MultiHopTask, NGramTask
+from tasks import (
+    BrevoTask,
+    CheckerTask,
+    ConfigError,
+    DepoTask,
+    IGSMTask,
+    InductionTask,
+    ManoTask,
+    MQARTask,
+    MultiHopTask,
+    NGramTask,
+    PairTask,
+    TextTask,
+    TriggerTask,
+)
 
 
 @pytest.mark.parametrize("task", [InductionTask(vocab_size=60, length=24), MQARTask(vocab_size=64, length=64)])
@@ -83,3 +97,93 @@ def test_two_keys_change_places_and_the_answer_becomes_the_other_ones(task):
         right = [hopped(prompt[:at], clean[at], hops) for prompt in (clean, corrupted)]
         assert right == [pair.answer[row], pair.other[row]]
         assert right[0] != right[1]
+
+
+def of_depo(task, prompt, at):
+    """Walk k successors from the name of the last query; the answer's next token follows those that are there."""
+    ends = {i for i, word in enumerate(task.words(np.arange(task.vocab_size))) if word.isdigit()}
+    names, name = [], ()
+    for token in prompt[1 : at + 1]:
+        if token <= task.max_hops:  # the number of hops: the name of the query comes next
+            hops, asked = token, len(names)
+            continue
+        name += (token,)
+        if token in ends:
+            names, name = [*names, name], ()
+    following = dict(zip(names[: 2 * task.names : 2], names[1 : 2 * task.names : 2], strict=True))
+    goal = names[asked]
+    for _ in range(hops):
+        goal = following[goal]
+    return {goal[len(name)]} if goal[: len(name)] == name else set()
+
+
+def of_brevo(task, prompt, at):
+    """Every vertex that the query depends on, and that is not written yet but all it depends on is."""
+    ask = prompt.index(2)
+    edges, written = list(zip(prompt[1:ask:2], prompt[2:ask:2], strict=True)), prompt[ask + 3 : at + 1]
+    needed, found = {prompt[ask + 1]}, set()
+    while needed - found:
+        found |= needed
+        needed |= {u for u, v in edges if v in found}
+    return {x for x in needed - set(written) if all(u in written for u, v in edges if v == x)}
+
+
+def of_pairs(task, prompt, at):
+    context = prompt[at - 1 : at + 1]
+    return {prompt[i + 2] for i in range(at - 2) if prompt[i : i + 2] == context}
+
+
+def of_checker(task, prompt, at):
+    """Recall: the other token of the pair. (Claims have answers that no prompt contains.)"""
+    half = prompt[: task.length // 2]
+    assert prompt[at - 1] == 2
+    return {half[half.index(prompt[at]) ^ 1]}
+
+
+def of_result(task, prompt, at):
+    """The value after ANS is the result that was written last."""
+    words = task.words(np.array(prompt[: at + 1]))
+    return {next(prompt[i] for i in reversed(range(at)) if words[i].isdigit())}
+
+
+RIGHT = [
+    (DepoTask(), of_depo),
+    (DepoTask(vocab_size=24, length=60, names=5, name_length=(1, 3)), of_depo),
+    (BrevoTask(), of_brevo),
+    (PairTask(), of_pairs),
+    (PairTask(letters=2, vocab_size=8), of_pairs),
+    (CheckerTask(), of_checker),
+    (CheckerTask(asked="first", vocab_size=40, length=24), of_checker),
+    (IGSMTask(), of_result),
+]
+
+
+@pytest.mark.parametrize(("task", "right"), RIGHT)
+def test_by_the_rule_of_the_task_the_other_answer_is_the_only_right_one_in_the_corrupted_prompt(task, right):
+    pair = prompt_pair(task, size=40, seed=1)
+    for row in range(40):
+        at = int(pair.position[row])
+        assert right(task, pair.clean[row].tolist(), at) == {int(pair.answer[row])}
+        assert right(task, pair.corrupted[row].tolist(), at) == {int(pair.other[row])}
+
+
+@pytest.mark.parametrize("task", [TriggerTask(), TextTask(corpus="sample", vocab_size=300, length=64)])
+def test_what_is_known_by_heart_is_not_scored(task):
+    """In both prompts the answer followed the last occurrence of the scored token."""
+    pair = prompt_pair(task, size=40)
+    for prompts, answers in ((pair.clean, pair.answer), (pair.corrupted, pair.other)):
+        for row, at, answer in zip(prompts.tolist(), pair.position.tolist(), answers.tolist(), strict=True):
+            assert hopped(row[:at], row[at], 1) == answer
+
+
+@pytest.mark.parametrize("task", [ManoTask(), ManoTask(modulus=23, vocab_size=60, length=64), NGramTask()])
+@pytest.mark.parametrize("corrupt", ["answer", "key"])
+def test_tasks_without_another_right_answer_are_refused(task, corrupt):
+    with pytest.raises(ConfigError, match=f"corrupt is '{corrupt}', but a corrupted prompt of task '{task.kind}'"):
+        prompt_pair(task, 4, corrupt=corrupt)
+
+
+@pytest.mark.parametrize("task", [DepoTask(), BrevoTask(), CheckerTask(), PairTask(), IGSMTask()])
+def test_keys_change_places_only_where_an_answer_follows_its_key(task):
+    with pytest.raises(ConfigError, match="would have no other correct answer"):
+        prompt_pair(task, 4, corrupt="key")

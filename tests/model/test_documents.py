@@ -1,8 +1,12 @@
 """Packed documents: each has the logits that it has alone, a leak is found where it must be, and misuse is refused."""
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
+from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import packed
 from ihlab.model.registry import VARIANTS
@@ -51,7 +55,9 @@ def test_a_packed_document_has_the_logits_that_it_has_alone_or_the_model_is_refu
     with packed(case.model, STARTS):
         found, (hooked, _) = case.model(case.tokens), case.model.run_with_cache(case.tokens)
         at = case.model.unembed(case.model.residual_at(case.tokens, INDEX, QUERIES))
-    for logits in (found, hooked):
+    before = case.model(case.tokens, stop_at_layer=1, document_starts=STARTS)
+    after = case.model(before, start_at_layer=1, document_starts=STARTS)
+    for logits in (found, hooked, after, case.model(case.tokens, document_starts=STARTS)):
         torch.testing.assert_close(logits, wanted, atol=1e-6, rtol=0)
     torch.testing.assert_close(at, wanted.flatten(0, 1)[INDEX], atol=1e-6, rtol=0)
     torch.testing.assert_close(case.model(case.tokens), case.logits, atol=0, rtol=0)  # nothing of it stays
@@ -109,3 +115,51 @@ def test_a_cache_is_refused_while_packed_documents_are_read():
     with packed(model, STARTS[:1]), pytest.raises(ConfigError, match="A KV cache continues whole sequences"):
         model.generate(tokens, 1)
     assert model.generate(tokens, 1).shape == (1, 4)
+
+
+@torch.no_grad()
+def test_only_the_named_model_in_its_thread_reads_packed_documents():
+    """Another model, a copy, and another thread read whole sequences; so does an inner `packed` without documents."""
+    case = made(ModelConfig(**{**SIZES, "attention": "kv_shift"}))
+    model, tokens, other = case.model, case.tokens, made(ModelConfig(**{**SIZES, "attention": "gated_delta"}))
+    with packed(model, STARTS), ThreadPoolExecutor(max_workers=1) as thread:
+        for logits in (thread.submit(torch.no_grad()(model), tokens).result(), copy.deepcopy(model)(tokens)):
+            assert torch.equal(logits, case.logits)
+        assert torch.equal(other.model(other.tokens), other.logits)
+        other.model.generate(tokens[:, :3], 2)
+        with packed(model, None):
+            assert torch.equal(model(tokens), case.logits)
+        reset = model(tokens)
+    with packed(torch.compile(model, backend="eager"), STARTS, "none"):  # the model inside is meant
+        assert torch.equal(model(tokens), reset)
+    assert not torch.equal(reset, case.logits)
+
+
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        (STARTS[:1], r"document_starts is \[1, 9\], but must be \[2, 9\]"),
+        (STARTS[:, :8], r"document_starts is \[2, 8\], but must be \[2, 9\]"),
+        (STARTS[0], "document_starts must be a tensor of bool"),
+        (STARTS.long(), "document_starts must be a tensor of bool"),
+    ],
+)
+def test_starts_that_do_not_mark_each_token_are_refused(starts, message):
+    case = made(ModelConfig(**{**SIZES, "attention": "kv_shift"}))
+    with pytest.raises(ConfigError, match=message):
+        case.model(case.tokens, document_starts=starts)
+    with pytest.raises(ConfigError, match=message), packed(case.model, starts):
+        case.model(case.tokens)
+
+
+def test_an_attention_that_replaced_the_first_is_checked_when_it_reads():
+    class Plain(Attention):
+        def forward(self, x):  # takes no cache
+            return super().forward(x)
+
+    case = made(ModelConfig(**{**SIZES, "attention": "vanilla"}))
+    model = copy.deepcopy(case.model)
+    with packed(model, STARTS):
+        model.blocks[1].attn = Plain(model.cfg)
+        with pytest.raises(ConfigError, match="cannot keep packed documents apart"):
+            model(case.tokens)

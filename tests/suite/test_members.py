@@ -101,3 +101,33 @@ def test_what_is_not_there_is_a_sentence(asked, sentence):
     with pytest.raises(ConfigError) as error:
         suite.load(*asked, root="nowhere")
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("name", [["a"], None, {"a": 1}, "a\0", 3, b"a"])
+@pytest.mark.parametrize(
+    "of_member", [suite.run, suite.load, suite.truth, suite.card, lambda name: suite.build([name])]
+)
+def test_a_name_of_any_type_is_refused_in_a_sentence(of_member, name):
+    with pytest.raises(ConfigError, match="member of the suite"):
+        of_member(name)
+
+
+@pytest.mark.parametrize("folder", ["file", "file/in", "a\0", None, 3, ["a"], b"a"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda folder: suite.run("2-hop-vanilla-1", root=folder),
+        lambda folder: suite.truth("2-hop-vanilla-1", root=folder),
+        lambda folder: suite.build(["2-hop-vanilla-1"], folder),
+        suite.models,
+        suite.gallery,
+        suite.read_truth,
+        lambda folder: suite.export("induction-vanilla-2", folder),
+    ],
+)
+def test_what_is_no_folder_is_refused_in_a_sentence(tmp_path, monkeypatch, use, folder):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match=r"but must be the path of a folder|null character|is not a folder"):
+        use(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -53,6 +53,8 @@ def test_effects_and_accuracy_are_those_of_plain_hooks(name, step):
 )
 def test_of_a_hand_set_model_it_is_what_was_set(name, inputs):
     found = suite.truth(name)
+    found["definitions"].clear()
+    assert suite.truth(name)["definitions"]
     assert found["accuracy"]["accuracy"] == 1
     assert found["heads"]["true"].all()
     assert found["heads"]["fraction"].tolist() == pytest.approx([1.0] * len(found["heads"]), abs=1e-5)

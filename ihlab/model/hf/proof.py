@@ -36,6 +36,16 @@ def require_finite(model: Any) -> None:
             require(finite, f"The {type(model).__name__}'s tensor '{name}' holds a number that is not finite.")
 
 
+def require_loaded(model: Any) -> None:
+    """Raise `ConfigError` for a weight without values: one on the meta device, or offloaded by accelerate."""
+    missing = next((name for name, weight in model.named_parameters() if weight.is_meta), None)
+    require(
+        missing is None,
+        f"The {type(model).__name__}'s tensor '{missing}' is on the meta device or offloaded, so its weights cannot be "
+        "converted: load the model without device_map.",
+    )
+
+
 def exact_rotary(model: Any, rotary: Any) -> Any:
     """Return a model's rotary embedding with its frequencies in float32: `model.to(torch.bfloat16)` rounds them."""
     rounded = rotary.inv_freq.dtype in (torch.bfloat16, torch.float16)
@@ -58,6 +68,7 @@ def require_family(model: Any, family: Sequence[str], function: str) -> None:
         f"The model is a {type(model).__name__}, but {function} takes {', '.join(family[:-1])} or {family[-1]}. The "
         "heads of any causal language model can be scored without conversion.",
     )
+    require_loaded(model)
 
 
 def require_all_used(original: Any, names: Iterable[str], used: Iterable[str]) -> None:

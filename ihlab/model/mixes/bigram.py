@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ihlab.model.documents import previous
-from ihlab.model.kv_cache import KVCache
+from ihlab.model.kv_cache import Past, earlier
 
 
 class BigramTable(nn.Module):
@@ -26,15 +26,15 @@ class BigramTable(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(rows, d_model))
 
-    def rows_of(self, tokens: Int[Tensor, "batch pos"], cache: KVCache | None = None) -> Int[Tensor, "batch pos"]:
+    def rows_of(self, tokens: Int[Tensor, "batch pos"], cache: Past | None = None) -> Int[Tensor, "batch pos"]:
         """Return the row of each token and the one before it. With a cache, the tokens continue its sequences."""
         known = tokens + 1  # a cache has 0 before the first token
-        before = previous(known, None if cache is None else cache.exchange("token", known, 1))
+        before = previous(known, earlier(cache, "token", known, 1))
         rows = ((36313 * tokens) ^ (27191 * (before - 1))) % (len(self.weight) - 1)
         return rows.masked_fill(before == 0, len(self.weight) - 1)
 
     def forward(
-        self, tokens: Int[Tensor, "batch pos"], cache: KVCache | None = None
+        self, tokens: Int[Tensor, "batch pos"], cache: Past | None = None
     ) -> Float[Tensor, "batch pos d_model"]:
         """Return the vector of each token and the one before it."""
         return F.embedding(self.rows_of(tokens, cache), self.weight)

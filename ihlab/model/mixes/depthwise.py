@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.shift import TokenMix, spawned, token_shift
 
 _DRAWS = "ABCD  KVOM"
@@ -39,14 +39,14 @@ class Depthwise(TokenMix):
         self.weight, self.residual = nn.Parameter(taps), residual
 
     def forward(
-        self, x: Float[Tensor, "batch pos group width"], cache: KVCache | None, place: str
+        self, x: Float[Tensor, "batch pos group width"], cache: Past | None, place: str
     ) -> Float[Tensor, "batch pos group width"]:
         """Convolve x along its tokens. With a cache, x continues its sequences and is stored under `place`."""
         mixed = token_shift(x, self.weight, earlier(cache, place, x, self.weight.shape[1] - 1))
         return x + mixed if self.residual else mixed
 
     def of_vectors(
-        self, x: Float[Tensor, "batch pos width"], cache: KVCache | None, place: str
+        self, x: Float[Tensor, "batch pos width"], cache: Past | None, place: str
     ) -> Float[Tensor, "batch pos width"]:
         """Convolve x as `forward` does, for one group without its axis."""
         return self(x[:, :, None], cache, place)[:, :, 0]

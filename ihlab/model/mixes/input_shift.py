@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.kv_cache import Past
 from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix, token_shift
 
@@ -26,11 +27,11 @@ class InputShift(TokenMix):
         super().__init__()
         self.mu = nn.Parameter(mu)
 
-    def forward(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | None = None) -> Stream:
+    def forward(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | Past | None = None) -> Stream:
         """Mix x with the previous tokens; `before` is the token before x, if x continues a sequence."""
         return _mixed(x, 1 - self.mu, self.mu, before)
 
-    def of_previous(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | None = None) -> Stream:
+    def of_previous(self, x: Stream, before: Float[Tensor, "batch 1 d_model"] | Past | None = None) -> Stream:
         """Return mu (.) Sx alone."""
         return _mixed(x, torch.zeros_like(self.mu), self.mu, before)
 
@@ -51,6 +52,6 @@ def make_stream_shift(cfg: ModelConfig, layer: int) -> InputShift | None:
     return None if cfg.stream_shift == "none" else InputShift(rwkv_mu(cfg, layer, "key"))
 
 
-def _mixed(x: Tensor, own: Tensor, previous: Tensor, before: Tensor | None) -> Tensor:
+def _mixed(x: Tensor, own: Tensor, previous: Tensor, before: Tensor | Past | None) -> Tensor:
     weight = torch.stack([own, previous])[None]
-    return token_shift(x[:, :, None], weight, None if before is None else before[:, :, None])[:, :, 0]
+    return token_shift(x[:, :, None], weight, before[:, :, None] if isinstance(before, Tensor) else before)[:, :, 0]

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.documents import previous
-from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix
 
@@ -36,7 +36,7 @@ class Smear(TokenMix):
         self.scale = nn.Parameter(torch.zeros(1))
         self.hook_gate = HookPoint()
 
-    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Add the tokens before. With a cache, x continues its sequences."""
         gate = self.hook_gate(self.scale * F.linear(x[..., : self.weight.shape[1]], self.weight).sigmoid())
         return x + gate * previous(x, earlier(cache, "smear", x, 1))
@@ -49,7 +49,7 @@ class Interpolation(TokenMix):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(d_model))
 
-    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Mix in the tokens before. With a cache, x continues its sequences."""
         return x.lerp(previous(x, earlier(cache, "smear", x, 1)), self.weight.sigmoid())
 

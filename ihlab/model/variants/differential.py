@@ -18,7 +18,7 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.attend import explicit_pattern, fused, is_hooked, read_values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache
+from ihlab.model.kv_cache import Past
 from ihlab.model.norm import RMSNorm
 from ihlab.model.positions import Positions, Rotary
 from ihlab.model.shapes import Keys, Queries, Values
@@ -66,7 +66,7 @@ class DifferentialAttention(Attention):
         """The factor on each channel of a head's values before W_O, without the norm's scale."""
         return (1 - self.lambda_init) * self.sub_norm.w
 
-    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
+    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
         weight = self.hook_lambda(self.lambda_weight)
         first, second = zip(q.chunk(2, dim=-1), k.chunk(2, dim=-1), strict=True)
         of_first, of_second = (
@@ -75,11 +75,11 @@ class DifferentialAttention(Attention):
         )
         dropout = self.dropout if self.training else 0.0
         if dropout or is_hooked(*of_first, *of_second, self.hook_pattern):
-            bias = self.score_bias(k, positions)
+            bias = self.masked_bias(k, positions, cache)
             one, two = explicit_pattern(*first, bias, *of_first), explicit_pattern(*second, bias, *of_second)
             z = read_values(self.hook_pattern(one - weight * two), v, dropout)
         else:
-            needed = self._fused_bias(k, positions)
+            needed = self._fused_bias(k, positions, cache)
             z = (fused(*first, v, needed, 0.0) - weight * fused(*second, v, needed, 0.0)).to(v.dtype)
         return (1 - self.lambda_init) * self.sub_norm(self.hook_z_raw(z))
 

@@ -8,13 +8,13 @@ channel: 1 + s[0], s[1], s[2], s[3], all divided by 3. Left out: the norm of val
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import shifted
-from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.shapes import Heads, Keys, Stream, Values
 from ihlab.model.shift import TokenMix, spawned, token_shift
 
@@ -30,14 +30,14 @@ class DynamicConvolution(TokenMix):
         drawn = torch.randn(n_heads * TAPS, cfg.d_model, generator=generator)
         self.of_input = nn.Parameter(drawn * cfg.d_model**-0.5)
 
-    def forward(self, u: Heads, x: Stream, cache: KVCache | None, place: str) -> Heads:
+    def forward(self, u: Heads, x: Stream, cache: Past | None, place: str) -> Heads:
         """Convolve u along its tokens. With a cache, u continues its sequences and is stored under `place`."""
         before = earlier(cache, place, u, TAPS - 1)
-        seen = u if before is None else torch.cat([before, u], dim=1)
+        seen = torch.cat([before, u], dim=1) if isinstance(before, Tensor) else u
         dynamic = F.linear(x, self.of_input).unflatten(-1, (-1, TAPS))
         total = u + token_shift(u, self.weight, before)
         for back in range(min(TAPS, seen.shape[1])):
-            total = total + dynamic[..., back, None] * shifted(seen, back)[:, -u.shape[1] :]
+            total = total + dynamic[..., back, None] * shifted(seen, before, back)[:, -u.shape[1] :]
         return total / (2 * TAPS + 1) ** 0.5
 
 
@@ -50,7 +50,7 @@ class DynamicConvolutionAttention(Attention):
         parts = ("key", "value")
         self.dynamic = nn.ModuleDict({part: DynamicConvolution(cfg.kv_heads, cfg, source) for part in parts})
 
-    def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
+    def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Return the convolved keys and values, before rotation."""
         k, v = super().project(x, cache)
         return self.dynamic["key"](k, x, cache, "key"), self.dynamic["value"](v, x, cache, "value")

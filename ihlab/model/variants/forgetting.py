@@ -14,7 +14,7 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, next_positions
+from ihlab.model.kv_cache import KVCache, Past, next_positions
 from ihlab.model.shapes import Stream
 from ihlab.model.variants.token_gate import TokenGate
 
@@ -32,22 +32,20 @@ class ForgettingAttention(Attention):
         self.forget = TokenGate(torch.zeros(cfg.n_heads), cfg.d_model)
         self.hook_log_forget = HookPoint()
 
-    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
         positions = next_positions(cache, x.shape[1])
         q, (k, v) = self.rotated(self.queries(x, cache=cache), positions), self.keys_values(x, cache)
         of_keys = self._forgotten(self.hook_log_forget(F.logsigmoid(self.forget(x))), cache)
         of_queries = of_keys[:, -x.shape[1] :]
         decay = (of_queries[:, :, None] - of_keys[:, None]).permute(0, 3, 1, 2)
-        return self.output(self._attend_with(q, k, v, self.score_bias(k, positions) + decay))
+        return self.output(self._attend_with(q, k, v, self.masked_bias(k, positions, cache) + decay))
 
     @staticmethod
-    def _forgotten(
-        log_forget: Float[Tensor, "batch pos head"], cache: KVCache | None
-    ) -> Float[Tensor, "batch key head"]:
+    def _forgotten(log_forget: Float[Tensor, "batch pos head"], cache: Past | None) -> Float[Tensor, "batch key head"]:
         """Return the sum of log f up to each token, those in the cache included."""
         total = log_forget.cumsum(dim=1)
-        if cache is None:
+        if not isinstance(cache, KVCache):
             return total
         before = cache.raw.get("forgotten", total[:, :0])
         cache.raw["forgotten"] = torch.cat([before, total + (before[:, -1:] if before.shape[1] else 0)], dim=1)

@@ -15,7 +15,7 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import previous
-from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.shapes import Heads, Keys, Stream, Values
 from ihlab.model.shift import GatedShift, TokenMix
 
@@ -30,7 +30,7 @@ class InputGate(TokenMix):
         self.bias = nn.Parameter(drawn.clone())
 
     def forward(
-        self, x: Heads, read: Stream, hook: HookPoint, before: Float[Tensor, "batch 1 head d_head"] | None
+        self, x: Heads, read: Stream, hook: HookPoint, before: Float[Tensor, "batch 1 head d_head"] | Past | None
     ) -> Heads:
         """Shift keys or values x, with gates a computed from attention's input `read`; the hook receives a.
 
@@ -49,7 +49,7 @@ class GatedAttention(Attention):
         self.input_gate = nn.ModuleDict({part: InputGate(cfg.kv_heads, cfg.d_model, generator) for part in parts})
         self.hook_key_gate, self.hook_value_gate = HookPoint(), HookPoint()
 
-    def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
+    def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Return the gated keys and values, before rotation."""
         k, v = super().project(x, cache)
         k = self.input_gate["key"](k, x, self.hook_key_gate, earlier(cache, "key", k, 1))

@@ -65,9 +65,13 @@ def reads_queries_alone(attention: nn.Module) -> bool:
 
 def require_decodable(attention: nn.Module) -> None:
     """Raise `ConfigError` for an attention whose forward takes no cache."""
-    name = type(attention).__name__
     require(
-        "cache" in inspect.signature(type(attention).forward).parameters,
-        f"The forward of {name} takes no cache, so it cannot continue a sequence: call the model on the whole "
-        "sequences, or give it a second argument, cache.",
+        takes_cache(attention),
+        f"The forward of {type(attention).__name__} takes no cache, so it cannot continue a sequence: call the model "
+        "on the whole sequences, or give it a second argument, cache.",
     )
+
+
+def takes_cache(attention: nn.Module) -> bool:
+    """Return True if the forward of an attention has the argument `cache`."""
+    return "cache" in inspect.signature(type(attention).forward).parameters

@@ -20,7 +20,7 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache
+from ihlab.model.kv_cache import KVCache, Past
 from ihlab.model.positions import Positions, Rotary
 from ihlab.model.shapes import Heads, Keys, Queries, Stream, Values
 from ihlab.model.shift import TokenShift
@@ -65,14 +65,15 @@ class LatentAttention(Attention):
         beta[-1] = before
         return FixedShift(alpha), FixedShift(beta), None
 
-    def keys_values(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
+    def keys_values(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Return the shifted and rotated keys and the shifted values of all tokens, including those in the cache."""
         shared, latent = self._compressed(x)
-        if cache is not None:
+        if isinstance(cache, KVCache):  # all tokens so far are expanded again, from the first on
             shared, latent = (kept[:, :, 0] for kept in cache.append(shared[:, :, None], latent[:, :, None]))
-        return self.shifted_and_rotated(*self._expanded(shared, latent), None)
+            cache = None
+        return self.shifted_and_rotated(*self._expanded(shared, latent), cache)
 
-    def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Heads, Heads]:
+    def project(self, x: Stream, cache: Past | None = None) -> tuple[Heads, Heads]:
         """Return the keys and values before any shift or rotation."""
         return self._expanded(*self._compressed(x))
 

@@ -11,14 +11,14 @@ gated norm of each head's output.
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attend import pattern_of, read_values, scores_of
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.positions import Positions
 from ihlab.model.shapes import Keys, Queries, Values
 from tasks.config import require
@@ -44,7 +44,7 @@ class MultiTokenAttention(Attention):
         identity[:, 0, KEYS // 2] = 1
         self.taps, self.hook_taps = nn.Parameter(identity), HookPoint()
 
-    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
+    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
         """Return z, for rotated queries of whole sequences or chunks. Raises `ConfigError` for others."""
         require(
             isinstance(positions, slice),
@@ -52,7 +52,7 @@ class MultiTokenAttention(Attention):
         )
         assert isinstance(positions, slice)
         before = earlier(cache, "rotated query", q, QUERIES - 1)  # "query" is what canon="B" keeps
-        seen = F.pad(q, (0, 0, 0, 0, QUERIES - 1, 0)) if before is None else torch.cat([before, q], dim=1)
+        seen = torch.cat([before, q], dim=1) if isinstance(before, Tensor) else F.pad(q, (0, 0, 0, 0, QUERIES - 1, 0))
         hidden = self.score_bias(k, slice(positions.start - QUERIES + 1, positions.stop)).isneginf()
         scores = F.pad(scores_of(seen, k).masked_fill(hidden, 0), (KEYS // 2, KEYS // 2))
         # The first row of conv2d's kernel is for the earliest query, its first column for the earliest key.

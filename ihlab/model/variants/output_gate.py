@@ -11,7 +11,7 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, next_positions
+from ihlab.model.kv_cache import Past, next_positions
 from ihlab.model.shapes import Stream
 from ihlab.model.variants.token_gate import TokenGate
 
@@ -27,7 +27,7 @@ class OutputGatedAttention(Attention):
         self.out_gate = TokenGate(torch.zeros(cfg.n_heads * cfg.head_width), cfg.d_model)
         self.hook_out_gate, self.hook_z_raw = HookPoint(), HookPoint()
 
-    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
         positions = next_positions(cache, x.shape[1])
         q, (k, v) = self.rotated(self.queries(x, cache=cache), positions), self.keys_values(x, cache)

@@ -22,7 +22,7 @@ from torch import Tensor
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import previous, with_first
-from ihlab.model.kv_cache import KVCache, earlier, next_positions
+from ihlab.model.kv_cache import Past, earlier, next_positions
 from ihlab.model.positions import Rotary
 from ihlab.model.shapes import Keys, Stream, Values
 
@@ -53,12 +53,12 @@ class PartialOffsetAttention(PartialRotaryAttention):
     `hook_k` sees the keys after the offset. A cache keeps the last token's key.
     """
 
-    def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
+    def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Return the keys, half of each from the token before, and the values."""
         begins = next_positions(cache, x.shape[1]).start == 0
         k, v = super().project(x, cache)
         before = previous(k, earlier(cache, "key", k, 1))
-        return offset(k, with_first(k, before) if begins else before), v
+        return offset(k, with_first(k, before, cache) if begins else before), v
 
 
 class AdaptiveOffsetAttention(PartialRotaryAttention):
@@ -67,7 +67,7 @@ class AdaptiveOffsetAttention(PartialRotaryAttention):
     `hook_k` and `hook_rot_k` see the keys before the offset. A cache keeps the last token's rotated key and |v|^2.
     """
 
-    def shifted_and_rotated(self, k: Keys, v: Values, cache: KVCache | None) -> tuple[Keys, Values]:
+    def shifted_and_rotated(self, k: Keys, v: Values, cache: Past | None) -> tuple[Keys, Values]:
         """Return the keys, some of them the previous token's, and the values. A first token keeps its own key."""
         k, v = super().shifted_and_rotated(k, v, cache)
         size = v.square().sum(dim=-1, keepdim=True)

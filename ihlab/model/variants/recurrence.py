@@ -27,7 +27,7 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.attend import read_values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, next_positions
+from ihlab.model.kv_cache import KVCache, Past, next_positions
 from ihlab.model.shapes import Keys, Queries, Stream, Values
 from ihlab.model.shift import spawned
 from ihlab.model.variants.token_gate import TokenGate
@@ -61,13 +61,13 @@ class LinearRecurrence(Attention):
         self.log_rate = nn.Parameter(math.log(SLOWEST) + span * torch.rand(cfg.kv_heads, generator=source))
         self.write = TokenGate(torch.full((cfg.kv_heads,), math.log(math.e - 1)), cfg.d_model)  # softplus of it is 1
 
-    def forward(self, x: Stream, cache: KVCache | None = None) -> Stream:
+    def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the sum of the heads' outputs for the normalised residual stream x; the cache then has read x."""
         positions = next_positions(cache, x.shape[1])
         q = self.rotated(self.queries(x, cache=cache), positions)
         k, v = self.shifted_and_rotated(*self.project(x, cache), cache)
         q, k, gates = F.normalize(q, dim=-1), F.normalize(k, dim=-1), self.gates(x)
-        if cache is not None:
+        if isinstance(cache, KVCache):
             cache.length += x.shape[1]
             return self.output(self._by_steps(q, k, v, gates, cache))
         matches = torch.einsum("btgrd,bsgd->bgrts", q.unflatten(2, (self.n_key_value_heads, -1)), k)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, earlier
+from ihlab.model.kv_cache import KVCache, Past, earlier
 from ihlab.model.mixes.input_shift import InputShift, rwkv_mu
 from ihlab.model.shapes import Keys, Queries, Stream, Values
 
@@ -22,12 +22,12 @@ class RWKVAttention(Attention):
         parts = ("query", "key", "value")
         self.input_shift = nn.ModuleDict({part: InputShift(rwkv_mu(cfg, layer, part)) for part in parts})
 
-    def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: KVCache | None = None) -> Queries:
+    def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: Past | None = None) -> Queries:
         """Project the queries at positions `at` (None: all) from the shifted input."""
-        before = None if cache is None else cache.raw.get("input")  # `project`, called next, replaces it
+        before = cache.raw.get("input") if isinstance(cache, KVCache) else cache  # `project`, called next, replaces it
         return super().queries(self.input_shift["query"](x, before), at, cache)
 
-    def project(self, x: Stream, cache: KVCache | None = None) -> tuple[Keys, Values]:
+    def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Project the keys and values from the shifted input."""
         before = earlier(cache, "input", x, 1)
         k, v = self.k_proj(self.input_shift["key"](x, before)), self.v_proj(self.input_shift["value"](x, before))

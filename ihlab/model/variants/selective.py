@@ -20,7 +20,7 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.attend import explicit_pattern, read_values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache
+from ihlab.model.kv_cache import KVCache, Past
 from ihlab.model.positions import Positions, as_tensor
 from ihlab.model.shapes import Keys, Queries, Values
 from tasks.config import require
@@ -46,7 +46,7 @@ class SelectiveAttention(Attention):
         super().__init__(cfg, generator, layer)
         self.hook_selection, self.hook_masked = HookPoint(), HookPoint()
 
-    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: KVCache | None) -> Queries:
+    def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
         """Return z, for rotated queries of whole sequences or chunks. Raises `ConfigError` for gathered queries."""
         require(
             isinstance(positions, slice),
@@ -55,7 +55,7 @@ class SelectiveAttention(Attention):
         bias = self.score_bias(k, positions)
         selection = self.hook_selection(self._selection(q[:, :, 0], k[:, :, 0], bias[:, 0], positions))
         masked = F.pad(selection.cumsum(dim=1), (0, 0, 1, -1))  # up to the query before
-        if cache is not None:
+        if isinstance(cache, KVCache):
             masked = masked + cache.selected(selection)[:, None]
         bias = bias - self.hook_masked(masked)[:, None]
         pattern = explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern)
