@@ -124,7 +124,11 @@ def _bases(base_model_type: str) -> dict[Any, Any]:
 
 @lru_cache
 def _of_caches(config_class: Any, layer_types: tuple[str, ...]) -> Any:
-    own = {"layer_types": property(lambda config: list(layer_types)), "get_text_config": lambda config, **_: config}
+    own = {
+        "layer_types": property(lambda config: list(layer_types)),
+        "kv_sharing_modes": None,  # `layer_types` has them: a layer that reads another layer's cache is a "dummy"
+        "get_text_config": lambda config, **_: config,
+    }
     return type("KVShiftConfig", (config_class,), own)
 
 

@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers.cache_utils import LinearAttentionLayer
+from transformers.models.lfm2.modeling_lfm2 import Lfm2Model, Lfm2ShortConv
 
 from ihlab.hf import attention, cache, model, shift
 from ihlab.hf.conformance import CHECKS, as_tests, black_box, run, table
 from ihlab.hf.conformance.__main__ import main
+from ihlab.hf.conformance.causes import CAUSES
 from ihlab.hf.conformance.families import has_local_state, tiny
 from ihlab.hf.links import Links, find_links
 from tests.hf.conftest import FAMILIES, maker, plain
@@ -176,6 +179,135 @@ def state_in_eight_bits(patch):
     patch.setattr(cache.RawStates, "exchange", rounded)
 
 
+def padding_is_stored(patch):
+    stored = Links.stored
+    patch.setattr(Links, "stored", lambda self, *given: stored(self._replace(real=None), *given))
+
+
+def mask_of_four_dimensions_unread(patch):
+    patch.setattr(attention, "links_of_mask", lambda *given: Links(False))
+
+
+def documents_of_four_dimensions_unread(patch):
+    of_mask = attention.links_of_mask
+
+    def padding_only(back, n, first, visible):
+        return of_mask(back, n, first, visible.any(dim=1, keepdim=True).expand_as(visible).tril())
+
+    patch.setattr(attention, "links_of_mask", padding_only)
+
+
+def embeddings_unshifted(patch):
+    tell = attention.tell_links
+
+    def only_tokens(decoder, args, kwargs):
+        args, kwargs = tell(decoder, args, kwargs)
+        if (given := kwargs.get("inputs_embeds")) is not None:
+            kwargs["kv_shift"] = Links(False, torch.zeros(1, given.shape[1], 1, dtype=torch.bool))
+        return args, kwargs
+
+    patch.setattr(model, "tell_links", only_tokens)
+
+
+def keys_only(method):
+    def mutant(patch):
+        patch.setattr(
+            cache.RawStates, method, lambda self, *given: getattr(super(cache.RawStates, self), method)(*given)
+        )
+
+    mutant.__name__ = f"{method}_of_keys_only"
+    return mutant
+
+
+def repeats_in_another_order(patch):
+    def tiled(self, repeats):
+        super(cache.RawStates, self).batch_repeat_interleave(repeats)
+        self._each(lambda raw: raw.repeat(repeats, 1, 1))
+
+    patch.setattr(cache.RawStates, "batch_repeat_interleave", tiled)
+
+
+def static_stores(change):
+    def mutant(patch):
+        exchange = cache.RawStates.exchange
+
+        def wrong(self, side, raw, links, back):
+            seen = exchange(self, side, raw, links, back)
+            if self.is_compileable:
+                self.raw[side].copy_(change(self, seen, back))
+            return seen
+
+        patch.setattr(cache.RawStates, "exchange", wrong)
+
+    return mutant
+
+
+wrong_slot = static_stores(lambda self, seen, back: seen[:, -1 - back : -1])
+wrong_sequence = static_stores(lambda self, seen, back: seen[:1, -back:].expand(len(seen), -1, -1))
+
+
+def unshifted_when_compiled(patch):
+    mix = shift.Taps.mix
+    patch.setattr(
+        shift.Taps,
+        "mix",
+        lambda self, side, raw, earlier: raw if torch.compiler.is_compiling() else mix(self, side, raw, earlier),
+    )
+
+
+def compiled_steps_forget(patch):
+    exchange = cache.RawStates.exchange
+
+    def forgetful(self, side, raw, links, back):
+        seen = exchange(self, side, raw, links, back)
+        if torch.compiler.is_compiling() and raw.shape[1] == 1:
+            return torch.cat([torch.zeros_like(seen[:, :-1]), raw], dim=1)
+        return seen
+
+    patch.setattr(cache.RawStates, "exchange", forgetful)
+
+
+def lost_after_40_tokens(patch):
+    exchange = cache.RawStates.exchange
+
+    def forgetful(self, side, raw, links, back):
+        if side in self.raw and self.get_seq_length() > 40:
+            self.raw[side] = torch.zeros_like(self.raw[side])
+        return exchange(self, side, raw, links, back)
+
+    patch.setattr(cache.RawStates, "exchange", forgetful)
+
+
+def detached(*sides):
+    def mutant(patch):
+        mix = shift.Taps.mix
+
+        def without_gradient(self, side, raw, earlier):
+            return mix(self, side, raw, [x.detach() for x in earlier] if side in sides else earlier)
+
+        patch.setattr(shift.Taps, "mix", without_gradient)
+
+    return mutant
+
+
+def lfm2_reset_does_nothing(patch):
+    patch.setattr(LinearAttentionLayer, "reset", lambda self: None)
+
+
+def lfm2_embeddings_unconvolved(patch):
+    forward, convolve, given = Lfm2Model.forward, Lfm2ShortConv.forward, []
+
+    def noted(self, input_ids=None, **kwargs):
+        given[:] = [input_ids is None]
+        return forward(self, input_ids=input_ids, **kwargs)
+
+    def convolved(self, hidden_states, **kwargs):
+        return hidden_states if given[0] else convolve(self, hidden_states, **kwargs)
+
+    patch.setattr(Lfm2Model, "forward", noted)
+    patch.setattr(Lfm2ShortConv, "forward", convolved)
+
+
 MUTANTS = {
     **dict.fromkeys(("positions", "seq_idx", "cu_seqlens"), leaks_across_documents),
     **{"chunks": zero_at_each_chunk, "padding": reads_padding, "uneven": links_of_the_first_row},
@@ -184,18 +316,157 @@ MUTANTS = {
     **{"bf16": state_in_eight_bits, "equation_5": swapped_taps, "identity": identity_not_exact},
     **{"padded_chunk": links_of_the_first_row, "parameters": one_row_for_all_heads},
     **{"taps_float32": taps_in_half_precision, "lifecycle": branches_on_numbers, "no_decay": decayed},
+    **{"after_padding": padding_is_stored, "mask_4d": mask_of_four_dimensions_unread, "embeds": embeddings_unshifted},
+    **{"reset": keys_only("reset"), "reorder": beams_keep_their_raw_keys, "select": keys_only("batch_select_indices")},
+    **{"repeat": keys_only("batch_repeat_interleave"), "static": wrong_slot, "compiled": unshifted_when_compiled},
+    "gradient": detached("key", "value"),
 }
 """Implementations with one fault each, by the check that must catch it."""
-FURTHER = [("equation_5", first_token_keeps_its_own), ("padded_chunk", zero_at_each_chunk)]
+FURTHER = [
+    ("equation_5", first_token_keeps_its_own),
+    ("padded_chunk", zero_at_each_chunk),
+    ("chunks", lost_after_40_tokens),
+    ("mask_4d", documents_of_four_dimensions_unread),
+    ("repeat", repeats_in_another_order),
+    ("static", wrong_sequence),
+    ("compiled", compiled_steps_forget),
+    ("gradient", detached("key")),
+    ("gradient", detached("value")),
+    ("after_padding", zero_at_each_chunk),
+]
 
 
-def test_each_check_has_a_mutant():
-    assert set(MUTANTS) == set(CHECKS)
+def test_each_check_has_a_mutant_and_a_usual_cause():
+    assert set(MUTANTS) == set(CHECKS) == set(CAUSES)
+
+
+@pytest.mark.parametrize(
+    ("check", "mutant"), [("reset", lfm2_reset_does_nothing), ("embeds", lfm2_embeddings_unconvolved)]
+)
+def test_suite_catches_faults_of_convolutions(check, mutant, monkeypatch):
+    make = partial(tiny, "lfm2")
+    assert [row.outcome for row in run(make, [check])] == ["pass"]
+    mutant(monkeypatch)
+    (row,) = run(make, [check])
+    assert (row.outcome, row.detail[-3:] != "NaN") == ("FAIL", True)
+
+
+def test_a_crash_of_one_method_hides_no_fault_of_the_next(monkeypatch):
+    repeats_in_another_order(monkeypatch)
+    monkeypatch.setattr(cache.RawStates, "batch_select_indices", lambda self, indices: self.nothing)
+    select, repeat = run(maker(), ["select", "repeat"])
+    assert (select.outcome, repeat.outcome) == ("FAIL", "FAIL")
+    assert "AttributeError" in select.detail
+    assert "logits differ" in repeat.detail
+
+
+def refusing(error):
+    """Return a maker of models that raise an error when they are given position_ids that restart."""
+
+    def make():
+        made = plain()
+        forward = made.forward
+
+        def checked(input_ids=None, position_ids=None, **given):
+            if position_ids is not None and (position_ids.diff() < 0).any():
+                error()
+            return forward(input_ids=input_ids, position_ids=position_ids, **given)
+
+        made.forward = checked
+        return made
+
+    return make
+
+
+def refuses_in_words():
+    raise NotImplementedError("packed documents are not supported")
+
+
+def raises_without_words():
+    raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (refuses_in_words, "refuses"),
+        (raises_without_words, "FAIL"),
+        (lambda: None.state, "FAIL"),
+        (lambda: "".split()[1], "FAIL"),
+        (lambda: torch.ones(2) + torch.ones(3), "FAIL"),  # a RuntimeError
+        (lambda: int("one"), "FAIL"),  # a ValueError
+        (lambda: nn.Conv1d(3, 3, 2)(torch.ones(2, 3, 1)), "FAIL"),
+        (lambda: sys.exit(0), "FAIL"),
+    ],
+)
+def test_a_refusal_is_no_crash(error, outcome):
+    (row,) = run(refusing(error), ["positions"])
+    assert row.outcome == outcome, row.detail
+    test = as_tests(refusing(error))
+    with pytest.raises(pytest.skip.Exception if outcome == "refuses" else AssertionError):
+        test("positions")
+
+
+@pytest.mark.parametrize("last", [1, 12])
+def test_a_model_that_ends_the_process_fails_a_check(last, my_module, capsys):
+    calls = []
+
+    def ends(*_):
+        calls.append(1)
+        if len(calls) >= last:
+            sys.exit(0)
+
+    def make():
+        made = plain()
+        made.register_forward_pre_hook(ends)
+        return made
+
+    my_module.make = make
+    if last == 1:
+        with pytest.raises(SystemExit) as ended:
+            main(["--model", "my_module:make"])
+        assert ended.value.code == 2
+        assert "SystemExit: 0" in capsys.readouterr().err
+    else:
+        assert main(["--model", "my_module:make", "--checks", "chunks", "prefix"]) == 1
+        assert capsys.readouterr().out.count("SystemExit: 0") == 2
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    my_module.make = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        main(["--model", "my_module:make"])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("make", [plain, maker()], ids=["plain", "shifted"])
+def test_half_precision_is_compared_in_float32(make, dtype):
+    results = run(lambda: make().to(dtype), ["chunks", "padding", "prefix", "interleaved", "bf16", "equation_5"])
+    assert not failed(results), table(results)
+    said = f"in a float32 copy of the {str(dtype)[6:]} model"
+    assert {row.detail for row in results if row.outcome == "pass"} == {said}
+
+
+def test_a_report_names_the_first_failure_and_its_cause(monkeypatch):
+    checks = ["chunks", "positions", "interleaved"]
+    assert "cause" not in table(run(maker(), checks))
+    zero_at_each_chunk(monkeypatch)
+    leaks_across_documents(monkeypatch)
+    *lines, last = table(run(maker(), checks)).splitlines()
+    assert [line.split()[:2] for line in lines] == [["FAIL", check] for check in checks]
+    assert last == f"3 checks failed, first: chunks. Usual cause: {CAUSES['chunks']}."
+    assert "without attention" in lines[1]
+    assert "convolutions" not in lines[1]
+    assert "without convolutions" in run(partial(tiny, "lfm2"), ["positions"])[0].detail
 
 
 @pytest.mark.parametrize(
     ("check", "mutant"),
-    [pytest.param(*pair, marks=[pytest.mark.slow] * (pair[0] == "lifecycle")) for pair in [*MUTANTS.items(), *FURTHER]],
+    [
+        pytest.param(*pair, marks=[pytest.mark.slow] * (pair[0] in ("lifecycle", "compiled")))
+        for pair in [*MUTANTS.items(), *FURTHER]
+    ],
 )
 def test_suite_catches_the_mutant(check, mutant, monkeypatch):
     make = maker("mistral" if check == "window" else "llama")
@@ -238,6 +509,11 @@ def no_weights():
         (["--model", "my_module:headless"], "The function returns a LlamaModel, but must"),
         (["--model", "my_module:tuples"], "The LlamaForCausalLM returns no logits of token ids: AttributeError: "),
         (["--model", "my_module:weak"], "Earlier tokens change the logits by "),
+        (["--model", "my_module:make", "--checks", "chunk"], "There is no check 'chunk'; did you mean 'chunks'?"),
+        (["--model", "my_module:make", "--allow", "chunk"], "There is no check 'chunk'; did you mean 'chunks'?"),
+        (["--model", "my_module:plain", "--checks", "equation_5"], "No check was made: none applies, or the model"),
+        (["--family", "lfm2", "--table"], "--table needs --families."),
+        (["--families", "--json"], "--families takes no --checks, --allow or --json."),
         (["--family", "lfm22"], "There is no family 'lfm22'; did you mean 'lfm2'?"),
     ],
 )
@@ -251,7 +527,7 @@ def test_what_cannot_be_checked_is_refused_in_a_sentence(arguments, sentence, my
 @pytest.fixture
 def my_module(monkeypatch):
     made = ModuleType("my_module")
-    made.make, made.number, made.fails = maker(), lambda: 3, lambda: 1 / 0
+    made.make, made.number, made.fails, made.plain = maker(), lambda: 3, lambda: 1 / 0, plain
     made.headless, made.weak, made.tuples = lambda: plain().model, no_weights, of_tuples
     monkeypatch.setitem(sys.modules, "my_module", made)
     return made
@@ -265,9 +541,12 @@ def test_command_line(my_module, monkeypatch, capsys):
         ["pass", "parameters"],
     ]
     zero_at_each_chunk(monkeypatch)
-    assert main(["--model", "my_module:make", "--json"]) == 1
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(row["check"], row["outcome"]) for row in rows] == [("chunks", "FAIL"), ("parameters", "pass")]
+    for options, status, outcome in (([], 1, "FAIL"), (["--allow", "chunks"], 0, "limit")):
+        assert main(["--model", "my_module:make", "--json", *options]) == status
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [(row["check"], row["outcome"]) for row in rows] == [("chunks", outcome), ("parameters", "pass")]
+    assert main(["--model", "my_module:make", "--checks", "parameters"]) == 0
+    assert capsys.readouterr().out.split()[:2] == ["pass", "parameters"]
 
 
 def test_tests_of_a_model(monkeypatch):
@@ -277,6 +556,8 @@ def test_tests_of_a_model(monkeypatch):
     zero_at_each_chunk(monkeypatch)
     with pytest.raises(AssertionError, match=r"in chunks of"):
         test("chunks")
+    with pytest.raises(pytest.xfail.Exception, match=r"in chunks of"):
+        as_tests(maker(), allow=["chunks"])("chunks")
     with pytest.raises(pytest.skip.Exception, match="it has no shift"):
         as_tests(plain)("equation_5")
 

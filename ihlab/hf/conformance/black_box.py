@@ -4,16 +4,16 @@ The simpler setting is the whole sequence at once, a document alone, a sequence 
 """
 
 import copy
-import inspect
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DataCollatorWithFlattening
 
+from ihlab.hf.conformance import caches
 from ihlab.hf.conformance.compare import (
     CLOSE,
     FaultError,
@@ -22,25 +22,37 @@ from ihlab.hf.conformance.compare import (
     demand,
     in_chunks,
     logits,
+    method,
     off,
     padded,
     read,
     same,
+    takes,
     tokens,
 )
 from ihlab.hf.conformance.parts import without_attention, without_convolutions
 
+LONG = 130
+"""Tokens that are read one by one: more than any state is likely to be cut at."""
+ROUGH = 1e-3
+"""Largest difference of logits after `LONG` steps, in which rounding adds up."""
+STEP = 1e-3
+"""Finite difference of a parameter, as a fraction of its root mean square."""
+
 
 def chunks(model: Any) -> None:
-    """Read the same tokens in one pass, one by one, and in chunks of several sizes."""
+    """Read the same tokens in one pass, one by one, and in chunks of several sizes; then more tokens one by one."""
     ids = tokens(model, 2, 10)
     for sizes in ([1] * 10, [5, *[1] * 5], [5, 5], [1, 4, 5], [8, 1, 1], [3, 2, 2, 3]):
         same(in_chunks(model, ids, sizes), logits(model, ids), f"in chunks of {sizes}")
+    many = min(LONG, getattr(model.config, "max_position_embeddings", None) or LONG)
+    ids = tokens(model, 1, many)
+    same(in_chunks(model, ids, [1] * many), logits(model, ids), f"{many} tokens, one by one", ROUGH)
 
 
 def _positions(model: Any, mask: Tensor) -> list[dict[str, Tensor]]:
     """Return position numbers to pass beside a mask; also none, if only distances between positions matter."""
-    if "position_ids" not in inspect.signature(model.forward).parameters:
+    if not takes(model, "position_ids"):
         return [{}]
     ids = tokens(model, 1, 5)
     later = logits(model, ids, position_ids=torch.arange(5)[None] + 3)
@@ -61,6 +73,50 @@ def padding(model: Any) -> None:
                         same(row[place], right, f"padded on the {'left' if left else 'right'}")
 
 
+def after_padding(model: Any) -> None:
+    """Read a prompt that is padded on the right, in one or two chunks, and then further tokens."""
+    ids, mask, places = padded(model, [4, 3, 2], left=False)  # within a window, which counts padding
+    more = tokens(model, 3, 2, seed=4)
+    mask = torch.cat([mask, torch.ones_like(more)], dim=1)
+    positions = counted(mask) if takes(model, "position_ids") else None
+    for sizes in ([4, 1, 1], [2, 2, 1, 1]):
+        found = in_chunks(model, torch.cat([ids, more], dim=1), sizes, mask=mask, position_ids=positions)
+        for row, alone, place, new in zip(found, ids, places, more, strict=True):
+            right = logits(model, torch.cat([alone[place], new])[None])[0, -2:]
+            same(row[-2:], right, "decoding after padding on the right")
+
+
+def mask_4d(model: Any) -> None:
+    """Give a mask [batch, 1, query, key], of a padded batch and of packed documents, in one pass and in chunks."""
+    _, mask, _ = padded(model, [5, 4, 2], left=True)
+    documents = torch.tensor([[1, 1, 1, 1, 2, 3, 3, 3]])
+    for what, sequence in (("padding", mask), ("documents", documents)):  # the sequence of each token, 0 is padding
+        ids = tokens(model, *sequence.shape)
+        visible = (sequence[:, None, :, None] == sequence[:, None, None]).tril()
+        positions = visible[:, 0].sum(dim=2) - 1 if takes(model, "position_ids") else None
+        bias = torch.where(visible, 0.0, torch.finfo(torch.float32).min)
+        for sizes in ([ids.shape[1]], [3, 1, ids.shape[1] - 4]):
+            found = in_chunks(model, ids, sizes, mask=bias, position_ids=positions)
+            for row in range(len(ids)):
+                for name in range(1, int(sequence[row].max()) + 1):
+                    alone = sequence[row] == name
+                    right = logits(model, ids[row, alone][None])[0]
+                    same(found[row, alone], right, f"{what} by a mask with four dimensions, in chunks of {sizes}")
+
+
+def embeds(model: Any) -> None:
+    """Give the embeddings of the tokens instead of the tokens."""
+    if not takes(model, "inputs_embeds"):
+        raise NotApplicableError("it takes no inputs_embeds")
+    ids, mask, _ = padded(model, [8, 6], left=True)
+    vectors = model.get_input_embeddings()(ids)
+    same(logits(model, vectors), logits(model, ids), "inputs_embeds")
+    same(in_chunks(model, vectors, [5, 1, 1, 1]), logits(model, ids), "inputs_embeds in chunks")
+    real = mask.bool()
+    found, right = (logits(model, given, attention_mask=mask)[real] for given in (vectors, ids))
+    same(found, right, "inputs_embeds with padding")
+
+
 def packed(model: Any, **convention: bool) -> None:
     """Read documents in one sequence, with the inputs that transformers' collator of packed documents makes.
 
@@ -78,11 +134,10 @@ def packed(model: Any, **convention: bool) -> None:
         return max(off(row, logits(one, alone)) for row, alone in zip(found, documents, strict=True))
 
     if (worst := error(model)) > CLOSE:
-        state, attention = (error(remove(copy.deepcopy(model))) for remove in (without_attention, without_convolutions))
-        raise FaultError(
-            f"documents of a packed sequence: logits differ by {worst:.1e} ({state:.1e} without attention, "
-            f"{attention:.1e} without convolutions)"
-        )
+        parts = [f"{error(without_attention(copy.deepcopy(model))):.1e} without attention"]
+        if any(isinstance(part, nn.Conv1d) for part in model.modules()):
+            parts.append(f"{error(without_convolutions(copy.deepcopy(model))):.1e} without convolutions")
+        raise FaultError(f"documents of a packed sequence: logits differ by {worst:.1e} ({', '.join(parts)})")
 
 
 def uneven(model: Any) -> None:
@@ -123,7 +178,7 @@ def rollback(model: Any) -> None:
     for gone, step in ((3, 3), (2, 3), (3, 1)):
         _, cache = read(model, None, ids[:, :8])
         croppable = getattr(cache, "is_croppable", True)
-        cache.activate_past_recording()
+        method(cache, "activate_past_recording")()
         for part in ids[:, 8:].split(step, dim=1):
             _, cache = read(model, cache, part)
         cache.crop(-gone)
@@ -148,7 +203,7 @@ def assisted(model: Any) -> None:
 
 
 def beams(model: Any) -> None:
-    """Search with beams, sample several sequences, and change the batch of a cache."""
+    """Search with beams, and sample several sequences."""
     ids = tokens(model, 2, 5)
     options: dict[str, dict[str, Any]] = {
         "beam search": {"num_beams": 4, "num_return_sequences": 2, "do_sample": False},
@@ -160,17 +215,6 @@ def beams(model: Any) -> None:
             torch.manual_seed(0)
             generated.append(model.generate(ids, max_new_tokens=8, use_cache=use_cache, **given))
         demand(torch.equal(*generated), f"{what} with a cache gives other tokens than without")
-    changes: dict[str, tuple[Callable[[Any], None], list[int]]] = {
-        "reorder_cache": (lambda cache: cache.reorder_cache(torch.tensor([1, 0])), [1, 0]),
-        "batch_select_indices": (lambda cache: cache.batch_select_indices(torch.tensor([1, 0])), [1, 0]),
-        "batch_repeat_interleave": (lambda cache: cache.batch_repeat_interleave(2), [0, 0, 1, 1]),
-    }
-    for what, (change, rows) in changes.items():
-        _, cache = read(model, None, ids)
-        change(cache)
-        more = tokens(model, len(rows), 2, seed=4)
-        found = in_chunks(model, more, [1, 1], cache)
-        same(found, logits(model, torch.cat([ids[rows], more], dim=1))[:, 5:], f"after {what}")
 
 
 def window(model: Any) -> None:
@@ -183,6 +227,37 @@ def window(model: Any) -> None:
     right = logits(model, ids)
     for sizes in ([width - 2, *[1] * 9], [width, 7], [width + 3, 1, 1, 2], [width - 1, 1, 7]):
         same(in_chunks(model, ids, sizes), right, f"beyond a window of {width}, in chunks of {sizes}")
+
+
+@torch.enable_grad()
+def gradient(model: Any) -> None:
+    """Compare the gradient along a random direction of each parameter with a finite difference, in float64."""
+    model = model.double()
+    ids = tokens(model, 2, 6)
+    weights = {name: x for name, x in model.named_parameters() if x.requires_grad and x.is_floating_point()}
+    random = torch.Generator().manual_seed(0)
+
+    def loss() -> Tensor:
+        return nn.functional.cross_entropy(logits(model, ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+    gradients = torch.autograd.grad(loss(), list(weights.values()), allow_unused=True)
+    slopes = {}
+    for (name, weight), slope in zip(weights.items(), gradients, strict=True):
+        before = weight.detach().clone()
+        direction = torch.randn(weight.shape, generator=random, dtype=weight.dtype) * before.pow(2).mean().sqrt()
+        losses = []
+        for step in (STEP, -STEP, STEP / 2, -STEP / 2):
+            weight.data = before + step * direction
+            losses.append(loss().item())
+        weight.data = before
+        wide, narrow = (losses[0] - losses[1]) / (2 * STEP), (losses[2] - losses[3]) / STEP
+        slopes[name] = (0.0 if slope is None else (slope * direction).sum().item(), narrow, abs(wide - narrow))
+    largest = max(abs(right) for _, right, _ in slopes.values())
+    for name, (found, right, error) in slopes.items():  # a router that selects other experts makes the error large
+        demand(
+            abs(found - right) <= 0.02 * max(abs(right), 0.05 * largest) + 2 * error,
+            f"along a random direction of {name}, the gradient is {found:.3g}, a finite difference {right:.3g}",
+        )
 
 
 def bf16(model: Any) -> None:
@@ -199,21 +274,26 @@ def bf16(model: Any) -> None:
 CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "chunks": ("one pass = token by token = chunks of any sizes", chunks),
     "padding": ("padding on the left and right: each sequence as alone", padding),
+    "after_padding": ("decoding after padding on the right: each sequence as alone", after_padding),
     "positions": ("documents packed by position_ids: each as alone", packed),
     "seq_idx": ("documents packed by seq_idx, too", partial(packed, return_seq_idx=True)),
     "cu_seqlens": (
         "documents packed by seq_idx and cu_seq_lens, too",
         partial(packed, return_seq_idx=True, return_flash_attn_kwargs=True),
     ),
+    "mask_4d": ("a mask with four dimensions: each sequence and document as alone", mask_4d),
+    "embeds": ("inputs_embeds: as the tokens", embeds),
     "uneven": ("decoding sequences of different lengths: each as alone", uneven),
     "interleaved": ("two interleaved generations do not disturb each other", interleaved),
     "prefix": ("a cached prompt continued twice", prefix),
     "rollback": ("crop: as if the removed tokens had never been read", rollback),
     "assisted": ("assisted generation: as greedy decoding", assisted),
     "beams": ("beams and returned sequences: the cache is reordered", beams),
+    **caches.CHECKS,
     "window": ("sliding window: the state before it survives", window),
     "bf16": ("bf16 token by token: as exact as one pass", bf16),
+    "gradient": ("the gradient: as finite differences", gradient),
 }
 """The requirement and the check, by name."""
-MAY_REFUSE = {"positions", "seq_idx", "cu_seqlens", "rollback", "assisted", "beams"}
-"""Checks of features that a model may lack: an error is then no fault, if the model is not a shifted one."""
+MAY_REFUSE = set(CHECKS) - {"chunks", "padding", "uneven", "interleaved", "prefix", "window", "bf16", "gradient"}
+"""Checks of features that a model may lack: a refusal is then no fault, if the model is not a shifted one."""

@@ -1,7 +1,10 @@
 """What the checks share: tokens, a model's logits with and without a cache, and the demand that two results agree."""
 
+import copy
+import dis
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,6 +22,37 @@ class NotApplicableError(Exception):
 
 class FaultError(AssertionError):
     """The requirement of a check is not met."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether an error says on purpose that something is not supported, and is no crash in the middle.
+
+    It has a message and a type that refusals have, and a `raise` statement outside torch and the standard library
+    raised it.
+    """
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None or not str(error) or not isinstance(error, ValueError | RuntimeError | ImportError):
+        return False
+    package = str(place.tb_frame.f_globals.get("__name__")).split(".")[0]
+    is_raised = place.tb_frame.f_code.co_code[place.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return is_raised and package not in {"torch", *sys.stdlib_module_names}
+
+
+def half_types(model: Any) -> str:
+    """Return the names of the floating-point types of a model's weights that have less than 32 bits."""
+    types = {x.dtype for x in model.parameters() if x.is_floating_point() and x.dtype.itemsize < 4}
+    return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in types))
+
+
+def in_float32(model: Any) -> Any:
+    """Return a float32 copy of a model. Angles of rotary embeddings, which a cast rounds, are computed again."""
+    model = copy.deepcopy(model).float()
+    for part in model.modules():
+        if hasattr(part, "original_inv_freq"):
+            model._init_weights(part)
+    return model
 
 
 def demand(condition: bool, message: str) -> None:
@@ -43,9 +77,14 @@ def tokens(model: Any, rows: int, length: int, seed: int = 0) -> Tensor:
     return torch.randint(1, model.config.vocab_size, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
+def _named(ids: Tensor) -> dict[str, Tensor]:
+    """Return token ids [batch, pos], or their embeddings [batch, pos, d_model], by the name of the argument."""
+    return {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
+
+
 def logits(model: Any, ids: Tensor, **inputs: Any) -> Tensor:
-    """Return the logits of a forward pass without a cache."""
-    found: Tensor = model(input_ids=ids, use_cache=False, **inputs).logits
+    """Return the logits of a forward pass without a cache, of token ids or embeddings."""
+    found: Tensor = model(**_named(ids), use_cache=False, **inputs).logits
     return found
 
 
@@ -60,19 +99,42 @@ def read(model: Any, cache: Any, ids: Tensor, **inputs: Any) -> tuple[Tensor, An
     """Return the logits of the next tokens, and the cache with them: `past_key_values`, `cache_params` or `state`."""
     names = inspect.signature(model.forward).parameters
     name = next((name for name in ("past_key_values", "cache_params", "state") if name in names), "past_key_values")
-    output = model(input_ids=ids, use_cache=True, **{name: cache}, **inputs)
+    output = model(**_named(ids), use_cache=True, **{name: cache}, **inputs)
     if output.get(name) is None:
         raise NotApplicableError("it returns no cache")
     return output.logits, output[name]
 
 
-def in_chunks(model: Any, ids: Tensor, sizes: Iterable[int], cache: Any = None) -> Tensor:
-    """Return the logits of tokens that are read in chunks, with an optional cache of earlier tokens."""
-    found = []
+def takes(model: Any, name: str) -> bool:
+    """Return whether a model's forward has an argument of this name."""
+    return name in inspect.signature(model.forward).parameters
+
+
+def in_chunks(
+    model: Any, ids: Tensor, sizes: Iterable[int], cache: Any = None, mask: Any = None, position_ids: Any = None
+) -> Tensor:
+    """Return the logits of tokens that are read in chunks, with an optional cache of earlier tokens.
+
+    A mask [batch, pos] or [batch, 1, query, key] and position numbers are those of all chunks.
+    """
+    found, start = [], 0
     for chunk in ids.split(list(sizes), dim=1):
-        part, cache = read(model, cache, chunk)
+        stop, inputs = start + chunk.shape[1], {}
+        if mask is not None:
+            inputs["attention_mask"] = mask[:, :stop] if mask.ndim == 2 else mask[:, :, start:stop, :stop]
+        if position_ids is not None:
+            inputs["position_ids"] = position_ids[:, start:stop]
+        part, cache = read(model, cache, chunk, **inputs)
         found.append(part)
+        start = stop
     return torch.cat(found, dim=1)
+
+
+def method(cache: Any, name: str) -> Any:
+    """Return a method of a cache. Raises `NotApplicableError` if it has none of this name."""
+    if not hasattr(cache, name):
+        raise NotApplicableError(f"its cache, a {type(cache).__name__}, has no {name}")
+    return getattr(cache, name)
 
 
 def padded(model: Any, lengths: list[int], left: bool) -> tuple[Tensor, Tensor, list[slice]]:

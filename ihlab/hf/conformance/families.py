@@ -39,6 +39,18 @@ SIZES: dict[str, Any] = {
 }
 OWN: dict[str, dict[str, Any]] = {
     "bamba": {"attn_layer_indices": [1, 3]},
+    "dots1": {"num_experts_per_tok": 2, "n_shared_experts": 1},
+    "gemma3n_text": {
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "activation_sparsity_pattern": [0.0] * 4,
+        "num_kv_shared_layers": 2,
+        **{"vocab_size_per_layer_input": 50, "hidden_size_per_layer_input": 8, "laurel_rank": 4, "altup_num_inputs": 2},
+    },
+    "gemma4_text": {
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_kv_shared_layers": 2,
+        **{"vocab_size_per_layer_input": 50, "hidden_size_per_layer_input": 8},
+    },
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 2},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},

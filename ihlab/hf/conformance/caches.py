@@ -1,0 +1,99 @@
+"""Checks of what a cache can do: start again, have a fixed size, be read by compiled code, and change its batch."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import CompileConfig, DynamicCache, StaticCache
+
+from ihlab.hf.conformance.compare import (
+    NotApplicableError,
+    demand,
+    in_chunks,
+    logits,
+    method,
+    padded,
+    read,
+    same,
+    tokens,
+)
+
+
+def fixed(model: Any) -> StaticCache:
+    """Return an empty static cache. Raises `NotApplicableError` for a model with a cache of its own."""
+    _, cache = read(model, None, tokens(model, 1, 2))
+    if not isinstance(cache, DynamicCache):
+        raise NotApplicableError(f"its cache, a {type(cache).__name__}, has no static form")
+    return StaticCache(model.config, max_cache_len=16)
+
+
+def reset(model: Any) -> None:
+    """Read a sequence, reset the cache, and read another."""
+    ids, other = tokens(model, 2, 6), tokens(model, 2, 6, seed=5)
+    _, cache = read(model, None, ids)
+    method(cache, "reset")()
+    same(in_chunks(model, other, [4, 1, 1], cache), logits(model, other), "after reset")
+
+
+def static(model: Any) -> None:
+    """Read in chunks with a static cache, reset it and read again; and generate twice with one."""
+    for seed, cache in ((0, fixed(model)), (5, fixed(model))):
+        ids = tokens(model, 2, 12, seed)
+        for sizes in ([5, *[1] * 7], [1] * 12, [5, 4, 1, 2]):
+            same(in_chunks(model, ids, sizes, cache), logits(model, ids), f"with a static cache, in chunks of {sizes}")
+            cache.reset()
+    for lengths in ([5, 5], [4, 2]):  # generate keeps the cache, and resets it
+        _generated(model, lengths, "a static cache", cache_implementation="static")
+
+
+def compiled(model: Any) -> None:
+    """Read with compiled steps and a static cache, and generate with them."""
+    torch.compiler.reset()  # the limit of recompilations is per process
+    ids, cache = tokens(model, 2, 8), fixed(model)
+    right, forward = logits(model, ids), model.forward
+    model.forward = torch.compile(forward, backend="eager")
+    same(in_chunks(model, ids, [4, *[1] * 4], cache), right, "with compiled steps")
+    model.forward = forward
+    config = CompileConfig(backend="eager", fullgraph=False, mode=None)
+    config._compile_all_devices = True
+    _generated(model, [4, 2], "compiled steps", cache_implementation="static", compile_config=config)
+
+
+def _generated(model: Any, lengths: list[int], what: str, **options: Any) -> None:
+    """Raise `FaultError` unless a batch, padded on the left, is continued as without these options."""
+    ids, mask, _ = padded(model, lengths, left=True)
+    found, right = (
+        model.generate(ids, attention_mask=mask, max_new_tokens=6, do_sample=False, **given) for given in (options, {})
+    )
+    demand(torch.equal(found, right), f"with {what}, other tokens than with a dynamic cache")
+
+
+def changed(model: Any, name: str, argument: Any, rows: list[int]) -> None:
+    """Change the batch of a cache by one of its methods, and read on."""
+    ids, more = tokens(model, 2, 5), tokens(model, len(rows), 2, seed=4)
+    _, cache = read(model, None, ids)
+    method(cache, name)(argument)
+    found = in_chunks(model, more, [1, 1], cache)
+    same(found, logits(model, torch.cat([ids[rows], more], dim=1))[:, 5:], f"after {name}")
+
+
+TURNED = torch.tensor([1, 0])
+CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
+    "reorder": (
+        "a reordered cache: as a new one",
+        partial(changed, name="reorder_cache", argument=TURNED, rows=[1, 0]),
+    ),
+    "select": (
+        "a cache of selected sequences: as a new one",
+        partial(changed, name="batch_select_indices", argument=TURNED, rows=[1, 0]),
+    ),
+    "repeat": (
+        "a cache of repeated sequences: as a new one",
+        partial(changed, name="batch_repeat_interleave", argument=2, rows=[0, 0, 1, 1]),
+    ),
+    "reset": ("reset: as a new cache", reset),
+    "static": ("a static cache: as a dynamic one", static),
+    "compiled": ("compiled steps: as steps that are not compiled", compiled),
+}
+"""The requirement and the check, by name."""
