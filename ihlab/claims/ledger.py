@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ihlab.claims.claim import NOT_TESTED, judged
-from ihlab.claims.experiment import Experiment, MorePictures, Scale
+from ihlab.claims.experiment import Experiment, Interactive, MorePictures, Scale
 from ihlab.claims.history import keep_replaced, read_history
 from ihlab.claims.markdown import escaped, interval, measured, needed, plain, short, table, value, verdict_counts
 from ihlab.files import write_json, write_text
@@ -58,6 +58,14 @@ class Folder:
         for ending, picture in {"": experiment.draw(data, self.scale), **more}.items():
             name = "-".join(filter(None, (self.experiment, self.scale, ending)))
             write_picture(picture, self.path / f"{name}.png")
+
+    def write_interactive(self, experiment: Interactive) -> Path:
+        """Write the picture to explore as `<experiment>-<scale>.html`, beside the `plotly.min.js` that it needs."""
+        from ihlab.plots.interactive import write_page
+
+        page = self.picture.with_suffix(".html")
+        write_page(experiment.draw_interactive(self.data(), self.scale), page, "directory")
+        return page
 
     def data(self) -> pd.DataFrame:
         """Return the stored table. Raises `ConfigError` if there is none."""

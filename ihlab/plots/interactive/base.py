@@ -17,7 +17,13 @@ TITLE, FOOT = 92, 108
 """Pixels above the axes, for title and buttons, and below them, for names and legend."""
 DASHES = dict(zip(LINES, ("solid", "dash", "dashdot", "dot"), strict=True))
 """plotly's names of matplotlib's dashes."""
-_AXIS = {"gridcolor": "#E6E6E6", "linecolor": "#777777", "zeroline": False, "automargin": True}
+_AXIS = {
+    "gridcolor": "#E6E6E6",
+    "linecolor": "#777777",
+    "zeroline": False,
+    "automargin": True,
+    "title": {"standoff": 12},
+}
 _TEMPLATE = go.layout.Template(
     layout={
         "colorway": COLORS,

@@ -60,7 +60,9 @@ def curves(
     ]
     place = {"x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 22 if panels else 4}}
     figure.update_layout(updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, **place}])
-    figure.update_xaxes(title_text=xlabel or x).update_yaxes(title_text=ylabel or y, col=1)
+    for place in range(max(0, len(shown) - across), len(shown)):
+        figure.update_xaxes(title_text=xlabel or x, row=1 + place // across, col=1 + place % across)
+    figure.update_yaxes(title_text=ylabel or y, col=1)
     return lay_out(
         figure,
         title or f"{ylabel or y} by {xlabel or x}: a line per seed",

@@ -55,7 +55,11 @@ def loss_surface(
     }
     scene["zaxis"]["range"] = layouts[name]["scene.zaxis.range"]
     figure.update_layout(
-        scene={**scene, "aspectratio": {"x": 1, "y": 1, "z": 0.7}, "camera": {"eye": {"x": 1.0, "y": -1.3, "z": 0.9}}}
+        scene={
+            **scene,
+            "aspectratio": {"x": 1, "y": 1, "z": 0.7},
+            "camera": {"eye": {"x": 1.1, "y": -1.45, "z": 0.9}, "center": {"z": -0.12}},
+        }
     )
     lay_out(figure, title, 640)
     figure.update_layout(margin={"l": 10, "r": 10, "b": 60})
