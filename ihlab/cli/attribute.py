@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ihlab.cli.heads import LISTED
 from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, model_name, number_column
-from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
+from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, write_interactive, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.model_folder import causal_lm, of_model
 from tasks import InductionTask
@@ -56,13 +56,16 @@ def attribute(
         rows: Number of prompts.
         seed: Seed of the prompts.
         csv: Write the table here, with all nodes.
-        out: Draw maps of the heads here (.png or .svg).
+        out: Draw maps of the heads here (.png or .svg), or of any nodes as a page to explore, with the methods beside
+            the exact effects (.html, 4.8 MB, with everything that it needs).
     """
     require(hf is None or step is None, "--step names a checkpoint of a run, but the model of --hf has no checkpoints.")
-    require(out is None or (nodes == "head" and not compare), "--out draws heads: leave out --nodes and --compare.")
+    page = out is not None and out.suffix.lower() in PAGES
+    require(out is None or not compare, "--out draws effects: leave out --compare.")
+    require(out is None or page or nodes == "head", "--out draws heads: leave out --nodes, or write an .html.")
     found = found_run(run, hf, root, task, corpus)
     check_output("--csv", csv, TABLES, found)
-    check_output("--out", out, PICTURES, found)
+    check_output("--out", out, PICTURES + PAGES, found)
     from ihlab.attribution import attribute as estimate
     from ihlab.attribution import compare as scored
     from ihlab.attribution import exact, problem
@@ -91,10 +94,15 @@ def attribute(
     )
     if csv is not None:
         write_table(table, csv)
-    if out is not None:
+    heading = name.replace(" at step", ", step")
+    if out is not None and page:
+        from ihlab.plots.interactive import effects
+
+        write_interactive(effects(table, *(method or SHOWN), title=heading), out)
+    elif out is not None:
         from ihlab.plots.head_map import head_map
 
-        write_picture(head_map(table, name.replace(" at step", ", step"), ("effect", *(method or SHOWN))), out)
+        write_picture(head_map(table, heading, ("effect", *(method or SHOWN))), out)
 
 
 def _effects_table(effects: "pd.DataFrame", title: str) -> Table:

@@ -43,6 +43,7 @@ def reproduce(
     runs: Path = Path("runs"),
     figures: Path = Path("figures"),
     from_data: bool = False,
+    interactive: bool = False,
 ) -> None:
     """Train the runs for the paper's figures, draw the figures, and print which claims hold.
 
@@ -55,11 +56,13 @@ def reproduce(
         runs: Folder of the runs. Finished runs are reused, interrupted runs are resumed.
         figures: Folder in which pictures, tables and claims are written.
         from_data: Redraw figures and re-evaluate claims from the stored tables, without training.
+        interactive: Also write each figure as a page to explore, <name>-<scale>.html, of up to 1 MB. Beside it stands
+            the library that it needs, plotly.min.js, of 4.8 MB.
     """
     from ihlab.paper.studies.reproduce import reproduce as run_experiments
 
     chosen = [registered_experiment(name) if ":" in name else name for name in names]
-    run_experiments(chosen, scale, jobs, device, runs, figures, from_data)
+    run_experiments(chosen, scale, jobs, device, runs, figures, from_data, interactive=interactive)
 
 
 def name_figures() -> None:

@@ -12,7 +12,7 @@ from rich.progress import track
 from rich.table import Table
 
 from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, model_name, number_column
-from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
+from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, write_interactive, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.measure.columns import COLUMNS
 from ihlab.model_folder import causal_lm, of_model
@@ -58,7 +58,8 @@ def heads(
         probes: Number of random probes; prefix_matching is their mean, with its standard deviation.
         bos: Begin the random tokens with the bos token, or not; by default as the task or the tokenizer does.
         csv: Write all scores of raw and effective patterns here.
-        out: Draw every head's pattern here, or a map of the heads if there are more than 32 (.png or .svg).
+        out: Draw every head's pattern here, or a map of the heads if there are more than 32 (.png or .svg); or a map
+            of the heads to explore (.html, 4.8 MB, with everything that it needs).
     """
     require(seed >= 0, f"seed is {seed}, but must not be negative.")
     require(
@@ -67,7 +68,7 @@ def heads(
     require(hf is None or step is None, "--step names a checkpoint of a run, but the model of --hf has no checkpoints.")
     found = found_run(run, hf, root, task, corpus)
     check_output("--csv", csv, TABLES, found)
-    check_output("--out", out, PICTURES, found)
+    check_output("--out", out, PICTURES + PAGES, found)
     if found is not None:
         step = found.require_checkpoint(step)
         found.require_task()
@@ -104,15 +105,24 @@ def heads(
     if csv is not None:
         write_table(scores, csv)
     if out is not None:
-        title = name.replace(" at step", ", step")
-        if few:
-            from ihlab.plots.heads import head_patterns
+        patterns = mean_patterns(model, length=length, seed=seed) if few else None
+        _draw(scores, patterns, name.replace(" at step", ", step"), out)
 
-            write_picture(head_patterns(mean_patterns(model, length=length, seed=seed), scores, title), out)
-        else:
-            from ihlab.plots.head_map import head_map
 
-            write_picture(head_map(scores, title), out)
+def _draw(scores: "pd.DataFrame", patterns: Any, title: str, out: Path) -> None:
+    """Draw a map of the heads, or their patterns in a picture of few heads."""
+    if out.suffix.lower() in PAGES:
+        from ihlab.plots.interactive import head_map as map_to_explore
+
+        write_interactive(map_to_explore(scores, title=title), out)
+    elif patterns is not None:
+        from ihlab.plots.heads import head_patterns
+
+        write_picture(head_patterns(patterns, scores, title), out)
+    else:
+        from ihlab.plots.head_map import head_map
+
+        write_picture(head_map(scores, title), out)
 
 
 def _progress(few: bool) -> Any:

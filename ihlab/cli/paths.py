@@ -13,6 +13,7 @@ from tasks.config import ConfigError, require
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+    from plotly.graph_objects import Figure as Interactive
 
     from ihlab.training.run import Run
 
@@ -77,3 +78,11 @@ def write_picture(figure: "Figure", path: Path) -> None:
 
     with writing(path):
         style.write_picture(figure, path)
+
+
+def write_interactive(figure: "Interactive", path: Path) -> None:
+    """Write a figure of `ihlab.plots.interactive` as a page that needs no other file."""
+    from ihlab.plots.interactive import write_page
+
+    with writing(path):
+        write_page(figure, path)

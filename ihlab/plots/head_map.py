@@ -1,5 +1,7 @@
 """A map of a model's heads: layers as rows, heads as columns, a score as colour."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -22,9 +24,7 @@ def head_map(scores: pd.DataFrame, title: str, columns: tuple[str, ...] = DRAWN)
     two kinds of pattern, the effective one is drawn. Columns that the table lacks are left out, and missing scores are
     grey. Raises `ConfigError` if the table has none of the columns.
     """
-    if "pattern" in scores:
-        scores = scores[scores["pattern"] == scores["pattern"].iloc[-1]]
-    shown = [name for name in columns if name in scores] or [choose("score", columns[0], scores.columns)]
+    scores, shown = shown_scores(scores, columns)
     n_layers, n_heads = int(scores["layer"].max()) + 1, int(scores["head"].max()) + 1
     cell = 0.22 if max(n_layers, n_heads) > 12 else 0.34
     width, height = max(2.2, cell * n_heads) + 1.1, max(1.8, cell * n_layers) + 1.2
@@ -34,6 +34,13 @@ def head_map(scores: pd.DataFrame, title: str, columns: tuple[str, ...] = DRAWN)
         axes.label_outer()
     figure.suptitle(title, fontsize="medium")
     return figure
+
+
+def shown_scores(scores: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """Return the rows of the drawn pattern and the columns that the table has. Raises `ConfigError` if it has none."""
+    if "pattern" in scores:
+        scores = scores[scores["pattern"] == scores["pattern"].iloc[-1]]
+    return scores, [name for name in columns if name in scores] or [choose("score", columns[0], scores.columns)]
 
 
 def _map(axes: Axes, scores: pd.DataFrame, name: str, shape: tuple[int, int]) -> None:

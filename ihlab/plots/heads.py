@@ -34,7 +34,7 @@ def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -
 
     Raises `ConfigError` if these are missing: the model has no alpha and beta, or fewer layers or heads.
     """
-    _require_shift(metrics, rf"_{layer}\.{kv_head}$", f" at layer {layer}, key/value head {kv_head}")
+    require_shift(metrics, rf"_{layer}\.{kv_head}$", f" at layer {layer}, key/value head {kv_head}")
     for name, (color, part) in SHIFT_COLORS.items():  # alpha needs shifted keys, beta shifted values
         window = metrics.filter(regex=rf"^{name}\d+_{layer}\.{kv_head}$").shape[1]
         for back in range(window):
@@ -50,7 +50,7 @@ def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -
     axes.axhline(0, color="#999999", linewidth=0.8)
 
 
-def _require_shift(metrics: pd.DataFrame, head: str = "_", where: str = "") -> None:
+def require_shift(metrics: pd.DataFrame, head: str = "_", where: str = "") -> None:
     """Raise `ConfigError` if no alpha or beta column of the metrics matches `head`."""
     known = metrics.filter(regex=rf"^(alpha|beta)1{head}").shape[1]
     require(
@@ -65,7 +65,7 @@ def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
     `metrics` comes from a run with a shift and has columns alpha1_L.G ..., beta1_L.G ..., or both. Raises `ConfigError`
     if it has neither.
     """
-    _require_shift(metrics)
+    require_shift(metrics)
     names = sorted({str(column).split("_")[1] for column in metrics.filter(regex=r"^(alpha|beta)1_")})
     places = [(int(layer), int(kv_head)) for layer, kv_head in (name.split(".") for name in names)]
     n_layers, kv_heads = (1 + max(at) for at in zip(*places, strict=True))

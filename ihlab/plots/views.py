@@ -1,10 +1,12 @@
 """Views of a study's table: one dot per seed, in rows and panels; and curves over steps or lengths.
 
-Each function returns a function from a table with one row per run (`dots`) or several (`curves`) to a figure. Colours,
-markers and dashes are given in the order in which values first occur in the table.
+`Dots` and `Curves` declare a view. Called with a table with one row per run (`Dots`) or several (`Curves`), it draws
+the still; `ihlab.plots.interactive.view` draws the same declaration as a picture to explore. Colours, markers and
+dashes are given in the order in which values first occur in the table.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -27,17 +29,8 @@ SPREAD = 0.36
 View = Callable[[pd.DataFrame], Figure]
 
 
-def dots(
-    rows: str,
-    x: str | Sequence[str] = "steps_to_90",
-    *,
-    panels: str | None = None,
-    colors: str | None = None,
-    xlabel: str = "training steps to 90% accuracy",
-    lines: Sequence[float] = (),
-    log: bool | None = None,
-    xlim: tuple[float, float] | None = None,
-) -> View:
+@dataclass(frozen=True)
+class Dots:
     """Draw one dot per seed and a bar at the median: a row for each value of a column, the first on top.
 
     - `x`: the drawn column, or several columns of one unit, each in its colour;
@@ -45,28 +38,46 @@ def dots(
     - `lines`: dotted vertical lines;
     - `log`: a logarithmic axis, by default for steps. Infinite values are drawn at "never".
     """
-    columns = [x] if isinstance(x, str) else list(x)
-    is_log = columns == ["steps_to_90"] if log is None else log
 
-    def view(data: pd.DataFrame) -> Figure:
-        names, series = _in_order(data, rows), _in_order(data, colors) if colors else columns
-        shown = _in_order(data, panels) if panels else [None]
-        across = 2 if len(shown) == 4 else min(len(shown), 3)
-        down = -(-len(shown) // across)
+    rows: str
+    x: str | Sequence[str] = "steps_to_90"
+    _: KW_ONLY
+    panels: str | None = None
+    colors: str | None = None
+    xlabel: str = "training steps to 90% accuracy"
+    lines: Sequence[float] = ()
+    log: bool | None = None
+    xlim: tuple[float, float] | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The drawn columns."""
+        return [self.x] if isinstance(self.x, str) else list(self.x)
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the axis is logarithmic."""
+        return self.columns == ["steps_to_90"] if self.log is None else self.log
+
+    def __call__(self, data: pd.DataFrame) -> Figure:
+        """Draw the still."""
+        names, series = in_order(data, self.rows), in_order(data, self.colors) if self.colors else self.columns
+        shown = in_order(data, self.panels) if self.panels else [None]
+        down, across = panel_grid(len(shown))
         per_row = 0.16 + 0.1 * len(series)
         figure = new_figure(PAGE, max(2.2, (per_row * len(names) + 0.8) * down + 1.2))
         grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()  # each panel has its own steps
         for axes, panel in zip(grid, shown, strict=False):
-            mine = data if panel is None else data[data[panels] == panel]
-            limits = _axis(axes, mine[columns], is_log, xlim)
+            mine = data if panel is None else data[data[self.panels] == panel]
+            never = _axis(axes, mine[self.columns], self.is_log, self.xlim)
             for number, name in enumerate(series):
-                part = mine[mine[colors] == name] if colors else mine
-                column = columns[0] if colors else name
+                part = mine[mine[self.colors] == name] if self.colors else mine
+                column = self.columns[0] if self.colors else name
                 for row, value in enumerate(names):
                     y = row + SPREAD * 2 * ((number + 0.5) / len(series) - 0.5)
-                    found = part.loc[part[rows] == value].sort_values("seed")[column].to_numpy(dtype=float)
-                    _dots(axes, found, y, SPREAD / len(series), COLORS[number], MARKERS[number], limits[1])
-            for line in lines:
+                    found = part.loc[part[self.rows] == value].sort_values("seed")[column].to_numpy(dtype=float)
+                    _dots(axes, found, y, SPREAD / len(series), COLORS[number], MARKERS[number], never)
+            for line in self.lines:
                 axes.axvline(line, color="#777777", linewidth=1, linestyle=":")
             axes.set_yticks(range(len(names)), [str(name) for name in names])
             axes.set_ylim(len(names) - 0.4, -0.6)
@@ -76,7 +87,7 @@ def dots(
         for axes in grid[len(shown) :]:
             axes.remove()
         for axes in grid[: len(shown)][-across:]:
-            axes.set_xlabel(xlabel)
+            axes.set_xlabel(self.xlabel)
         if len(series) > 1:
             keys = [
                 figure.axes[0].plot([], [], marker, ls="", color=color, mfc="white", label=str(name))[0]
@@ -85,44 +96,50 @@ def dots(
             _legend(figure, keys)
         return figure
 
-    return view
+
+dots = Dots
 
 
-def curves(
-    x: str,
-    y: str,
-    *,
-    colors: str,
-    panels: str | None = None,
-    each_seed: bool = False,
-    xlabel: str = "",
-    ylabel: str = "",
-    **axis: Any,
-) -> View:
+@dataclass(frozen=True)
+class Curves:
     """Draw the median of `y` over seeds against `x`, with a band from the lowest to the highest seed.
 
-    `colors`, `panels`: as in `dots`. A seed that ended earlier than others keeps its last value. With `each_seed`, draw
-    a line per seed instead. `axis`: properties of all axes, such as ylim.
+    `colors`, `panels`: as in `Dots`. A seed that ended earlier than others keeps its last value. With `each_seed`, draw
+    a line per seed instead. `xticks`: the ticks, by default matplotlib's.
     """
 
-    def view(data: pd.DataFrame) -> Figure:
-        names, shown = _in_order(data, colors), _in_order(data, panels) if panels else [None]
+    x: str
+    y: str
+    _: KW_ONLY
+    colors: str
+    panels: str | None = None
+    each_seed: bool = False
+    xlabel: str = ""
+    ylabel: str = ""
+    ylim: tuple[float, float] | None = None
+    xticks: Sequence[float] | None = None
+
+    def __call__(self, data: pd.DataFrame) -> Figure:
+        """Draw the still."""
+        names, shown = in_order(data, self.colors), in_order(data, self.panels) if self.panels else [None]
+        limits = {name: each for name in ("ylim", "xticks") if (each := getattr(self, name)) is not None}
         figure = new_figure(PAGE, 4.2)
         lines = {name: Line(COLORS[n], LINES[n % len(LINES)]) for n, name in enumerate(names)}
         for axes, panel in zip(figure.subplots(1, len(shown), sharey=True, squeeze=False)[0], shown, strict=True):
-            mine = data if panel is None else data[data[panels] == panel]
-            printed(learning_curves)(axes, mine.assign(curve=mine[colors]), x, y, lines, each_seed)
-            axes.set(title="" if panel is None else str(panel), xlabel=xlabel or x, **axis)
-        figure.axes[0].set_ylabel(ylabel or y)
+            mine = data if panel is None else data[data[self.panels] == panel]
+            printed(learning_curves)(axes, mine.assign(curve=mine[self.colors]), self.x, self.y, lines, self.each_seed)
+            axes.set(title="" if panel is None else str(panel), xlabel=self.xlabel or self.x, **limits)
+        figure.axes[0].set_ylabel(self.ylabel or self.y)
         _legend(
             figure, [Line2D([], [], color=line.color, ls=line.dashes, label=str(name)) for name, line in lines.items()]
         )
         return figure
 
-    return view
+
+curves = Curves
 
 
-def _in_order(data: pd.DataFrame, column: str | None) -> list[Any]:
+def in_order(data: pd.DataFrame, column: str | None) -> list[Any]:
     """Return a column's values in the order of their first rows; numbers from the smallest."""
     found = list(dict.fromkeys(data[column]))
     return sorted(found) if pd.api.types.is_numeric_dtype(data[column]) else found
@@ -134,22 +151,34 @@ def _legend(figure: Figure, keys: Sequence[Line2D]) -> None:
     figure.legend(handles=keys, loc="outside lower center", ncols=min(len(keys), max(1, LETTERS // (longest + 8))))
 
 
-def _axis(axes: Axes, table: pd.DataFrame, log: bool, xlim: tuple[float, float] | None) -> tuple[float, float]:
-    """Set up the x axis. Return the lowest value and the place of "never"."""
-    found = table.to_numpy(dtype=float)
-    finite = found[np.isfinite(found)]
+def panel_grid(panels: int) -> tuple[int, int]:
+    """Return the rows and columns in which panels are drawn."""
+    across = 2 if panels == 4 else min(panels, 3)
+    return -(-panels // across), across
+
+
+def step_axis(table: pd.DataFrame) -> tuple[float, float, float, dict[float, str]]:
+    """Return the ends of a logarithmic axis of a panel's values, the place of "never", and the ticks with names."""
+    values = table.to_numpy(dtype=float)
+    finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (1.0, 10.0)
     never = NEVER * high
+    above = [never] if np.isinf(values).any() else []
+    ticks = [tick for tick in STEPS if low / 1.6 <= tick <= (never / 2 if above else high)] or [low]
+    names = {**{tick: f"{tick:g}" for tick in ticks}, **dict.fromkeys(above, "never")}
+    return low / 1.3, 1.25 * (never if above else high), never, names
+
+
+def _axis(axes: Axes, table: pd.DataFrame, log: bool, xlim: tuple[float, float] | None) -> float:
+    """Set up the x axis. Return the place of "never"."""
+    low, high, never, ticks = step_axis(table)
     if log:
-        above = [never] if np.isinf(found).any() else []
-        ticks = [tick for tick in STEPS if low / 1.6 <= tick <= (never / 2 if above else high)] or [low]
-        axes.set(xscale="log", xlim=(low / 1.3, 1.25 * (never if above else high)))
-        names = [*(f"{tick:g}" for tick in ticks), *("never" for _ in above)]
-        axes.set_xticks([*ticks, *above], names, fontsize=scaled(9))
+        axes.set(xscale="log", xlim=(low, high))
+        axes.set_xticks(list(ticks), list(ticks.values()), fontsize=scaled(9))
         axes.minorticks_off()
     if xlim is not None:
         axes.set_xlim(*xlim)
-    return low, never
+    return never
 
 
 def _dots(axes: Axes, x: np.ndarray, y: float, height: float, color: str, marker: str, never: float) -> None:

@@ -7,6 +7,7 @@ functions below make the usual ones for a column and one or two cells. A cell gi
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -131,12 +132,31 @@ def of_kind(data: pd.DataFrame, kind: str = RUN) -> pd.DataFrame:
 
 def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
     """Return the rows of a cell, by rate and seed. Raises `NoRunsError` if there is none."""
+    if (cells := _PICKED.get()) is not None and kind == RUN and cell not in cells:
+        cells.append(cell)
     rows = of_kind(data, kind)
     for column, value in cell.items():
         rows = rows[rows[column] == value] if column in rows else rows[:0]
     if rows.empty:
         raise NoRunsError(f"The table has no run of {cell_in_words(cell)}.")
     return rows.sort_values([column for column in ("lr", "seed") if column in rows])
+
+
+_PICKED: ContextVar[list[Cell] | None] = ContextVar("_PICKED", default=None)
+"""The cells that `pick` has been asked for, while `cells_read` listens."""
+
+
+def cells_read(ask: Ask, data: pd.DataFrame) -> list[Cell]:
+    """Return the cells whose runs a question's number picks; none if the table cannot answer it."""
+    cells: list[Cell] = []
+    listening = _PICKED.set(cells)
+    try:
+        ask.number(data)
+    except (ConfigError, LookupError):
+        return []
+    finally:
+        _PICKED.reset(listening)
+    return cells
 
 
 def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, cast, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -106,3 +106,22 @@ class MorePictures(Protocol):
     def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
         """Draw the additional pictures. Each key is the suffix of the picture's file name."""
         ...
+
+
+@runtime_checkable
+class Interactive(Protocol):
+    """An experiment with a picture to explore, drawn from the same table."""
+
+    def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
+        """Draw the picture as a `plotly.graph_objects.Figure`."""
+        ...
+
+
+def require_interactive(experiment: Experiment) -> Interactive:
+    """Return an experiment with a picture to explore; raise `ConfigError` for another.
+
+    A `Study` has one if its view is `Dots` or `Curves`, or if it has its own.
+    """
+    has_one = isinstance(experiment, Interactive) and getattr(experiment, "has_interactive", True)
+    require(has_one, f"{experiment.name} has no interactive picture: leave out --interactive.")
+    return cast(Interactive, experiment)

@@ -18,7 +18,7 @@ from rich.text import Text
 from ihlab.files import write_json, write_text
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
 from ihlab.study.claim import NOT_TESTED, judged
-from ihlab.study.experiment import Experiment, MorePictures, Scale
+from ihlab.study.experiment import Experiment, Interactive, MorePictures, Scale
 from ihlab.study.history import keep_replaced, read_history
 from ihlab.study.markdown import escaped, interval, measured, needed, plain, short, table, value, verdict_counts
 from tasks.config import ConfigError
@@ -58,6 +58,14 @@ class Folder:
         for ending, picture in {"": experiment.draw(data, self.scale), **more}.items():
             name = "-".join(filter(None, (self.experiment, self.scale, ending)))
             write_picture(picture, self.path / f"{name}.png")
+
+    def write_interactive(self, experiment: Interactive) -> Path:
+        """Write the picture to explore as `<experiment>-<scale>.html`, beside the `plotly.min.js` that it needs."""
+        from ihlab.plots.interactive import write_page
+
+        page = self.picture.with_suffix(".html")
+        write_page(experiment.draw_interactive(self.data(), self.scale), page, "directory")
+        return page
 
     def data(self) -> pd.DataFrame:
         """Return the stored table. Raises `ConfigError` if there is none."""

@@ -15,7 +15,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.plots.style import printed
-from ihlab.study.ask import RUN, TUNING, Ask, Cell, claims_of, of_kind
+from ihlab.plots.views import Curves, Dots
+from ihlab.study.ask import RUN, TUNING, Ask, Cell, cells_read, claims_of, of_kind
 from ihlab.study.claim import Claim
 from ihlab.study.experiment import Planned, Scale, Trained
 from ihlab.study.learning_curves import final_loss, slug
@@ -98,6 +99,8 @@ class Study:
     - `follow_up`: returns the cell and the config of each run that continues a finished one; `later`: those cells;
     - `asks`, `declared`: the questions, and the date on which they were fixed, before the runs;
     - `view`: the picture of all runs except the tuning runs; `title`, `key`: the two lines above it;
+    - `interactive`: from those runs and a title to a picture to explore (`ihlab.plots.interactive`); Dots and Curves
+      need none;
     - `more_views`: further pictures, by the suffix of their files' names;
     - `shown`: columns of the summary, which has one row per cell with their medians, or a function that makes it;
     - `scales`: the scales at which it can be made.
@@ -110,6 +113,7 @@ class Study:
     config: Callable[[Cell, Scale], RunConfig]
     asks: Sequence[Ask]
     view: Callable[[pd.DataFrame], Figure]
+    interactive: Callable[[pd.DataFrame, str], Any] | None = None
     more_views: Mapping[str, Callable[[pd.DataFrame], Figure]] = field(default_factory=dict)
     key: str = ""
     shown: Sequence[str] | Callable[[pd.DataFrame], pd.DataFrame] = ("steps_to_90",)
@@ -178,6 +182,20 @@ class Study:
         """Draw the view of the runs that claims use."""
         return self._picture(self.view, data, scale)
 
+    @property
+    def has_interactive(self) -> bool:
+        """Whether it has a picture to explore."""
+        return self.interactive is not None or isinstance(self.view, Dots | Curves)
+
+    def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
+        """Draw the picture to explore. Hover names the questions that a run answers."""
+        from ihlab.plots import interactive
+
+        title, runs = self._heading(scale), of_kind(data)
+        if self.interactive is not None:
+            return self.interactive(runs, title)
+        return interactive.view(self.view, runs, title, {ask.id: cells_read(ask, data) for ask in self.asks})
+
     def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
         """Draw the further views."""
         return {suffix: self._picture(view, data, scale) for suffix, view in self.more_views.items()}
@@ -191,8 +209,11 @@ class Study:
     @printed
     def _picture(self, view: Callable[[pd.DataFrame], Figure], data: pd.DataFrame, scale: Scale) -> Figure:
         figure = view(of_kind(data))
-        figure.suptitle("\n".join(filter(None, (f"{self.title} ({scale} scale)", self.key))), fontsize=11)
+        figure.suptitle("\n".join(filter(None, (self._heading(scale), self.key))), fontsize=11)
         return figure
+
+    def _heading(self, scale: Scale) -> str:
+        return f"{self.title} ({scale} scale)"
 
     def _cells(self, scale: Scale) -> Sequence[Cell]:
         return self.smoke if scale == "smoke" and self.smoke else self.cells

@@ -38,7 +38,9 @@ try:
     main(["--help"])
 except SystemExit as stopped:
     assert stopped.code == 0
-assert not {"torch", "transformer_lens", "numba", "pandas", "matplotlib"} & set(sys.modules), "help loads too much"
+assert not {"torch", "transformer_lens", "numba", "pandas", "matplotlib", "plotly"} & set(sys.modules), "help loads too much"
+import ihlab
+assert ihlab.Run and "plotly" not in sys.modules, "import ihlab loads plotly"
 """
     shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     assert all(command in shown for command in ("reproduce", "train", "sample", "runs", "heads", "shift", "view"))

@@ -1,7 +1,7 @@
 """Figure 1: learning curves of induction, at various depths (a) and under the pressure of a small hidden size (b)."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,8 @@ FLOOR = "2026-11-26: where no run of either model learns, nothing is compared"
 
 POSITIONS = {"rope": "RoPE", "learned": "learned positions"}
 """Position schemes by `ModelConfig.positional`. The paper's is RoPE; learned positions are our own question."""
+
+AXES = {"xlabel": "training step", "ylabel": "accuracy at the first repeat"}
 
 LEARNED = 0.9
 """A run has learned induction if its final accuracy is at least this."""
@@ -91,6 +93,13 @@ class Figure1a(Figure1):
             fontsize=11,
         )
         return figure
+
+    def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
+        """Draw accuracy against steps, to explore."""
+        from ihlab.plots import interactive
+
+        title = f"How many layers does induction need? {POSITIONS[self.positional]}, {scale} scale"
+        return interactive.curves(data, "step", "accuracy_first", lines=LINES, title=title, **AXES)
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """Return the seeds, the median steps to 90% and the mean final accuracy of every curve."""
@@ -190,6 +199,22 @@ class Figure1b(Figure1):
             fontsize=11,
         )
         return figure
+
+    def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
+        """Draw one panel per shape, to explore."""
+        from ihlab.plots import interactive
+
+        names, styles = panels(self.positional), {KV1: Line(BLUE), V2: Line(ORANGE, "--")}
+        kinds = {side(name): kind for name in names for side, kind in ((kv, KV1), (vanilla, V2))}
+        sizes = {
+            side(name): f"hidden size {SHAPES[name][0]}, heads: {SHAPES[name][1]}"
+            for name in names
+            for side in (kv, vanilla)
+        }
+        shown = data[data["curve"].isin(list(kinds))]
+        shown = shown.assign(model=shown["curve"].map(kinds), size=shown["curve"].map(sizes))
+        title = f"How narrow can a model that learns induction be? {POSITIONS[self.positional]}, {scale} scale"
+        return interactive.curves(shown, "step", "accuracy_first", "model", "size", styles, title, **AXES)
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """Return the number of runs that learned in each panel."""

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -145,6 +145,22 @@ class Figure2:
         figure.axes[0].set_ylabel(r"value of the token itself, $\beta_1$")
         _explain(figure, "The loss of Theorem 3.4 (exact form): where does gradient descent lead?")
         return figure
+
+    def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
+        """Draw the three forms at every O(T), and the paths of models, as a surface to turn."""
+        from ihlab.plots import interactive
+
+        fields, on_paths = data[data["kind"] == "field"], f"exact, T = {induction_run(scale).task.length}, with paths"
+        surfaces = {
+            f"{form}, {f'T = {_length(other)}' if form == 'exact' else f'O(T) = {other}'}": fields[
+                (fields["form"] == form) & (fields["other"] == other)
+            ]
+            for form in FORMS
+            for other in OTHERS
+        }
+        surfaces[on_paths] = data[data["kind"] == "background"]
+        walked = {on_paths: data[data["kind"] == "path"]}
+        return interactive.loss_surface(surfaces, walked, WALKERS, "The loss of Theorem 3.4: where does descent lead?")
 
     def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
         """Draw the two forms that the paper gives, and the paths that models take."""

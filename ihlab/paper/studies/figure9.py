@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -132,6 +133,17 @@ class Figure9:
             "Does KV shifting help to learn 3-grams?\nLine: median of the seeds. Band: all seeds.", fontsize=11
         )
         return figure
+
+    def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
+        """Draw a panel for each size, to explore."""
+        from ihlab.plots import interactive
+
+        parts = data["curve"].str.rsplit(", ", n=1, expand=True)
+        title = f"Does KV shifting help to learn 3-grams? ({scale} scale)"
+        axes = {"xlabel": "training step", "ylabel": "accuracy on x<sub>3</sub>"}
+        return interactive.curves(
+            data.assign(model=parts[0], size=parts[1]), "step", "accuracy", "model", "size", LINES, title, **axes
+        )
 
 
 def _over_training(data: pd.DataFrame, curve: str) -> list[float]:

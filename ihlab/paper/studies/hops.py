@@ -21,7 +21,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.model.config import GPT2, ModelConfig
-from ihlab.plots.hops import hop_errors, hop_ticks
+from ihlab.plots.curves import Line
+from ihlab.plots.hops import DEPTHS, hop_errors, hop_ticks
 from ihlab.plots.style import PAGE, new_figure, printed
 from ihlab.plots.views import dots
 from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, hop_horizons, hop_table, horizon_table
@@ -245,6 +246,15 @@ def mean_errors(data: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index(names=["layers", "attention"])
 
 
+def explore_errors(data: pd.DataFrame, title: str) -> Any:
+    """Draw the error of every seed by hops, one panel per attention, to explore."""
+    from ihlab.plots import interactive
+
+    shown = data[data["hops"] > 0].assign(layers=data["n_layers"].map("{} layers".format))
+    lines = {f"{layers} layers": Line(color) for layers, (color, _) in DEPTHS.items()}
+    return interactive.curves(shown, "hops", "error", "layers", "attention", lines, title, "hops", "error")
+
+
 TITLE = "Do models with KV shifting make fewer errors in multi-hop induction"
 KEY = "Line: median of the seeds. Band: all seeds. The learning rate was tuned for neither."
 
@@ -282,6 +292,10 @@ class Figure8:
         figure.suptitle(f"{TITLE} (RoPE at laptop scale)?\n{KEY}", fontsize=11)
         return figure
 
+    def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
+        """Draw the errors of every seed."""
+        return explore_errors(data, f"{TITLE} (RoPE, {scale} scale)?")
+
 
 FIGURE8_LEARNED = Study(
     name="figure8_learned",
@@ -299,6 +313,7 @@ FIGURE8_LEARNED = Study(
         if not ask.sentence.endswith("(L = 5).")
     ],
     view=errors_by_hops,
+    interactive=explore_errors,
     shown=mean_errors,
 )
 

@@ -11,7 +11,7 @@ from ihlab.files import require_writable
 from ihlab.paper.figures import FIGURES
 from ihlab.paper.page import require_own, write_results_pages
 from ihlab.paper.studies.registry import EXPERIMENTS
-from ihlab.study.experiment import SCALES, Scale, require_scale, scales_of
+from ihlab.study.experiment import SCALES, Scale, require_interactive, require_scale, scales_of
 from ihlab.study.ledger import Folder, print_ledger
 from ihlab.study.make import make
 from ihlab.study.markdown import plain, verdict_counts
@@ -27,6 +27,7 @@ def reproduce(
     figures: Path = Path("figures"),
     from_data: bool = False,
     console: Console | None = None,
+    interactive: bool = False,
 ) -> list[Folder]:
     """Train the runs of the named experiments, draw their figures, check their claims and print the ledger.
 
@@ -34,8 +35,9 @@ def reproduce(
     The default is the `FIGURES` marked `by_default`, those with the fewest runs first. `jobs` runs are trained at a
     time: by default one per core, or one on a GPU (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused and
     interrupted runs are resumed. With `from_data`, pictures and claims are derived from the stored CSV, without
-    training. Raises `ConfigError`, before any training, for an unknown name, for a scale that an experiment does not
-    have, and if `runs` or `figures` is not writable.
+    training. With `interactive`, each figure is also written as a page to explore. Raises `ConfigError`, before any
+    training, for an unknown name, for a scale that an experiment does not have, for an experiment without a picture to
+    explore if `interactive`, and if `runs` or `figures` is not writable.
     """
     console = console or Console()
     at = cast(Scale, choose("scale", scale, SCALES))
@@ -46,6 +48,8 @@ def reproduce(
     chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or fewest_runs_first]
     for experiment in chosen:
         require_scale(experiment, at)
+        if interactive:
+            require_interactive(experiment)
     folders = [Folder(figures, experiment.name, at) for experiment in chosen]
     require_own([figures / "README.md", *(figures / folder.experiment / "README.md" for folder in folders)])
     for folder in folders:
@@ -66,6 +70,9 @@ def reproduce(
         took = time.perf_counter() - started
         console.print(f"{n_runs} runs and {len(chosen)} figures in {took:.0f} s.", highlight=False)
     print_ledger(console, folders)
+    for experiment, folder in zip(chosen, folders, strict=True) if interactive else ():
+        explored = folder.write_interactive(require_interactive(experiment))
+        console.print(f"To explore: {explored}", markup=False, highlight=False, soft_wrap=True)
     page = write_results_pages(figures, tuple(EXPERIMENTS))
     console.print(f"Pictures, numbers and intervals: {page}", markup=False, highlight=False, soft_wrap=True)
     return folders

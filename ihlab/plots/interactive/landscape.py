@@ -1,0 +1,180 @@
+"""Theorem 3.4: the loss as a surface to turn, with descent and paths of models on it; and the map of basins."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from scipy.interpolate import RegularGridInterpolator
+
+from ihlab.plots.curves import Line
+from ihlab.plots.interactive.base import DASHES, escaped, lay_out, switch
+from ihlab.plots.style import BLUE, COLORS, LINES, ORANGE, RED, STEPS
+from tasks.config import require
+
+STARTS = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Values of alpha1, and of beta1, from which descent is drawn, as fractions of the surface's sides."""
+STRIDE, STRIDES = 0.02, 200
+"""Length of a step of a streamline, and the largest number of them, as fractions of a side."""
+
+
+def loss_surface(
+    surfaces: Mapping[str, pd.DataFrame],
+    paths: Mapping[str, pd.DataFrame] | None = None,
+    lines: Mapping[str, Line] | None = None,
+    title: str = "The loss of Theorem 3.4",
+) -> go.Figure:
+    """Draw the loss over alpha1 and beta1 as a surface to turn, with streamlines of descent and paths on it.
+
+    - `surfaces`: tables of `ihlab.theory.landscape.Field.table` by a name such as "exact, T = 5". A menu shows one at a
+      time, the last one first;
+    - `paths`: tables of paths by the name of their surface: path, alpha1, beta1 and, if there are several kinds,
+      series; a click on the legend hides one;
+    - `lines`: the style of each series.
+
+    All surfaces have the same height of the vertical axis, so that a flat one looks flat. Raises `ConfigError` if there
+    is no surface, and for paths on a surface that is not there.
+    """
+    paths = paths or {}
+    require(len(surfaces) > 0, "There is no surface to draw.")
+    unknown = [name for name in paths if name not in surfaces]
+    require(not unknown, f"There are paths on '{''.join(unknown[:1])}', but the surfaces are {', '.join(surfaces)}.")
+    figure, groups, layouts = go.Figure(), {}, {}
+    height = max(float(np.ptp(table["loss"])) for table in surfaces.values())
+    for name, table in surfaces.items():
+        first, top = len(figure.data), float(table["loss"].max())
+        _surface(figure, table)
+        if name in paths:
+            _paths(figure, table, paths[name], lines)
+        groups[name] = range(first, len(figure.data))
+        layouts[name] = {"scene.zaxis.range": [top - 1.02 * height, top + 0.02 * height]}
+    scene = {
+        "xaxis": {"title": {"text": "α₁"}},
+        "yaxis": {"title": {"text": "β₁"}},
+        "zaxis": {"title": {"text": "loss"}},
+    }
+    scene["zaxis"]["range"] = layouts[name]["scene.zaxis.range"]
+    figure.update_layout(
+        scene={
+            **scene,
+            "aspectratio": {"x": 1, "y": 1, "z": 0.7},
+            "camera": {"eye": {"x": 1.1, "y": -1.45, "z": 0.9}, "center": {"z": -0.12}},
+        }
+    )
+    lay_out(figure, title, 640)
+    figure.update_layout(margin={"l": 10, "r": 10, "b": 60})
+    if len(groups) > 1:
+        switch(figure, groups, "menu", layouts=layouts)
+    return figure
+
+
+def basin_map(table: pd.DataFrame, title: str = "Which solution does descent reach from each start?") -> go.Figure:
+    """Draw the basin of each start: induction shaded by its time, darker later; the other solution in orange.
+
+    `table` is that of `ihlab.theory.landscape.basins`: alpha1, beta1, basin and decided on a full grid. Hover names the
+    start, the basin and the time.
+    """
+    induction = table["basin"] == "induction"
+    grid = table.assign(
+        shade=np.log10(table["decided"].where(induction)), other=np.where(induction, np.nan, 1.0),
+    )  # fmt: skip
+    axes = {"x": np.unique(table["alpha1"]).astype(np.float32), "y": np.unique(table["beta1"]).astype(np.float32)}
+    shade, other, decided, basin = (
+        grid.pivot_table(name, "beta1", "alpha1", aggfunc="first", dropna=False).to_numpy()
+        for name in ("shade", "other", "decided", "basin")
+    )
+    at = "start (%{x:.3f}, %{y:.3f})<br>"
+    low, high = np.nanmin(shade), np.nanmax(shade)
+    ticks = [tick for tick in STEPS if low <= np.log10(tick) <= high]
+    figure = go.Figure()
+    figure.add_heatmap(
+        **axes, z=shade.astype(np.float32), customdata=decided.astype(np.float32), colorscale="Blues",
+            hoverongaps=False,
+        colorbar={"title": "time to<br>induction", "tickvals": np.log10(ticks), "ticktext": list(map(str, ticks))},
+        hovertemplate=f"{at}induction, decided at time %{{customdata:.4g}}<extra></extra>",
+    )  # fmt: skip
+    figure.add_heatmap(
+        **axes, z=other.astype(np.float32), text=np.where(np.isnan(other), "", basin), showscale=False,
+        colorscale=[[0, ORANGE], [1, ORANGE]], hoverongaps=False, hovertemplate=f"{at}%{{text}}<extra></extra>",
+    )  # fmt: skip
+    _corner(figure.add_scatter, x=[0], y=[1])
+    figure.update_xaxes(title_text="α₁ at the start").update_yaxes(title_text="β₁ at the start", scaleanchor="x")
+    figure.update_xaxes(constrain="domain").update_yaxes(constrain="domain")
+    return lay_out(figure, title, 620)
+
+
+def _surface(figure: go.Figure, table: pd.DataFrame) -> None:
+    """Draw one surface, its streamlines and the induction corner."""
+    grid = table.pivot_table("loss", "beta1", "alpha1")
+    figure.add_surface(
+        x=grid.columns.to_numpy(dtype=np.float32), y=grid.index.to_numpy(dtype=np.float32),
+        z=grid.to_numpy(dtype=np.float32), colorscale="Cividis", showscale=False, opacity=0.9,
+        contours={"z": {"show": True, "usecolormap": False, "color": "#FFFFFF", "width": 1}},
+        hovertemplate="α₁ %{x:.3f}, β₁ %{y:.3f}<br>loss %{z:.4f}<extra></extra>",
+    )  # fmt: skip
+    xyz = _descents(table)
+    figure.add_scatter3d(
+        **_on(table, xyz), mode="lines", line={"color": BLUE, "width": 4}, name="descent", hoverinfo="skip"
+    )
+    _corner(figure.add_scatter3d, **_on(table, np.array([[0.0, 1.0]])))
+
+
+def _corner(add: object, **place: Sequence[float]) -> None:
+    add(  # type: ignore[operator]
+        **place, mode="markers", marker={"color": RED, "size": 7, "symbol": "diamond"}, name="induction head (0, 1)",
+        hovertemplate="induction head (0, 1)<extra></extra>",
+    )  # fmt: skip
+
+
+def _descents(table: pd.DataFrame) -> np.ndarray:
+    """Return streamlines of descent [point, 2] inside the surface, with a row of NaN after each."""
+    slopes = _over(table, ["slope_alpha1", "slope_beta1"])
+    low, high = float(table["alpha1"].min()), float(table["alpha1"].max())
+    side, starts = high - low, low + (high - low) * np.array(STARTS)
+    at = np.stack(np.meshgrid(starts, starts), axis=-1).reshape(-1, 2)
+    visited = [at]
+    for _ in range(STRIDES):
+        slope = slopes(at)
+        length = np.linalg.norm(slope, axis=1, keepdims=True)
+        at = np.clip(at - STRIDE * side * slope / np.maximum(length, 1e-12), low, high)
+        visited.append(at)
+    lines = []
+    for line in np.stack(visited, axis=1)[:, ::2]:
+        moved = np.linalg.norm(np.diff(line, axis=0), axis=1) > STRIDE * side / 2
+        arrived = len(moved) - int(moved[::-1].argmax()) if moved.any() else 0  # from there on it jumps to and fro
+        lines += [line[: arrived + 1], np.full((1, 2), np.nan)]
+    return np.concatenate(lines)
+
+
+def _paths(figure: go.Figure, table: pd.DataFrame, walked: pd.DataFrame, lines: Mapping[str, Line] | None) -> None:
+    """Draw paths on a surface, a trace for each."""
+    walked = walked if "series" in walked else walked.assign(series="path")
+    series = list(dict.fromkeys(walked["series"]))
+    lines = lines or {name: Line(COLORS[1 + n], LINES[n]) for n, name in enumerate(series)}
+    legend: set[str] = set()
+    for (name, path), of in walked.groupby(["series", "path"], sort=False):
+        step = {"customdata": of["step"].to_numpy()} if "step" in of else {}
+        figure.add_scatter3d(
+            **_on(table, of[["alpha1", "beta1"]].to_numpy(dtype=float)), **step, mode="lines+markers",
+            line={"color": lines[name].color, "width": 5, "dash": DASHES[lines[name].dashes]},
+            marker={"color": lines[name].color, "size": [5] + [1.5] * (len(of) - 1)},
+            name=escaped(name), legendgroup=name, showlegend=name not in legend,
+            hovertemplate=f"{escaped(path)}: {escaped(name)}<br>{'step %{customdata}<br>' if step else ''}"
+            "α₁ %{x:.3f}, β₁ %{y:.3f}<extra></extra>",
+        )  # fmt: skip
+        legend.add(name)
+
+
+def _on(table: pd.DataFrame, points: np.ndarray) -> dict[str, np.ndarray]:
+    """Return points (alpha1, beta1) as coordinates on the surface, lifted a little so that it does not hide them."""
+    height = _over(table, ["loss"])(points)[:, 0] + 0.01 * float(np.ptp(table["loss"]))
+    return dict(zip("xyz", np.column_stack([points, height]).T.astype(np.float32), strict=True))
+
+
+def _over(table: pd.DataFrame, columns: list[str]) -> RegularGridInterpolator:
+    """Return a linear interpolation of columns of a full grid, also just outside: stored decimals miss its edges."""
+    by = table.sort_values(["alpha1", "beta1"])
+    axes = [np.unique(by[name]) for name in ("alpha1", "beta1")]
+    return RegularGridInterpolator(
+        axes, by[columns].to_numpy().reshape(*map(len, axes), len(columns)), bounds_error=False, fill_value=None
+    )
