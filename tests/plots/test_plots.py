@@ -11,12 +11,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from ihlab.paper.plots.matrix import matrix
 from ihlab.plots import views
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.head_map import head_map
 from ihlab.plots.head_training import head_training
 from ihlab.plots.heads import attention_pattern, head_patterns, shift_training, shift_weights
-from ihlab.plots.matrix import matrix
 from ihlab.plots.style import new_figure, save
 from ihlab.plots.text import text_page
 from tasks import ConfigError

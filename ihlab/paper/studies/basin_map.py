@@ -23,7 +23,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.model.config import ModelConfig
-from ihlab.plots.basin import end_map, start_map
+from ihlab.paper.plots.basin import end_map, start_map
 from ihlab.plots.style import PAGE, new_figure, printed
 from ihlab.study import stats
 from ihlab.study.claim import Claim

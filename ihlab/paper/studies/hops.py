@@ -21,8 +21,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.model.config import GPT2, ModelConfig
+from ihlab.paper.plots.hops import DEPTHS, hop_errors, hop_ticks
 from ihlab.plots.curves import Line
-from ihlab.plots.hops import DEPTHS, hop_errors, hop_ticks
 from ihlab.plots.style import PAGE, new_figure, printed
 from ihlab.plots.views import dots
 from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, hop_horizons, hop_table, horizon_table

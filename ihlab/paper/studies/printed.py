@@ -24,8 +24,8 @@ from matplotlib.figure import Figure
 from scipy.stats import binomtest, fisher_exact
 from scipy.stats.contingency import odds_ratio
 
+from ihlab.paper.plots.printed_tables import benchmark_leads, difference_maps, differences_by_context
 from ihlab.plots.curves import Mark
-from ihlab.plots.printed_tables import benchmark_leads, difference_maps, differences_by_context
 from ihlab.plots.style import BLUE, GREEN, ORANGE, PAGE, PINK, new_figure, printed
 from ihlab.study import stats
 from ihlab.study.ask import claim_id

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.plots.matrix import matrix
+from ihlab.paper.plots.matrix import matrix
 from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.recipes.token_shifts import (
     ADAPTIVE,

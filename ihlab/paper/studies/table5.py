@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ihlab.paper.plots.quadrants import corners, quadrants
 from ihlab.plots.curves import Mark
-from ihlab.plots.quadrants import corners, quadrants
 from ihlab.plots.style import BLACK, BLUE, GREEN, PAGE, PINK, new_figure
 from ihlab.recipes.induction import KV1, kv, kv_runs, panels, width_runs
 from ihlab.study import stats

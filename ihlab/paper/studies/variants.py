@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ihlab.plots.matrix import matrix
+from ihlab.paper.plots.matrix import matrix
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.recipes.toy_settings import (

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ihlab.paper.plots.quadrants import corners, quadrants
 from ihlab.plots.curves import Mark
-from ihlab.plots.quadrants import corners, quadrants
 
 
 def test_every_count_stands_in_its_cell():

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ihlab.plots.basin import end_map, start_map
+from ihlab.paper.plots.basin import end_map, start_map
 
 RUNS = pd.DataFrame(
     {

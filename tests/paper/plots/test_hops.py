@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ihlab.plots.hops import hop_errors, hop_ticks
+from ihlab.paper.plots.hops import hop_errors, hop_ticks
 
 
 def test_each_depth_is_a_curve_and_the_published_one_is_dotted():

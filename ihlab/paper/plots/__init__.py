@@ -1,0 +1,1 @@
+"""Pictures of tables that only one question draws."""
