@@ -21,6 +21,7 @@ __all__ = ["METHODS"]
 
 
 @register_method("transformer-lens")
+@torch.enable_grad()
 def transformer_lens(p: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
     """Return TransformerLens 4.3's `attribution_patch`, summed over positions, for heads or edges.
 

@@ -25,6 +25,7 @@ from ihlab.hf.cache import shifted_layer_types
 from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
 from ihlab.model.hf.proof import require_merged
+from ihlab.settings import own_settings
 from ihlab.model_folder import HUB, load, model_files, of_model, quiet
 from tasks.config import choose, require, require_integer, shown
 
@@ -326,6 +327,7 @@ def _keep_implementations(config: Any, new: Any) -> None:
             setattr(new, name, getattr(config, name))
 
 
+@own_settings()
 def unshifted(model: Any) -> Any:
     """Return a copy of a shifted model without its shift, in the transformers class that it extends."""
     if hasattr(model, "unshifted"):

@@ -62,7 +62,7 @@ class Taps(Shift):
     shards weights of one type together, gets them in the model's half precision.
     """
 
-    half: torch.dtype | None = None
+    of_model: torch.dtype | None = None
     """The model's type, if it is bfloat16 or float16."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Taps(Shift):
         super().__init__(window, keys, values, first)
         of_model = torch.get_default_dtype() if like is None else like.dtype
         dtype = torch.promote_types(of_model, torch.float32)
-        self.half = None if of_model == dtype else of_model
+        self.of_model = None if of_model == dtype else of_model
         for name, side in (("alpha", "key"), ("beta", "value")):
             empty = torch.empty(kv_heads, window, dtype=dtype, device=None if like is None else like.device)
             self.register_parameter(name, nn.Parameter(empty) if side in self.sides else None)
@@ -103,14 +103,14 @@ class Taps(Shift):
             return tensor.to(moved.device) if moved.dtype in (torch.float16, torch.bfloat16) else moved
 
         taps = next(self.parameters())
-        becomes = fn(torch.empty(0, dtype=self.half or taps.dtype, device=taps.device)).dtype
-        self.half = becomes if becomes in (torch.float16, torch.bfloat16) else None
+        becomes = fn(torch.empty(0, dtype=self.of_model or taps.dtype, device=taps.device)).dtype
+        self.of_model = becomes if becomes in (torch.float16, torch.bfloat16) else None
         return super()._apply(kept, recurse)
 
     def __setattr__(self, name, value):  # type: ignore[no-untyped-def]
         # FSDP puts its sharded parameter here, and takes up another one at its first forward pass.
-        if isinstance(value, nn.Parameter) and hasattr(value, "device_mesh") and self.half is not None:
-            value = nn.Parameter(value.detach().to(self.half), value.requires_grad)
+        if isinstance(value, nn.Parameter) and hasattr(value, "device_mesh") and self.of_model is not None:
+            value = nn.Parameter(value.detach().to(self.of_model), value.requires_grad)
         super().__setattr__(name, value)
 
 

@@ -393,7 +393,7 @@ def loaded(module: nn.Module) -> Iterator[None]:
     if not hasattr(module, "_hf_hook"):
         yield
         return
-    from accelerate.utils import align_module_device
+    from accelerate.utils import align_module_device  # type: ignore[import-untyped]
 
     with align_module_device(module):
         yield

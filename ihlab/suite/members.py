@@ -13,6 +13,7 @@ from ihlab import kept
 from ihlab.files import as_folder
 from ihlab.interp.onset import onset
 from ihlab.model.config import GPT2, ModelConfig
+from ihlab.settings import own_settings
 from ihlab.model.transformer import Transformer
 from ihlab.recipes.induction import induction_run
 from ihlab.recipes.toy_settings import HOPS, NGRAM, RECALL_GAP1, setting_config
@@ -132,6 +133,7 @@ def _shipped(name: str, seed: int) -> bool:
     return seed == 0 and name in kept.names()
 
 
+@own_settings()
 def load(name: str, seed: int = 0, step: int | None = None, root: str | Path = "runs") -> Transformer:
     """Return the model of a member, at a checkpoint (default: the last).
 

@@ -15,6 +15,7 @@ from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.onset import onset
 from ihlab.interp.prompt_pair import PromptPair
 from ihlab.measure.metrics import Evaluator
+from ihlab.settings import own_settings
 from ihlab.model.transformer import Transformer
 from ihlab.suite.members import CONTROL, HAND_SET, load, run
 from ihlab.training.config import RunConfig
@@ -49,6 +50,7 @@ DEFINITIONS = {
 """What every number is."""
 
 
+@own_settings()
 def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = "runs") -> dict[str, Any]:
     """Return the truth about a member at a checkpoint: numbers by name, and tables. Its "definitions" say what each is.
 
@@ -76,6 +78,7 @@ def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = 
     return found
 
 
+@own_settings()
 def problem(model: Transformer) -> Problem:
     """Return the prompts and the metric on which the effects of a loaded member are measured ("swing" defines them).
 

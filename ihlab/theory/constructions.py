@@ -13,11 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ihlab.model.config import ModelConfig
+from ihlab.settings import own_settings
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 
 @torch.no_grad()
+@own_settings()
 def shifted_head(
     embedding: Float[Tensor, "vocab d"],
     n_ctx: int,
@@ -89,6 +91,7 @@ def checker(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: float)
 
 
 @torch.no_grad()
+@own_settings()
 def two_layer_induction_head(
     embedding: Float[Tensor, "vocab d"],
     n_ctx: int,

@@ -23,6 +23,7 @@ from torch import Tensor
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.mlp import SwiGLU
+from ihlab.settings import own_settings
 from ihlab.model.transformer import Transformer
 from tasks import MultiHopTask
 from tasks.config import choose, require
@@ -35,6 +36,7 @@ ATTENTIONS = ("vanilla", "kv_shift", "k_shift")
 
 
 @torch.no_grad()
+@own_settings()
 def k_hop(n_layers: int, attention: str, task: MultiHopTask | None = None) -> Transformer:
     """Return a model that answers `task` for every k up to its `horizon` (`ihlab.theory.depth`), exactly.
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ihlab.settings import own_settings
 from ihlab.theory.landscape.forms import Numbers
 from tasks.config import ConfigError, require
 
@@ -20,6 +21,7 @@ class Simulated(NamedTuple):
     error: Float[np.ndarray, "..."]
 
 
+@own_settings()
 def simulate(
     alpha1: Numbers,
     alpha2: Numbers,
