@@ -4,6 +4,8 @@ If only slow tests run (`-m slow`), shapes are not checked.
 """
 
 import multiprocessing
+import os
+import shutil
 import signal
 from importlib.util import find_spec
 from pathlib import Path
@@ -120,3 +122,24 @@ def learner(small):
         task=InductionTask(vocab_size=24, length=12), model=small.model.replace(d_vocab=24), steps=60, batch_size=32,
         lr=3e-2, eval_growth=0.0, eval_rows=128,
     )  # fmt: skip
+
+
+# A container lacks the rights that the sandbox needs; the other flags keep Chromium from contacting its servers.
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS += ["--enable-unsafe-swiftshader"]  # surfaces without a GPU
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Headless Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        named = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+        path = next(filter(None, named), playwright.chromium.executable_path)
+        if not os.path.exists(path):
+            pytest.skip("no Chromium: `apt-get install chromium` or `playwright install chromium` brings one")
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()

@@ -51,6 +51,26 @@ def test_the_package_declares_what_it_imports_and_no_more():
     assert "pytest" in {normal(name) for name in EXTRAS["dev"]}  # only to make tests of conformance
 
 
+REQUESTED = ("torch", "transformer-lens", "numpy", "matplotlib", "plotly", "jupyter", "pandas")
+
+
+def test_every_requested_package_is_declared_and_used_where_the_table_says():
+    rows = re.findall(
+        r"^\| ([\w-]+) \| (dependency|extra) `(\w+(?:-\w+)*)`(.*?) \| `([\w/.]+)`", read("CONTRIBUTING.md"), re.M
+    )
+    assert tuple(row[0] for row in rows) == REQUESTED
+    for package, kind, name, rest, path in rows:
+        if kind == "dependency":
+            assert package == name
+            assert name in {normal(each) for each in PROJECT["dependencies"]}
+            assert re.search(rf"^ *(import|from) {name.replace('-', '_')}\b", read(path), re.M), (name, path)
+        else:
+            assert package == "jupyter"
+            assert "`jupyterlab`" in rest
+            assert "jupyterlab" in {normal(each) for each in EXTRAS[name]}
+            assert all(command in read(path) for command in ("/jupyter lab ", "/jupyter execute "))
+
+
 def test_every_dependency_has_a_pinned_version():
     pinned = {normal(line) for line in read("constraints.txt").splitlines() if not line.startswith("#")}
     declared = {normal(name) for names in (PROJECT["dependencies"], *EXTRAS.values()) for name in names}

@@ -192,7 +192,7 @@ def test_a_file_of_the_same_kind_is_replaced(root, tmp_path):
         (["heads", "plain", "--rows", "0"], ["rows is 0, but must be at least 2"]),
         (["heads", "plain", "--seed", "-1"], ["seed is -1, but must not be negative"]),
         (["heads", "plain", "--csv", "heads.txt"], ["--csv is 'heads.txt', but must end in .csv."]),
-        (["heads", "plain", "--out", "heads.pdf"], ["--out is 'heads.pdf', but must end in .png or .svg."]),
+        (["heads", "plain", "--out", "heads.pdf"], ["--out is 'heads.pdf', but must end in .png or .svg or .html."]),
         (["shift", "plain"], ["The model's attention is 'vanilla'", "kv_shift"]),
         (["shift", "small", "--out", "shift"], ["--out is 'shift', but must end in .png or .svg."]),
         (["view", "plain", "--out", "page.png"], ["--out is 'page.png', but must end in .html."]),
@@ -219,6 +219,11 @@ def test_bad_input_gets_one_sentence_and_writes_nothing(fails, root, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
+def test_heads_writes_a_map_to_explore(root, tmp_path):
+    opened("heads", "small", root, "--out", tmp_path / "heads.html")
+    assert "head %{y}.%{x}\\u003cbr\\u003eprefix_matching %{z:.3f}" in (tmp_path / "heads.html").read_text("utf-8")
+
+
 def test_attribute_prints_exact_effects_beside_estimates_and_scores(small, root, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     opened("attribute", "small", root, "--rows", 8, "--corrupt", "answer", "--method", "zero-ablation",
@@ -230,7 +235,11 @@ def test_attribute_prints_exact_effects_beside_estimates_and_scores(small, root,
         [line] = [line for line in printed.splitlines() if line.split()[:1] == [f"{head.layer}.{head.head}"]]
         assert line.split()[1] == f"{head.effect:z.2f}"
     assert is_picture(tmp_path / "map.png")
-    opened("attribute", "small", root, "--rows", 8, "--corrupt", "answer", "--nodes", "input")
+    opened("attribute", "small", root, "--rows", 8, "--corrupt", "answer", "--nodes", "input",
+           "--out", tmp_path / "map.html")  # fmt: skip
+    page = (tmp_path / "map.html").read_text(encoding="utf-8")
+    assert all(f"{name} %{{z:.3f}}" in page for name in ("exact effect", "attribution-patching", "eap-ig"))
+    assert 4e6 < len(page) < 6e6
     assert re.search(r"^0\.1 k ", capsys.readouterr().out, flags=re.M)
     methods = ["random", "direct-logit-attribution"]
     opened("attribute", "small", root, "--rows", 8, "--corrupt", "answer", "--compare", "--method", *methods)

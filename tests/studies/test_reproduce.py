@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from ihlab.claims.claim import judged
-from ihlab.claims.experiment import SCALES, Experiment
-from ihlab.claims.ledger import summary_text
+from ihlab.claims.experiment import SCALES, Experiment, Interactive
+from ihlab.claims.ledger import Folder, summary_text
 from ihlab.claims.markdown import MARKS
 from ihlab.claims.page import result_folders
 from ihlab.studies.registry import EXPERIMENTS, ON_REQUEST
@@ -110,12 +110,40 @@ assert "torch" not in sys.modules, "redrawing imported torch"
         ({"scale": "laptpo"}, "There is no scale 'laptpo'; did you mean 'laptop'"),
         ({"jobs": 0}, "jobs is 0, but must be at least 1"),
         ({"names": ["figure1a"], "from_data": True}, "There is no .*data.csv to draw from"),
+        ({"names": ["table2"], "interactive": True}, "table2 has no interactive picture: leave out --interactive"),
     ],
 )
 def test_bad_requests_are_refused_before_anything_is_written(tmp_path, arguments, message):
     with pytest.raises(ConfigError, match=message):
         reproduce(**arguments, runs=tmp_path / "runs", figures=tmp_path / "figures", console=Console(quiet=True))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stored_figure_is_written_as_a_page_beside_one_library(tmp_path):
+    shutil.copytree(FIGURES / "figure8", tmp_path / "figure8")
+    shutil.copytree(FIGURES / "pairs", tmp_path / "pairs")
+    console = Console(record=True, width=200)
+    reproduce(["figure8", "pairs"], figures=tmp_path, from_data=True, interactive=True, console=console)
+    for name in ("figure8", "pairs"):
+        page = tmp_path / name / "laptop" / f"{name}-laptop.html"
+        assert page.stat().st_size < 100_000
+        assert '<script charset="utf-8" src="plotly.min.js">' in page.read_text(encoding="utf-8")
+        assert page.with_name("plotly.min.js").stat().st_size < 6e6
+        assert f"To explore: {page}" in console.export_text(clear=False)
+
+
+def test_every_view_of_dots_or_curves_can_be_explored_and_says_what_it_answers():
+    explored = {name: each for name, each in EXPERIMENTS.items() if getattr(each, "has_interactive", True)}
+    explored = {name: each for name, each in explored.items() if isinstance(each, Interactive)}
+    assert {"figure1a", "figure1b", "figure2", "figure8", "figure9", "mqar", "checker"} <= explored.keys()
+    for name, experiment in explored.items():
+        figure = experiment.draw_interactive(Folder(FIGURES, name, "laptop").data(), "laptop")
+        assert figure.data
+        assert figure.layout.title.text
+    pairs = EXPERIMENTS["pairs"]
+    figure = pairs.draw_interactive(Folder(FIGURES, "pairs", "laptop").data(), "laptop")
+    told = " ".join(trace.hovertemplate or "" for trace in figure.data)
+    assert [ask.id for ask in pairs.asks if ask.id not in told] == []
 
 
 # Every study

@@ -1,10 +1,6 @@
-"""Run folders made without training, with a different model at every step; and a browser to open their pages."""
-
-import os
-import shutil
+"""Run folders made without training, with a different model at every step; and a browser that opens their pages."""
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from ihlab import ModelConfig, RunConfig
 from ihlab.model.transformer import Transformer
@@ -12,10 +8,6 @@ from ihlab.training import checkpoint
 from ihlab.training.run import Run
 from ihlab.viewer import write_view
 from tasks import InductionTask
-
-# A container lacks the rights that the sandbox needs; the other flags keep Chromium from contacting its servers.
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
 
 def stored_run(root, steps=(0, 10, 20), vocab=40, length=12, **model):
@@ -58,18 +50,6 @@ def make_run(tmp_path_factory):
 def run(make_run):
     """Two layers of four heads on two key/value heads, 12 tokens, three checkpoints."""
     return make_run()
-
-
-@pytest.fixture(scope="session")
-def browser():
-    with sync_playwright() as playwright:
-        named = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-        found = next(filter(None, named), playwright.chromium.executable_path)
-        if not os.path.exists(found):
-            pytest.skip("no Chromium: `apt-get install chromium` or `playwright install chromium` brings one")
-        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def switch(
     changes in the layout with a group.
     """
     in_groups = {trace for group in groups.values() for trace in group}
-    steps = [
+    steps: list[dict[str, Any]] = [
         {
             "label": name,
             "method": "update",
@@ -111,5 +111,5 @@ def write_page(figure: go.Figure, path: Path, plotlyjs: bool | str = True) -> No
     write_text(
         path,
         f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title></head>\n'
-        f"<body>{division}</body>\n</html>\n",
+        f'<body><main role="figure" aria-label="{title}">{division}</main></body>\n</html>\n',
     )

@@ -14,6 +14,7 @@ from ihlab.plots.interactive.base import DASHES, FOOT, TITLE, escaped, lay_out, 
 from ihlab.plots.style import LINES, ORANGE
 from tasks.config import require
 
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 LEGIBLE = 24
 """Most tokens of a pattern whose axes name each token; longer ones name tokens on hover only."""
 
@@ -32,7 +33,7 @@ def attention_patterns(
     n_steps, n_layers, n_heads, n_queries, _ = patterns.shape
     require(len(steps) == n_steps, f"There are {len(steps)} steps, but patterns of {n_steps} checkpoints.")
     require(len(tokens) == n_queries, f"There are {len(tokens)} tokens, but patterns of {n_queries} positions.")
-    names = [f"{escaped(token)}<sub>{place}</sub>" for place, token in enumerate(tokens)]
+    names = [f"{escaped(token)}{str(place).translate(SUBSCRIPTS)}" for place, token in enumerate(tokens)]
     figure = make_subplots(
         n_layers, n_heads, shared_xaxes=True, shared_yaxes=True, horizontal_spacing=0.02,
         vertical_spacing=0.14 / n_layers,
@@ -43,13 +44,14 @@ def attention_patterns(
         for layer, head in np.ndindex(n_layers, n_heads):
             groups.setdefault(str(step), []).append(len(figure.data))
             figure.add_heatmap(
-                z=of_step[layer, head], coloraxis="coloraxis", name=f"head {layer}.{head}", row=layer + 1, col=head + 1,
-                hovertemplate="query %{y}<br>key %{x}<br>attention %{z:.3f}",
+                z=of_step[layer, head], coloraxis="coloraxis", row=layer + 1, col=head + 1,
+                hovertemplate=f"head {layer}.{head}<br>query %{{y}}<br>key %{{x}}<br>attention %{{z:.3f}}"
+                "<extra></extra>",
             )  # fmt: skip
     signed = bool((patterns < 0).any())
     colours = {"colorscale": "RdBu" if signed else "Blues", "cmin": -1 if signed else 0, "cmax": 1}
     figure.update_layout(coloraxis={**colours, "colorbar": {"title": "attention", "thickness": 12}})
-    ticks = {"tickvals": list(range(len(names))), "ticktext": names, "tickfont": {"size": 10}, "showgrid": False}
+    ticks = {"tickvals": list(range(len(names))), "ticktext": names, "tickfont": {"size": 11}, "showgrid": False}
     figure.update_xaxes(**ticks, tickangle=-90).update_yaxes(**ticks, autorange="reversed")
     figure.update_xaxes(title_text="key", row=n_layers).update_yaxes(title_text="query", col=1)
     if len(names) * n_heads > 2 * LEGIBLE:
