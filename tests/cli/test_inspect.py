@@ -219,6 +219,11 @@ def test_bad_input_gets_one_sentence_and_writes_nothing(fails, root, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
+def test_heads_writes_a_map_to_explore(root, tmp_path):
+    opened("heads", "small", root, "--out", tmp_path / "heads.html")
+    assert "head %{y}.%{x}\\u003cbr\\u003eprefix_matching %{z:.3f}" in (tmp_path / "heads.html").read_text("utf-8")
+
+
 def test_attribute_prints_exact_effects_beside_estimates_and_scores(small, root, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     opened("attribute", "small", root, "--rows", 8, "--corrupt", "answer", "--method", "zero-ablation",

@@ -73,7 +73,7 @@ def switch(
     changes in the layout with a group.
     """
     in_groups = {trace for group in groups.values() for trace in group}
-    steps = [
+    steps: list[dict[str, Any]] = [
         {
             "label": name,
             "method": "update",
