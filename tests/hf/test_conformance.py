@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from transformers.cache_utils import LinearAttentionLayer
 from transformers.models.lfm2.modeling_lfm2 import Lfm2Model, Lfm2ShortConv
 
-from ihlab.hf import attention, cache, model, shift
+from ihlab.hf import add_shift, attention, cache, model, shift
 from ihlab.hf.conformance import CHECKS, as_tests, black_box, run, table
 from ihlab.hf.conformance.__main__ import main
 from ihlab.hf.conformance.causes import CAUSES
@@ -440,7 +440,11 @@ def test_a_model_that_ends_the_process_fails_a_check(last, my_module, capsys):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("make", [plain, maker()], ids=["plain", "shifted"])
+@pytest.mark.parametrize(
+    "make",
+    [plain, maker(), lambda: add_shift(tiny("gemma3_text"))],  # the last one scales embeddings by a buffer
+    ids=["plain", "shifted", "gemma3"],
+)
 def test_half_precision_is_compared_in_float32(make, dtype):
     results = run(lambda: make().to(dtype), ["chunks", "padding", "prefix", "interleaved", "bf16", "equation_5"])
     assert not failed(results), table(results)
@@ -567,3 +571,10 @@ def test_tests_of_a_model(monkeypatch):
 )
 def test_families_with_local_state(family):
     assert has_local_state(partial(tiny, family)) == (family in ("lfm2", "qwen3_next", "minimax", "rwkv"))
+
+
+@pytest.mark.parametrize("family", ["gemma3n_text", "gemma4_text"])
+def test_layers_without_keys_of_their_own_read_shifted_ones(family):
+    assert tiny(family).config.num_kv_shared_layers == 2
+    results = run(lambda: add_shift(tiny(family)), ["equation_5", "chunks", "prefix"])
+    assert not failed(results), table(results)

@@ -47,11 +47,12 @@ def half_types(model: Any) -> str:
 
 
 def in_float32(model: Any) -> Any:
-    """Return a float32 copy of a model. Angles of rotary embeddings, which a cast rounds, are computed again."""
+    """Return a float32 copy of a model. Buffers that no checkpoint has, such as rotary angles, are computed again."""
     model = copy.deepcopy(model).float()
-    for part in model.modules():
-        if hasattr(part, "original_inv_freq"):
-            model._init_weights(part)
+    stored, rounded = model.state_dict(), dict(model.named_buffers())
+    for name, buffer in type(model)(model.config).named_buffers():
+        if name in rounded and name not in stored:
+            rounded[name].copy_(buffer)
     return model
 
 
