@@ -20,9 +20,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.registry import VARIANTS
 from ihlab.model.shift import TokenShift
 from ihlab.model.transformer import Transformer
-from ihlab.model.variants import VARIANTS
 from tasks.config import require
 
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24}

@@ -25,8 +25,8 @@ from ihlab.hf.cache import shifted_layer_types
 from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
 from ihlab.model.hf.proof import require_merged
-from ihlab.settings import own_settings
 from ihlab.model_folder import HUB, load, model_files, of_model, quiet
+from ihlab.settings import own_settings
 from tasks.config import choose, require, require_integer, shown
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")

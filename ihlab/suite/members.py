@@ -13,10 +13,10 @@ from ihlab import kept
 from ihlab.files import as_folder
 from ihlab.interp.onset import onset
 from ihlab.model.config import GPT2, ModelConfig
-from ihlab.settings import own_settings
 from ihlab.model.transformer import Transformer
 from ihlab.recipes.induction import induction_run
 from ihlab.recipes.toy_settings import HOPS, NGRAM, RECALL_GAP1, setting_config
+from ihlab.settings import own_settings
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import has_ended, steps_bar, train_all
 from ihlab.theory.constructions import kv_shift_induction_head, two_layer_induction_head

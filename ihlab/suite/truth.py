@@ -15,8 +15,8 @@ from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.onset import onset
 from ihlab.interp.prompt_pair import PromptPair
 from ihlab.measure.metrics import Evaluator
-from ihlab.settings import own_settings
 from ihlab.model.transformer import Transformer
+from ihlab.settings import own_settings
 from ihlab.suite.members import CONTROL, HAND_SET, load, run
 from ihlab.training.config import RunConfig
 from tasks import NGramTask, Task

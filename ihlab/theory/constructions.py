@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ihlab.model.config import ModelConfig
-from ihlab.settings import own_settings
 from ihlab.model.transformer import Transformer
+from ihlab.settings import own_settings
 from tasks.config import require
 
 

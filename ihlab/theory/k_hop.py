@@ -23,8 +23,8 @@ from torch import Tensor
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.mlp import SwiGLU
-from ihlab.settings import own_settings
 from ihlab.model.transformer import Transformer
+from ihlab.settings import own_settings
 from tasks import MultiHopTask
 from tasks.config import choose, require
 

@@ -38,16 +38,10 @@ try:
     main(["--help"])
 except SystemExit as stopped:
     assert stopped.code == 0
-<<<<<<< HEAD
-assert not {"torch", "transformer_lens", "numba", "pandas", "matplotlib", "plotly"} & set(sys.modules), "help loads too much"
-import ihlab
-assert ihlab.Run and "plotly" not in sys.modules, "import ihlab loads plotly"
-=======
 heavy = {"torch", "transformer_lens", "numba", "pandas", "matplotlib", "plotly"}
 assert not heavy & set(sys.modules), "help loads too much"
 from ihlab import Run
 assert "plotly" not in sys.modules, "import ihlab loads plotly"
->>>>>>> pictures
 """
     shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     assert all(command in shown for command in ("reproduce", "train", "sample", "runs", "heads", "shift", "view"))

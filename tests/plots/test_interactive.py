@@ -321,13 +321,9 @@ def test_a_switch_shows_another_group(open_page, name):
         page.locator(".updatemenu-header").click()
         page.locator(".updatemenu-dropdown-button").first.click()
     else:
-<<<<<<< HEAD
-        rail = page.locator(".slider-rail-touch-rect").bounding_box()
-=======
         rail = page.locator(".slider-rail-touch-rect")
         rail.scroll_into_view_if_needed()
         rail = rail.bounding_box()
->>>>>>> pictures
         page.mouse.click(rail["x"] + 2, rail["y"] + rail["height"] / 2)
     page.wait_for_function("document.getElementById('picture')._fullData[0].visible === true")
     assert not page.evaluate("document.getElementById('picture')._fullData.at(-1).visible")

@@ -18,7 +18,6 @@ from ihlab.study.claim import judged
 from ihlab.study.experiment import SCALES, Experiment, Interactive
 from ihlab.study.ledger import Folder, summary_text
 from ihlab.study.markdown import MARKS
-from ihlab.paper.studies.registry import EXPERIMENTS, ON_REQUEST
 from tasks import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -142,17 +141,10 @@ def test_every_view_of_dots_or_curves_can_be_explored_and_says_what_it_answers()
         figure = experiment.draw_interactive(Folder(FIGURES, name, "laptop").data(), "laptop")
         assert figure.data
         assert figure.layout.title.text
-<<<<<<< HEAD:tests/paper/studies/test_reproduce.py
-    texts = [trace.hovertemplate or "" for trace in
-             EXPERIMENTS["pairs"].draw_interactive(Folder(FIGURES, "pairs", "laptop").data(), "laptop").data]  # fmt: skip
-    for ask in EXPERIMENTS["pairs"].asks:
-        assert any(ask.id in text for text in texts), ask.id
-=======
     pairs = EXPERIMENTS["pairs"]
     figure = pairs.draw_interactive(Folder(FIGURES, "pairs", "laptop").data(), "laptop")
     told = " ".join(trace.hovertemplate or "" for trace in figure.data)
     assert [ask.id for ask in pairs.asks if ask.id not in told] == []
->>>>>>> pictures:tests/studies/test_reproduce.py
 
 
 # Every study
