@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
@@ -201,10 +202,13 @@ for _how in ("zero", "mean", "resample"):
 
 @register_method("head-scores")
 def head_scores(p: Problem, nodes: str) -> pd.DataFrame:
-    """Return the prefix_matching of `locate_induction_heads`: attention on random tokens, no patch and no gradient."""
+    """Return the prefix_matching of `locate_induction_heads`: attention on random tokens, no patch and no gradient.
+
+    Attention has no sign: the estimate has that of the swing.
+    """
     heads_only("head-scores", nodes)
     found = locate_induction_heads(p.model)
-    return found[["layer", "head"]].assign(effect=found["prefix_matching"])
+    return found[["layer", "head"]].assign(effect=found["prefix_matching"] * np.sign(p.swing))
 
 
 @register_method("random")
@@ -212,3 +216,17 @@ def random(p: Problem, nodes: str, seed: int = 0) -> Estimates:
     """Return normal random numbers, the same for every prompt: the score of chance."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(len(p.nodes(nodes)), generator=generator).expand(len(p.clean), -1)
+
+
+@register_method("constant")
+def constant(p: Problem, nodes: str) -> Estimates:
+    """Return the same number for every node, of the swing's sign: a control."""
+    return torch.full((len(p.clean), len(p.nodes(nodes))), float(np.sign(p.swing)))
+
+
+@register_method("previous-position")
+def previous_position(p: Problem, nodes: str, start: int = 0) -> Estimates:
+    """Return less for each later row of the table, from row `start` on and around: a control that knows only names."""
+    n = len(p.nodes(nodes))
+    row = (torch.arange(n) - start) % n
+    return ((n - row) * np.sign(p.swing)).expand(len(p.clean), -1)
