@@ -192,6 +192,15 @@ def test_integrated_gradients_average_the_gradients_between_two_embeddings(p):
     same(attribute(p, "eap-ig", steps=3)["effect"], effects.detach().flatten())
 
 
+@pytest.mark.parametrize("nodes", ["head", "input"])
+def test_integrated_gradients_along_a_node_are_its_exact_effect(p, nodes):
+    """By the fundamental theorem of calculus; the midpoint rule has an error of order 1 / steps^2."""
+    right = exact_effects(p, nodes)
+    few, many = (estimated(p, "integrated-gradients", nodes, steps=steps) - right for steps in (4, 40))
+    assert many.abs().max() < 2e-3 * right.abs().max()
+    assert many.abs().sum() < few.abs().sum() / 30
+
+
 @pytest.mark.parametrize("how", ["zero", "mean"])
 def test_ablations_replace_one_head(p, how):
     for row in attribute(p, f"{how}-ablation").itertuples():
