@@ -138,7 +138,7 @@ def best(table: pd.DataFrame) -> pd.DataFrame:
     Columns: size, best, best_mask, worst and worst_mask.
     """
     by_size = table.groupby("size")["faithfulness"]
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for name, row in (("best", by_size.idxmax()), ("worst", by_size.idxmin())):
         found |= {name: table.loc[row, "faithfulness"].to_numpy(), f"{name}_mask": table.loc[row, "mask"].to_numpy()}
     return pd.DataFrame(found, index=by_size.size().index).reset_index()

@@ -77,7 +77,7 @@ def eap_ig(p: Problem, nodes: str, steps: int = 5, frozen_norms: bool = False) -
 def integrated_gradients(p: Problem, nodes: str, steps: int = 10) -> Estimates:
     """Return integrated gradients along each node's own activation (Sundararajan et al. 2017, arXiv 1703.01365).
 
-        change . mean of the gradient at corrupted + a change, a = 1/2n, 3/2n .. (2n - 1)/2n;  change = clean - corrupted
+        d . mean of the gradient at corrupted + a d over a = 1/2n, 3/2n .. (2n - 1)/2n,   d = clean - corrupted
 
     Only this node of the corrupted run moves, so with many midpoints (n `steps`) the result is the exact effect. It
     takes more passes than exact patching: `steps` forward and backward ones per node.

@@ -24,10 +24,12 @@ def prompts_mask(model: HeadModel, tokens: Int[Tensor, "batch pos"], attention_m
         special = _special(model)
         pad, begin = special.pop("pad_token_id", None), special.get("bos_token_id")
         first, second = tokens[:, 0], tokens[:, min(1, tokens.shape[1] - 1)]
-        twice = sum(((first == token) & (second == token)).sum().item() for token in {*special.values(), pad} - {None})
-        padded = int(twice) + (int((first == pad).sum()) if pad not in (None, begin) else 0)
+        twice = [
+            id for id in {*special.values(), pad} if id is not None and bool(((first == id) & (second == id)).any())
+        ]
+        padded = pad is not None and pad != begin and bool((first == pad).any())
         require(
-            padded == 0,
+            not twice and not padded,
             "Some prompts begin with padding, which the model would read as text: give attention_mask [batch, pos], "
             "1 at tokens and 0 at padding.",
         )

@@ -105,7 +105,7 @@ class Problem:
         module, state = self.model.module, 0
         for tensor in (*module.parameters(), *module.buffers(), self.clean, self.corrupted):
             if not tensor.is_meta:
-                state = crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy(), state)
+                state = crc32(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data, state)
         hooks = sum(len(getattr(part, table)) for part in module.modules() for table in HOOKS)
         return crc32(str(hooks).encode(), state)
 
@@ -216,7 +216,7 @@ def problem(
         )
         choose("corruption", corrupt, CORRUPTIONS)
         pair = prompt_pair(task, size, seed, "key" if corrupt in NOISE else corrupt)
-        return pair_problem(model, pair, metric or "logit-difference", corrupt)
+        return pair_problem(model, pair, metric if isinstance(metric, str) else "logit-difference", corrupt)
     clean, corrupted = (model.on_device(token_rows(tokens).long()).clone() for tokens in (clean, corrupted))
     require(
         clean.shape == corrupted.shape,

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Bool, Float
 from rich.console import Console
 from rich.progress import track
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from ihlab.attribution import TRUE_LEAST
 from ihlab.attribution.circuits import DRAWS, FEW_DRAWS, MOST_NODES, Faithfulness, best_area, circuits, curves_known
-from ihlab.attribution.estimates import NotFiniteError, examined
+from ihlab.attribution.estimates import NotFiniteError, estimated, examined
 from ihlab.attribution.libraries import LIBRARIES, METHODS
 from ihlab.attribution.problems import Problem
 from ihlab.attribution.truth import exact_effects
@@ -124,9 +125,9 @@ class _Bench:
         """Return the scores of a control: means over its draws."""
         n = self.truth.shape[1]
         if method == "constant":
-            return self.scores(METHODS[method](self.problem, self.nodes))
+            return self.scores(estimated(self.problem, method, self.nodes))
         option, draws = ("start", range(n)) if method == "previous-position" else ("seed", range(DRAWS))
-        drawn = [_mean(METHODS[method](self.problem, self.nodes, **{option: draw})) for draw in draws]
+        drawn = [_mean(torch.as_tensor(METHODS[method](self.problem, self.nodes, **{option: draw}))) for draw in draws]
         effect = _mean(self.truth)
         rows = [_of_means(estimate, effect, self.swing) for estimate in drawn]
         measured = drawn if n <= MOST_NODES else drawn[:: -(-len(drawn) // FEW_DRAWS)]

@@ -151,9 +151,9 @@ def absent(pair: PromptPair, seed: int = 0) -> PromptPair:
     same_place, anywhere = clean[rows, at], clean[(pair.clean != pair.corrupted).numpy()]
     corrupted = clean.copy()
     for row, place in enumerate(at):
-        pools = (np.setdiff1d(pool, clean[row]) for pool in (same_place, anywhere))
-        pool = next((pool for pool in pools if len(pool)), None)
-        require(pool is not None, f"Prompt {row} holds every token that could replace one: give a larger vocabulary.")
+        pools = [np.setdiff1d(pool, clean[row]) for pool in (same_place, anywhere)]
+        pool = next((pool for pool in pools if len(pool)), pools[0])
+        require(len(pool) > 0, f"Prompt {row} holds every token that could replace one: give a larger vocabulary.")
         corrupted[row, place] = rng.choice(pool)
     return replace(pair, corrupted=torch.from_numpy(corrupted))
 
