@@ -57,7 +57,7 @@ def test_a_prompt_with_every_token_has_no_absent_one():
 def test_noise_is_added_to_the_embedding_of_the_earlier_occurrence(run, corrupt):
     size, p = 64, problem(run, corrupt=corrupt)
     model, pair = run.model(), prompt_pair(run.config.task, size, 0, "key")
-    before, after = (p.model.embed.weight[tokens].detach() for tokens in (p.clean, p.corrupted))
+    before, after = (p.model.embed(tokens).detach() for tokens in (p.clean, p.corrupted))
     changed = (before != after).any(dim=-1)
     assert changed.nonzero()[:, 1].tolist() == [
         row.index(row[at]) for row, at in zip(pair.clean.tolist(), pair.position.tolist(), strict=True)
@@ -69,6 +69,7 @@ def test_noise_is_added_to_the_embedding_of_the_earlier_occurrence(run, corrupt)
         expected = pair.logit_differences(model.run_with_hooks(pair.clean, fwd_hooks=hook))
     torch.testing.assert_close(p.ends[1], expected)
     assert problem(run).swing > p.swing > 0
+    assert (compare(p, ["head-scores", "eap-ig"])["note"] == "").all()
 
 
 def test_metrics_are_what_they_are_named(run):
