@@ -101,7 +101,8 @@ def circuits(p: Problem, nodes: str = "head", measured: Faithfulness | None = No
     """Measure every circuit. The table has one row per set of nodes, in the order of its bit mask.
 
     Columns: `mask` (bit i: node i of `Problem.nodes` is kept), `size` (nodes that are kept) and `faithfulness` (see
-    `Faithfulness`). It takes 2^nodes forward passes of all prompts: seconds for 8 nodes, minutes for 16. Raises
+    `Faithfulness`). It takes 2^nodes forward passes of all prompts: seconds for 8 nodes; for 16
+    heads in four layers (64 prompts of 79 tokens) an hour and a half on one core. Raises
     `ConfigError` for more than `MOST_NODES` nodes, for edges, and for inputs under grouped keys. `measured` keeps the
     circuits, for later curves.
     """
