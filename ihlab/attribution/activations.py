@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.attribution.problems import Problem
+from ihlab.attribution.problems import Problem, require_finite
 from ihlab.interp.head_model import OurModel
 from tasks.config import require
 
@@ -101,7 +101,10 @@ def activations(
 
 @torch.no_grad()
 def patched(p: Problem, tokens: Int[Tensor, "batch pos"], patches: Sequence[Patch]) -> Float[Tensor, "patch batch"]:
-    """Return the metric of each prompt under each patch. One batch holds many copies of the prompts, one per patch."""
+    """Return the metric of each prompt under each patch. One batch holds many copies of the prompts, one per patch.
+
+    Raises `ConfigError` for a metric that is not finite.
+    """
     at_a_time = max(1, MOST_LOGITS // (tokens.numel() * p.model.d_vocab))
     found = []
     for start in range(0, len(patches), at_a_time):
@@ -110,7 +113,7 @@ def patched(p: Problem, tokens: Int[Tensor, "batch pos"], patches: Sequence[Patc
         with edited(p, {place: _replacing([patch.get(place) for patch in some]) for place in places}):
             logits = p.model.differentiable_logits(tokens.repeat(len(some), 1))
         found += [p.metric(each) for each in logits.unflatten(0, (len(some), -1))]
-    return torch.stack(found)
+    return require_finite(torch.stack(found))
 
 
 def _replacing(of_patch: Sequence[tuple[list[int], Tensor] | None]) -> Callable[[Tensor], Tensor]:

@@ -1,6 +1,7 @@
 """Run a method of the registry, and check what it returns."""
 
 import inspect
+from time import perf_counter
 from typing import Any
 
 import pandas as pd
@@ -8,10 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ihlab.attribution.isolation import isolated
 from ihlab.attribution.libraries import METHODS
-from ihlab.attribution.problems import Problem, table_of
+from ihlab.attribution.problems import Problem, counted, table_of
 from ihlab.settings import own_settings
-from tasks.config import choose, require
+from tasks.config import ConfigError, choose, require
 
 
 @own_settings()
@@ -19,8 +21,9 @@ def attribute(p: Problem, method: str = "attribution-patching", nodes: str = "he
     """Return the effect of every node as a method estimates it: the columns of `exact` without the reverse ones.
 
     `options` are those of the method, such as `steps` of "eap-ig" and `frozen_norms`. `attribute(p.swapped, ...)`
-    estimates the effects of the reverse direction, with the opposite sign. Raises `ConfigError` for an unknown method,
-    option or kind of nodes, for a method that returns other nodes, and as the method does.
+    estimates the effects of the reverse direction, with the opposite sign. The method gets a copy of the problem
+    (`isolated`). Raises `ConfigError` for an unknown method, option or kind of nodes, for a method that returns other
+    nodes or numbers that are not finite, and as the method does.
     """
     return table_of(p, nodes, estimated(p, method, nodes, **options))
 
@@ -28,19 +31,38 @@ def attribute(p: Problem, method: str = "attribution-patching", nodes: str = "he
 @own_settings()
 def estimated(p: Problem, method: str, nodes: str, **options: Any) -> Float[Tensor, "prompt node"]:
     """Return a method's estimates. If it returns a table, every prompt has the effect of the table."""
+    return examined(p, method, nodes, **options)[0]
+
+
+class NotFiniteError(ConfigError):
+    """Estimates that are NaN or infinite."""
+
+
+def examined(
+    p: Problem, method: str, nodes: str, **options: Any
+) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
+    """Return a method's estimates, in words what it changed (`isolated`), and its cost: passes and seconds."""
     function = METHODS[choose("method", method, METHODS)]
     known = list(inspect.signature(function).parameters)[2:]
     for name in options:
         require(bool(known), f"The method {method!r} has no options, but {name} is given.")
         choose(f"option of {method}", name, known)
     table = p.nodes(nodes)
-    found = function(p, nodes, **options)
+    with isolated(p, method) as (copied, changed), counted(copied) as passes:
+        start = perf_counter()
+        found = function(copied, nodes, **options)
+        cost = {"seconds": perf_counter() - start}
     if isinstance(found, pd.DataFrame):
         found = _of_table(found, method, table, p)
     wanted = [len(p.clean), len(table)]
     shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
     require(shape == wanted, f"The method {method!r} returned {shape}, but must return {wanted}: [prompt, node].")
-    return found.detach()
+    wrong = int((~found.detach().isfinite().all(dim=0)).sum())
+    if wrong:
+        raise NotFiniteError(
+            f"The method {method!r} returned NaN or infinite estimates for {wrong} of {len(table)} nodes."
+        )
+    return found.detach(), changed, {**passes, **cost}
 
 
 def _of_table(found: pd.DataFrame, method: str, nodes: pd.DataFrame, p: Problem) -> Tensor:

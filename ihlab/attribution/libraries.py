@@ -17,7 +17,10 @@ from ihlab.model.hf.gpt2 import to_gpt2
 from ihlab.model.hf.llama import to_llama
 from tasks.config import ConfigError, require
 
-__all__ = ["METHODS"]
+__all__ = ["LIBRARIES", "METHODS"]
+
+LIBRARIES = ("transformer-lens", "gim")
+"""The methods that call another library."""
 
 
 @register_method("transformer-lens")

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
+from zlib import crc32
 
 import pandas as pd
 import torch
@@ -12,9 +12,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from ihlab.attribution.metrics import METRICS, NamedMetric, scored
+from ihlab.attribution.noise import NOISE, noisy
+from ihlab.attribution.padded import Reordered, prompts_mask
 from ihlab.interp.head_model import HeadModel, OurModel
-from ihlab.interp.prompt_pair import prompt_pair
+from ihlab.interp.prompt_pair import REPLACED, SWAPS, PromptPair, prompt_pair
 from ihlab.interp.sources import opened_model
+from ihlab.model.lens.padding import in_order, padded_right, real_first
 from ihlab.model.lens.token_ids import token_rows
 from ihlab.model.transformer import Transformer
 from ihlab.settings import own_settings
@@ -35,6 +39,17 @@ COLUMNS = {
 
 SMALLEST_SWING = 1e-9
 
+CHANGED = 1e-4
+"""From how many nats on the clean output differs from an earlier one: rounding is far below."""
+
+SHUFFLES = 200
+"""How often the answers are shuffled among the prompts, to know a swing without meaning."""
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Where a module of torch keeps its hooks."""
+
+Ends = tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -50,26 +65,79 @@ class Problem:
     corrupted: Int[Tensor, "batch pos"]
     metric: Metric
 
+    _ends: dict[int, Ends] = field(default_factory=dict, init=False, repr=False, compare=False)
+
     @own_settings()
     def measured(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, " batch"]:
-        """Return the metric of each prompt. Raises `ConfigError` unless it is one number per prompt."""
+        """Return the metric of each prompt. Raises `ConfigError` unless it is one finite number per prompt."""
         values = self.metric(self.model.differentiable_logits(tokens))
         shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
         wanted = [len(self.clean)]
         require(shape == wanted, f"The metric returns {shape}, but must return one number per prompt: {wanted}.")
-        return values
+        return require_finite(values)
 
-    @cached_property
-    def ends(self) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
-        """The metric of each prompt, clean and corrupted."""
-        with torch.no_grad():
-            return self.measured(self.clean), self.measured(self.corrupted)
+    @property
+    def ends(self) -> Ends:
+        """The metric of each prompt, clean and corrupted. It is measured again once weights or prompts have changed.
+
+        Raises `ConfigError` as `measured` does, and if the metric does not differ between clean and corrupted prompts.
+        """
+        state = self._state()
+        if state not in self._ends:
+            with torch.no_grad(), own_settings():
+                ends = self.measured(self.clean), self.measured(self.corrupted)
+            clean, corrupted = (end.double().mean().item() for end in ends)
+            nats = min(abs(clean), abs(corrupted))
+            require(
+                getattr(self.metric, "name", None) != "kl" or nats < CHANGED,
+                f"The output on clean prompts is {nats:.2g} nats from the one that the metric 'kl' compares with: the "
+                "model has changed, so make the problem again.",
+            )
+            require(
+                abs(clean - corrupted) > SMALLEST_SWING,
+                f"The metric is {clean:.3g} on clean and on corrupted prompts: there is no effect to attribute.",
+            )
+            self._ends.clear()
+            self._ends[state] = ends
+        return self._ends[state]
+
+    def _state(self) -> int:
+        """Return a number that depends on weights, prompts and the number of hooks."""
+        module, state = self.model.module, 0
+        for tensor in (*module.parameters(), *module.buffers(), self.clean, self.corrupted):
+            if not tensor.is_meta:
+                state = crc32(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data, state)
+        hooks = sum(len(getattr(part, table)) for part in module.modules() for table in HOOKS)
+        return crc32(str(hooks).encode(), state)
 
     @property
     def swing(self) -> float:
         """The mean metric of the clean prompts, minus that of the corrupted ones."""
         clean, corrupted = self.ends
         return (clean.double() - corrupted.double()).mean().item()
+
+    @property
+    def answered(self) -> bool:
+        """Whether the swing says something about the answers: it is larger than every swing with shuffled answers.
+
+        A shuffle reads the metric of each prompt from the logits of another prompt. In an untrained model the swing is
+        such a number. True for one prompt, and for a metric that is the same function for all prompts.
+        """
+        n, generator = len(self.clean), torch.Generator().manual_seed(0)
+        ends = self.ends
+        if n == 1:
+            return True
+        swings = []
+        with torch.no_grad(), own_settings():
+            logits = [self.model.differentiable_logits(tokens) for tokens in (self.clean, self.corrupted)]
+            for _ in range(SHUFFLES):
+                circle = torch.randperm(n, generator=generator)
+                other = circle.roll(1)[circle.argsort()].to(self.clean.device)  # no prompt keeps its own logits
+                clean, corrupted = (self.metric(of_prompts[other]) for of_prompts in logits)
+                if torch.allclose(clean, ends[0][other]) and torch.allclose(corrupted, ends[1][other]):
+                    return True
+                swings.append(abs((clean.double() - corrupted.double()).mean().item()))
+        return abs(self.swing) > max(swings)
 
     @property
     def swapped(self) -> "Problem":
@@ -99,6 +167,10 @@ class Problem:
         return table[table["from_layer"] < table["to_layer"]].reset_index(drop=True)
 
 
+CORRUPTIONS = (*SWAPS, *REPLACED, *NOISE)
+"""What `problem` can change in the corrupted prompts."""
+
+
 @own_settings()
 def problem(
     source: Any,
@@ -109,49 +181,88 @@ def problem(
     *,
     clean: Any = None,
     corrupted: Any = None,
-    metric: Metric | None = None,
+    metric: Metric | str | None = None,
+    attention_mask: Any = None,
 ) -> Problem:
-    """Return a problem: `size` prompts of a task with their corruptions, and the logit difference of the two answers.
+    """Return a problem: `size` prompts of a task with their corruptions, and a metric.
 
     `source` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face causal LM. `task`
-    defaults to the task that the model was trained on. `corrupt` ("key" or "answer") is that of `prompt_pair`.
+    defaults to the task that the model was trained on. `corrupt` is one of `CORRUPTIONS`: "key", "answer", "absent" or
+    "resample" (see `prompt_pair`), or "noise-0.5", "noise-1" or "noise-3" (see `noisy`). `metric` is the name of one of
+    `METRICS`, by default the logit difference of the two answers.
 
     Instead of a task, give your own `clean` and `corrupted` tokens [batch, pos] and a `metric` that maps logits
-    [batch, pos, d_vocab] to one differentiable number per prompt.
+    [batch, pos, d_vocab] to one differentiable number per prompt. `attention_mask` [batch, pos] is 1 at tokens and 0 at
+    padding, of both. Padding moves to the end of a prompt, and the metric sees logits at the positions that you gave.
 
-    Raises `ConfigError` without a task or tokens, for prompts of unequal length, for a metric that is not one number
-    per prompt, and for prompts on which the metric does not differ.
+    Raises `ConfigError` without a task or tokens, for prompts of unequal length, for prompts that begin with padding
+    and have no mask, for a metric that is not one finite number per prompt, and for prompts on which the metric does
+    not differ.
     """
     if isinstance(source, Run) and task is None and clean is None:
         source.require_task()
     model = opened_model(source, "effects are measured by running a model")
-    own = {"clean": clean, "corrupted": corrupted, "metric": metric}
+    function = None if isinstance(metric, str) else metric
+    own = {"clean": clean, "corrupted": corrupted, "metric": function}
     given = [name for name, value in own.items() if value is not None]
     require(
         len(given) in (0, 3),
         f"Only {' and '.join(given)} is given, but clean, corrupted and metric are needed together.",
     )
-    if metric is None:
+    if function is None:
         task = getattr(model.module, "trained_on", None) if task is None else task
         require(
             task is not None,
             f"The task of the {model.name} is unknown: give a task, or clean and corrupted tokens and a metric.",
         )
-        pair = prompt_pair(task, size, seed, corrupt)
-        clean, corrupted, metric = pair.clean, pair.corrupted, pair.logit_differences
+        choose("corruption", corrupt, CORRUPTIONS)
+        pair = prompt_pair(task, size, seed, "key" if corrupt in NOISE else corrupt)
+        return pair_problem(model, pair, metric if isinstance(metric, str) else "logit-difference", corrupt)
     clean, corrupted = (model.on_device(token_rows(tokens).long()).clone() for tokens in (clean, corrupted))
     require(
         clean.shape == corrupted.shape,
         f"The corrupted prompts are {list(corrupted.shape)}, but the clean ones are {list(clean.shape)}: a token must "
         "have the same position in both.",
     )
-    made = Problem(model, clean, corrupted, metric)
+    real = prompts_mask(model, clean, attention_mask)
+    if real is not None and not padded_right(real):
+        order = real_first(real)
+        clean, corrupted = (in_order(tokens, order, 1) for tokens in (clean, corrupted))
+        function = Reordered(function, order)
+    return _checked(Problem(model, clean, corrupted, function))
+
+
+def pair_problem(source: Any, pair: PromptPair, metric: str = "logit-difference", corrupt: str = "key") -> Problem:
+    """Return the problem of a pair of prompts with a metric of `METRICS`. Raises `ConfigError` as `problem` does.
+
+    `corrupt` is the corruption that the pair has already, or one by noise (`NOISE`), for which the pair is that of
+    "key".
+    """
+    model = opened_model(source, "effects are measured by running a model")
+    choose("metric", metric, METRICS)
+    clean, corrupted = (model.on_device(tokens) for tokens in (pair.clean, pair.corrupted))
+    if corrupt in NOISE:
+        model, noise = noisy(model, pair, NOISE[corrupt])
+        corrupted = noise.to(model.device)
+    with torch.no_grad():
+        logits = scored(model.differentiable_logits(clean), pair)
+    return _checked(Problem(model, clean, corrupted, NamedMetric(metric, pair, logits)))
+
+
+def _checked(p: Problem) -> Problem:
+    _ = p.ends
+    return p
+
+
+def require_finite(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return the values of a metric. Raises `ConfigError` unless all are finite."""
+    wrong = values.detach()[~values.detach().isfinite()]
     require(
-        abs(made.swing) > SMALLEST_SWING,
-        f"The metric is {made.ends[0].mean().item():.3g} on clean and on corrupted prompts: there is no effect to "
-        "attribute.",
+        not len(wrong),
+        f"The metric is {wrong[0].item() if len(wrong) else ''} on {len(wrong)} of {values.numel()} prompts, but must "
+        "be finite on clean, corrupted and patched prompts.",
     )
-    return made
+    return values
 
 
 def table_of(p: Problem, nodes: str, effects: Float[Tensor, "prompt node"]) -> pd.DataFrame:

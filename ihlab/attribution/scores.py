@@ -1,68 +1,158 @@
 """Scores of methods against exact effects: ranks, recall, signs, faithfulness and cost."""
 
 from collections.abc import Iterable
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
+from rich.console import Console
+from rich.progress import track
 from scipy import stats
 from torch import Tensor
 
 from ihlab.attribution import TRUE_LEAST
-from ihlab.attribution.activations import Patch, activations, layers_of, patched
-from ihlab.attribution.estimates import estimated
-from ihlab.attribution.libraries import METHODS
-from ihlab.attribution.problems import INPUTS, Problem, counted
+from ihlab.attribution.circuits import DRAWS, FEW_DRAWS, MOST_NODES, Faithfulness, best_area, circuits, curves_known
+from ihlab.attribution.estimates import NotFiniteError, estimated, examined
+from ihlab.attribution.libraries import LIBRARIES, METHODS
+from ihlab.attribution.problems import Problem
+from ihlab.attribution.truth import exact_effects
 from ihlab.settings import own_settings
-from tasks.config import ConfigError
+from tasks.config import ConfigError, choose
 
 RESAMPLES = 1000
 """Bootstrap samples of the prompts."""
 
-MOST_KEPT = 32
-"""The most sizes of a circuit on a faithfulness curve, besides none."""
+REGRET_NODES = 12
+"""The most nodes for which `compare` measures all circuits: 4,096, seconds on our models."""
 
-COLUMNS = ["method", "rank_correlation", "low", "high", "recall", "sign_errors", "cpr", "cmd", "cpr_gap"]
+CONTROLS = ("constant", "random", "previous-position")
+"""The methods that know nothing about the model. Every table has them."""
+
+TRUTHS = ("effect", "reverse")
+"""The columns of `exact` that can be the truth."""
+
+COLUMNS = ["method", "rank_correlation", "low", "high", "recall", "sign_errors", "cpr", "cmd", "cpr_gap", "regret"]
 COLUMNS += ["forward", "backward", "seconds", "relative", "note"]
 
 _loaded: set[str] = set()
 
 
 @own_settings()
-def compare(p: Problem, methods: Iterable[str] | None = None, nodes: str = "head") -> pd.DataFrame:
-    """Score methods (default: every one that can handle the nodes) against `exact`. The table has one row per method.
+def compare(
+    p: Problem,
+    methods: Iterable[str] | None = None,
+    nodes: str = "head",
+    truth: str = "effect",
+    libraries: bool = False,
+) -> pd.DataFrame:
+    """Score methods against `exact`. The table has one row per method, and the `CONTROLS` last.
+
+    `methods` are by default all that can handle the nodes; those of other libraries (`LIBRARIES`), which can take
+    minutes, only with `libraries`. `truth`: the column of `exact`, "effect" or "reverse". Estimates are those of the
+    effect either way.
 
     - `rank_correlation`: Spearman's, of |estimate| with |exact effect| over nodes; `low`, `high`: its 95% percentile
-      interval over bootstrap samples of the prompts (Efron and Tibshirani 1993);
-    - `recall`: the fraction of the n true nodes (|effect| at least `TRUE_LEAST` of the swing) that are among the n
-      largest |estimates|; `sign_errors`: how many true nodes have an estimate of the wrong sign, or 0;
+      interval over bootstrap samples of the prompts (Efron and Tibshirani 1993). 0 if all estimates are equal;
+    - `recall`: the fraction of the n true nodes that are among the n largest |estimates|, NaN if no node is true or all
+      are. A node is true if its |effect| is at least `TRUE_LEAST` of the swing; none is unless `Problem.answered`;
+      `sign_errors`: how many true nodes have an estimate of the wrong sign, or 0;
     - `cpr`, `cmd`: areas of `faithfulness`, NaN for edges and for inputs under grouped keys; `cpr_gap`: the cpr of
-      the exact effects minus this one;
+      the exact effects minus this one; `regret`: the area below the best circuits of every size minus cpr
+      (`best_area`), NaN for more than `REGRET_NODES` nodes;
     - `forward`, `backward`: passes of all prompts through the model; `seconds`, and `relative` to those of exact
       patching. A method's first call in a process is not timed, because it may load libraries;
-    - `note`: why a method gives no estimates. Without `methods`, such a method has a row of NaN.
+    - `note`: why a method gives no estimates, or what it changed besides its own copy of the problem. Without
+      `methods`, a method that refuses the problem has a row of NaN; one with estimates that are not finite always has.
+
+    Equal estimates count by expectation: recall and areas are means over the orders of equal estimates (`orders`). The
+    rows of "random" and "previous-position" are means over their draws and over their first nodes, with the 2.5% and
+    97.5% quantiles of their rank correlation as `low` and `high`.
 
     Raises `ConfigError` as `attribute` does for a method that is named.
     """
-    truth, exact_cost = _timed(p, "exact", nodes)
-    best = _areas(p, truth, nodes)
+    choose("truth", truth, TRUTHS)
+    default = [name for name in METHODS if libraries or name not in LIBRARIES]
+    asked = list(default if methods is None else methods)
+    names = [name for name in asked if methods is not None or name not in CONTROLS]
+    names += [name for name in CONTROLS if name not in names]
+    for name in names:
+        choose("method", name, METHODS)
+    effects, _, exact_cost = _timed(p, "exact", nodes)
+    bench = _Bench(p, nodes, effects if truth == "effect" else -exact_effects(p.swapped, nodes))
     rows: list[dict[str, Any]] = []
-    for method in METHODS if methods is None else methods:
+    for method in _shown(names):
         try:
-            found, cost = (truth, exact_cost) if method == "exact" else _timed(p, method, nodes)
+            if method in CONTROLS:
+                rows.append({"method": method, **bench.control(method), **dict.fromkeys(exact_cost, 0.0), "note": ""})
+                continue
+            estimates, changed, cost = (effects, [], exact_cost) if method == "exact" else _timed(p, method, nodes)
         except ConfigError as refused:
-            if methods is not None:
+            if methods is not None and not isinstance(refused, NotFiniteError):
                 raise
             rows.append({"method": method, "note": str(refused)})
             continue
-        cpr, cmd = _areas(p, found, nodes)
-        scores = agreement(found, truth, p.swing) | {"cpr": cpr, "cmd": cmd, "cpr_gap": best[0] - cpr}
-        rows.append(
-            {"method": method, **scores, **cost, "relative": cost["seconds"] / exact_cost["seconds"], "note": ""}
-        )
-    return pd.DataFrame(rows, columns=COLUMNS)
+        note = f"changed the {', the '.join(changed)} (put back)" if changed else ""
+        rows.append({"method": method, **bench.scores(estimates), **cost, "note": note})
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    return table.assign(relative=table["seconds"] / exact_cost["seconds"])
+
+
+def _shown(methods: list[str]) -> Iterable[str]:
+    """Show progress in a terminal, and nothing elsewhere."""
+    console = Console(stderr=True)
+    return track(methods, "Methods", console=console, transient=True, disable=not console.is_terminal)
+
+
+class _Bench:
+    """The truth about a problem, and the circuits that are measured."""
+
+    def __init__(self, p: Problem, nodes: str, truth: Float[Tensor, "prompt node"]) -> None:
+        self.problem, self.nodes, self.truth = p, nodes, truth
+        self.swing = p.swing if p.answered else np.inf
+        self.measured = Faithfulness(p, nodes) if curves_known(p, nodes) else None
+        self.best_area = np.nan
+        if self.measured is not None and truth.shape[1] <= REGRET_NODES:
+            self.best_area = best_area(circuits(p, nodes, self.measured))
+        self.exact_cpr, _ = self._areas(_mean(truth))
+
+    def scores(self, estimates: Float[Tensor, "prompt node"]) -> dict[str, float]:
+        """Return the scores of estimates; see `compare`."""
+        return self._with_areas(agreement(estimates, self.truth, self.swing), _mean(estimates))
+
+    def control(self, method: str) -> dict[str, float]:
+        """Return the scores of a control: means over its draws."""
+        n = self.truth.shape[1]
+        if method == "constant":
+            return self.scores(estimated(self.problem, method, self.nodes))
+        option, draws = ("start", range(n)) if method == "previous-position" else ("seed", range(DRAWS))
+        drawn = [_mean(torch.as_tensor(METHODS[method](self.problem, self.nodes, **{option: draw}))) for draw in draws]
+        effect = _mean(self.truth)
+        rows = [_of_means(estimate, effect, self.swing) for estimate in drawn]
+        measured = drawn if n <= MOST_NODES else drawn[:: -(-len(drawn) // FEW_DRAWS)]
+        areas = pd.DataFrame([self._with_areas({}, estimate) for estimate in measured])
+        mean = pd.concat([pd.DataFrame(rows).mean(), areas.mean()]).to_dict()
+        low, high = np.quantile([row["rank_correlation"] for row in rows], [0.025, 0.975])
+        return mean | {"low": float(low), "high": float(high)}
+
+    def _with_areas(self, scores: dict[str, float], estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
+        cpr, cmd = self._areas(estimate)
+        gaps = {"cpr_gap": self.exact_cpr - cpr, "regret": self.best_area - cpr}
+        return scores | {"cpr": cpr, "cmd": cmd} | gaps
+
+    def _areas(self, estimate: Float[np.ndarray, " node"]) -> tuple[float, float]:
+        """Return CPR and CMD, mean over the orders of equal estimates."""
+        if self.measured is None:
+            return np.nan, np.nan
+        kept, signed = self.measured.curves(estimate * np.sign(self.problem.swing))
+        _, absolute = self.measured.curves(np.abs(estimate))
+        cpr, cmd = np.trapezoid(signed, kept), np.trapezoid(np.abs(1 - absolute), kept)
+        return float(cpr.mean()), float(cmd.mean())
+
+
+def _mean(effects: Float[Tensor, "prompt node"]) -> Float[np.ndarray, " node"]:
+    return effects.double().mean(dim=0).cpu().numpy()
 
 
 def agreement(
@@ -74,71 +164,55 @@ def agreement(
     drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)  # how often each prompt
     sample = rank_correlations(np.abs(drawn @ x), np.abs(drawn @ y))
     low, high = np.nanquantile(sample, [0.025, 0.975]) if not np.isnan(sample).all() else (np.nan, np.nan)
-    estimate, effect = x.mean(axis=0), y.mean(axis=0)
+    return _of_means(x.mean(axis=0), y.mean(axis=0), swing) | {"low": float(low), "high": float(high)}
+
+
+def _of_means(
+    estimate: Float[np.ndarray, " node"], effect: Float[np.ndarray, " node"], swing: float
+) -> dict[str, float]:
     true = np.abs(effect) >= TRUE_LEAST * abs(swing)
-    top = np.argsort(-np.abs(estimate), kind="stable")[: true.sum()]
     return {
         "rank_correlation": float(rank_correlations(np.abs(estimate)[None], np.abs(effect)[None])[0]),
-        "low": float(low),
-        "high": float(high),
-        "recall": float(true[top].mean()) if true.any() else np.nan,
+        "recall": expected_recall(np.abs(estimate), true),
         "sign_errors": float((np.sign(estimate) != np.sign(effect))[true].sum()),
     }
 
 
+def expected_recall(size: Float[np.ndarray, " node"], true: Bool[np.ndarray, " node"]) -> float:
+    """Return the fraction of the n true nodes among the n largest, mean over the orders of equal ones.
+
+    NaN if no node is true, and if all are: then every order has recall 1.
+    """
+    n = int(true.sum())
+    if n in (0, len(true)):
+        return np.nan
+    last = np.sort(size)[-n]
+    above, tied = size > last, size == last
+    return float(true[above].sum() + (n - above.sum()) * true[tied].mean()) / n
+
+
 def rank_correlations(x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "row node"]) -> Float[np.ndarray, " row"]:
-    """Return Spearman's rank correlation of each row; NaN where all numbers of one side are equal."""
+    """Return Spearman's rank correlation of each row; 0 where all x are equal, NaN where all y are."""
     a, b = (stats.rankdata(each, axis=1) - (each.shape[1] + 1) / 2 for each in (x, y))
     with np.errstate(invalid="ignore"):
-        return (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+        found = (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+    return np.where((a == 0).all(axis=1) & (b != 0).any(axis=1), 0.0, found)
 
 
 @own_settings()
 def faithfulness(p: Problem, effects: Float[np.ndarray, " node"], nodes: str, absolute: bool = False) -> pd.DataFrame:
     """Return the faithfulness of circuits of the best nodes: columns `kept` (their fraction) and `faithfulness`.
 
-        f(k) = (m(k) - m(0)) / (m(all) - m(0)),   m(k): the metric on clean prompts with the k largest effects kept,
-                                                  every other node patched from the corrupted prompts.
-
     This is the curve of MIB (Mueller et al. 2025, arXiv 2504.13151), whose area under f is CPR and whose area between f
-    and 1 is CMD. For CPR nodes are ranked by effect, for CMD by `absolute` effect. Circuits here have heads or inputs;
-    embeddings and MLPs are always kept. Sizes are spaced evenly, unlike MIB's: our models have few heads.
+    and 1 is CMD (`Faithfulness` defines f). For CPR nodes are ranked by effect in the direction of the swing, for CMD
+    by `absolute` effect. Among equal effects it is the mean over their orders.
     """
-    table, kinds = p.nodes(nodes), ("z",) if nodes == "head" else INPUTS
-    corrupted = activations(p, p.corrupted, layers_of(p, *kinds))
-    kind = ["z"] * len(table) if nodes == "head" else table["input"].tolist()
-    order = np.argsort(-np.abs(effects) if absolute else -effects, kind="stable")
-    kept = np.unique(np.linspace(0, len(table), min(len(table), MOST_KEPT) + 1).round().astype(int))
-
-    def without(rest: np.ndarray) -> Patch:
-        heads: dict[tuple[str, int], list[int]] = {}
-        for node in rest.tolist():
-            heads.setdefault((kind[node], int(table["layer"].iloc[node])), []).append(int(table["head"].iloc[node]))
-        return {place: (of_place, corrupted[place]) for place, of_place in heads.items()}
-
-    metric = patched(p, p.clean, [without(order[k:]) for k in kept]).double().mean(dim=1).cpu().numpy()
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return pd.DataFrame(
-            {"kept": kept / len(table), "faithfulness": (metric - metric[0]) / (metric[-1] - metric[0])}
-        )
+    kept, curves = Faithfulness(p, nodes).curves(np.abs(effects) if absolute else effects * np.sign(p.swing))
+    return pd.DataFrame({"kept": kept, "faithfulness": curves.mean(axis=0)})
 
 
-def _areas(p: Problem, effects: Tensor, nodes: str) -> tuple[float, float]:
-    """Return CPR and CMD."""
-    if nodes == "edge" or (nodes == "input" and p.transformer.cfg.kv_heads < p.model.n_heads):
-        return np.nan, np.nan
-    mean = effects.double().mean(dim=0).cpu().numpy()
-    signed, absolute = (faithfulness(p, mean, nodes, by) for by in (False, True))
-    cpr = np.trapezoid(signed["faithfulness"], signed["kept"])
-    return float(cpr), float(np.trapezoid((1 - absolute["faithfulness"]).abs(), absolute["kept"]))
-
-
-def _timed(p: Problem, method: str, nodes: str) -> tuple[Float[Tensor, "prompt node"], dict[str, float]]:
+def _timed(p: Problem, method: str, nodes: str) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
     if method not in _loaded:
-        estimated(p, method, nodes)
+        examined(p, method, nodes)
         _loaded.add(method)
-    with counted(p) as passes:
-        start = perf_counter()
-        found = estimated(p, method, nodes)
-        seconds = perf_counter() - start
-    return found, {**passes, "seconds": seconds}
+    return examined(p, method, nodes)

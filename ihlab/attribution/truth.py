@@ -1,6 +1,7 @@
 """The exact effect of every head, input of a head, and edge: activation patching, many nodes in one batch."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pandas as pd
 import torch
@@ -28,6 +29,7 @@ def exact(p: Problem, nodes: str = "head") -> pd.DataFrame:
     "edge" patches the direct path from a head to an input of a head in a later layer (`ihlab.interp.patching`).
     Inputs and edges need a `Transformer`. Edges raise `ConfigError` as `path_patch` does.
     """
+    p = replace(p)  # the metric is measured again, whatever has changed
     table = table_of(p, nodes, exact_effects(p, nodes))
     reverse = table_of(p, nodes, -exact_effects(p.swapped, nodes))
     return table.assign(reverse=reverse["effect"], reverse_fraction=reverse["fraction"])

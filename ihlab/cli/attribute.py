@@ -39,7 +39,9 @@ def attribute(
     method: tuple[str, ...] = (),
     nodes: str = "head",
     corrupt: str = "key",
+    metric: str = "logit-difference",
     compare: bool = False,
+    libraries: bool = False,
     rows: int = 64,
     seed: int = 0,
     csv: Path | None = None,
@@ -51,8 +53,11 @@ def attribute(
         hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
         method: Methods to hold against exact patching, such as eap-ig; by default attribution-patching and eap-ig.
         nodes: head, input (a head's queries, keys or values) or edge (a path from a head to an input of a later head).
-        corrupt: What the corrupted prompts swap: key (where the answer is found) or answer (what it is).
-        compare: Score methods instead: ranks, recall, faithfulness and cost. By default all methods.
+        corrupt: What is corrupted: key (where the answer is found), answer (what it is), absent (the key is gone),
+            resample (the whole prompt), or the key's embedding: noise-0.5, noise-1 or noise-3.
+        metric: logit-difference, logit, log-probability, probability or kl.
+        compare: Score methods instead: ranks, recall, faithfulness and cost. By default all methods of ihlab.
+        libraries: With --compare, those of other libraries, too. They can take minutes.
         rows: Number of prompts.
         seed: Seed of the prompts.
         csv: Write the table here, with all nodes.
@@ -78,9 +83,9 @@ def attribute(
         else:
             model, name = causal_lm(str(hf)), model_name(str(hf))
             asked = InductionTask(vocab_size=model.config.get_text_config().vocab_size, length=HF_LENGTH)
-        p = problem(model, asked, corrupt, rows, seed)
+        p = problem(model, asked, corrupt, rows, seed, metric=metric)
         if compare:
-            table = scored(p, method or None, nodes)
+            table = scored(p, method or None, nodes, libraries=libraries)
         else:
             table = exact(p, nodes)
             for each in method or SHOWN:
@@ -90,7 +95,8 @@ def attribute(
     terminal = console()
     terminal.print(_scores_table(table, title) if compare else _effects_table(table, title))
     terminal.print(
-        f"Logit difference of {rows} prompts: {clean:.1f} clean, {corrupted:.1f} with the {corrupt} swapped."
+        f"{metric.replace('-', ' ').capitalize()} of {rows} prompts: {clean:.3g} clean, {corrupted:.3g} corrupted "
+        f"({corrupt})."
     )
     if csv is not None:
         write_table(table, csv)
@@ -122,7 +128,7 @@ def _effects_table(effects: "pd.DataFrame", title: str) -> Table:
 def _scores_table(scores: "pd.DataFrame", title: str) -> Table:
     table = _table("method", [*SCORES.values(), "passes", "seconds"], title)
     for row in scores.to_dict("records"):
-        if not row["note"]:
+        if row["forward"] >= 0:
             passes = f"{row['forward']:.3g} + {row['backward']:.3g}"
             table.add_row(row["method"], *(f"{row[name]:z.2f}" for name in SCORES), passes, f"{row['relative']:.2f}")
     table.caption = "ranks: correlation of |estimate| with |effect|; passes: forward + backward; seconds: exact = 1"

@@ -1,7 +1,7 @@
 """Prompts and their corruptions for activation patching, made from any task."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,13 @@ class PromptPair:
     position: Int[Tensor, " batch"]
     answer: Int[Tensor, " batch"]
     other: Int[Tensor, " batch"]
+
+    @property
+    def earlier(self) -> Int[Tensor, " batch"]:
+        """The first position of each sequence that was changed and holds the scored token, or else the first change."""
+        changed = self.clean != self.corrupted
+        asked = self.clean.gather(1, self.position[:, None])
+        return (changed.long() + (changed & (self.clean == asked)).long()).argmax(dim=1)
 
     def logit_differences(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, " batch"]:
         """Return logit(answer) - logit(other) of each sequence."""
@@ -57,12 +64,19 @@ def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer
       follower becomes the correct answer. In a task of several hops (`Batch.groups["hops"]`), the other answer is found
       by following as many hops. The scored position is the last one for which there is such a token.
 
+    Two corruptions have the prompts, scored positions and other answers of "key", and change something else:
+
+    - "absent": the earlier occurrence becomes a token that is nowhere in the prompt (`absent`);
+    - "resample": the prompt becomes another one of the batch, with that one's answer as the other (`resample`).
+
     Sequences without such a position are left out. Positions with several correct answers (`Batch.groups["choices"]`)
     are not scored. Raises `ConfigError` if no sequence is left, for an unknown `corrupt`, and for one under which a
     task's prompts have no other correct answer (`UNFIT`).
     """
     require(size >= 1, f"size is {size}, but must be at least 1.")
-    swap, missing = SWAPS[choose("corruption", corrupt, SWAPS)]
+    if choose("corruption", corrupt, [*SWAPS, *REPLACED]) in REPLACED:
+        return REPLACED[corrupt](prompt_pair(task, size, seed, "key"), seed)
+    swap, missing = SWAPS[corrupt]
     kind = getattr(task, "kind", "")
     reason = UNFIT[corrupt].get(kind)
     require(
@@ -161,6 +175,38 @@ def _followed(before: np.ndarray, token: int, hops: int) -> int | None:
         token = int(before[at])
     return token
 
+
+def absent(pair: PromptPair, seed: int = 0) -> PromptPair:
+    """Return the pair with another corruption: one earlier token becomes one that is nowhere in the prompt.
+
+    It is the token at `pair.earlier`. The new token is drawn from those that other prompts have there, or else anywhere
+    that has changed. Raises `ConfigError` for a prompt that holds all of these.
+    """
+    rng, rows, at = np.random.default_rng(seed), np.arange(len(pair.clean)), pair.earlier.numpy()
+    clean = pair.clean.numpy()
+    same_place, anywhere = clean[rows, at], clean[(pair.clean != pair.corrupted).numpy()]
+    corrupted = clean.copy()
+    for row, place in enumerate(at):
+        pools = [np.setdiff1d(pool, clean[row]) for pool in (same_place, anywhere)]
+        pool = next((pool for pool in pools if len(pool)), pools[0])
+        require(len(pool) > 0, f"Prompt {row} holds every token that could replace one: give a larger vocabulary.")
+        corrupted[row, place] = rng.choice(pool)
+    return replace(pair, corrupted=torch.from_numpy(corrupted))
+
+
+def resample(pair: PromptPair, seed: int = 0) -> PromptPair:
+    """Return the pair with another corruption: each prompt becomes another of the batch, with another answer.
+
+    Raises `ConfigError` if all prompts have the same answer.
+    """
+    rng, answer = np.random.default_rng(seed), pair.answer.numpy()
+    require(len(set(answer.tolist())) > 1, "All prompts have the same answer, so none can replace another.")
+    chosen = torch.tensor([rng.choice(np.flatnonzero(answer != each)) for each in answer])
+    return replace(pair, corrupted=pair.clean[chosen], other=pair.answer[chosen])
+
+
+REPLACED: dict[str, Callable[[PromptPair, int], PromptPair]] = {"absent": absent, "resample": resample}
+"""The corruptions of `prompt_pair` that change a pair of "key"."""
 
 SWAPS = {
     "answer": (_swapped_answer, "an answer that occurs before it, and another id to swap it with"),

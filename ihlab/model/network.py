@@ -273,7 +273,7 @@ class Network(HookedRootModule):
         require(tokens.numel() > 0, f"The tokens are {list(tokens.shape)}: there is none to read.")
         low, high = int(tokens.min()), int(tokens.max())
         require(
-            low >= 0 and high < self.cfg.d_vocab,
+            low >= 0 and high < self.embed.num_embeddings,
             f"Token id {low if low < 0 else high} is outside the vocabulary: ids run from 0 to {self.cfg.d_vocab - 1}.",
         )
 

@@ -9,18 +9,19 @@ import numpy as np
 import torch
 
 from ihlab.attribution import TRUE_LEAST, Problem, exact
-from ihlab.attribution import problem as problem_of
+from ihlab.attribution.noise import NOISE
+from ihlab.attribution.problems import CORRUPTIONS, pair_problem
 from ihlab.interp.heads import locate_induction_heads
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.onset import onset
-from ihlab.interp.prompt_pair import PromptPair
+from ihlab.interp.prompt_pair import REPLACED, PromptPair, prompt_pair
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.transformer import Transformer
 from ihlab.settings import own_settings
 from ihlab.suite.members import CONTROL, HAND_SET, load, run
 from ihlab.training.config import RunConfig
 from tasks import NGramTask, Task
-from tasks.config import require, shown
+from tasks.config import choose, require, shown
 
 VERSION = 1
 """The version of what `truth` returns. It rises when a number changes its meaning."""
@@ -79,17 +80,25 @@ def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = 
 
 
 @own_settings()
-def problem(model: Transformer) -> Problem:
-    """Return the prompts and the metric on which the effects of a loaded member are measured ("swing" defines them).
+def problem(model: Transformer, corrupt: str = "key", metric: str = "logit-difference") -> Problem:
+    """Return the prompts and the metric on which the effects of a loaded member are measured.
 
-    Raises `ConfigError` for anything but a model of the suite.
+    "swing" defines those of the truth. `corrupt` and `metric` are as in `ihlab.attribution.problem`. Raises
+    `ConfigError` for anything but a model of the suite.
     """
     task: Any = getattr(model, "trained_on", None)
     require(task is not None, f"The model is {shown(model)}, but must be one that suite.load returns.")
-    if not isinstance(task, NGramTask):
-        return problem_of(model, _control(task) or task, corrupt="key", size=PROMPTS, seed=SEED)
+    return pair_problem(model, prompts(task, corrupt), metric, corrupt)
+
+
+def prompts(task: Any, corrupt: str = "key") -> PromptPair:
+    """Return the prompts of a member's task. For noise they are those of "key", with the place of the noise."""
+    choose("corruption", corrupt, CORRUPTIONS)
+    how = "key" if corrupt in NOISE else corrupt
+    if not isinstance(task, NGramTask) or how == "answer":
+        return prompt_pair(_control(task) or task, PROMPTS, SEED, how)
     pair = _other_context(task)
-    return problem_of(model, clean=pair.clean, corrupted=pair.corrupted, metric=pair.logit_differences)
+    return REPLACED[how](pair, SEED) if how in REPLACED else pair
 
 
 def _control(task: Task) -> Task | None:

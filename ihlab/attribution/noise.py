@@ -1,0 +1,53 @@
+"""Noise as a corruption: the embedding of one earlier token is changed, and no token."""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ihlab.interp.head_model import HeadModel
+from ihlab.interp.prompt_pair import PromptPair
+from tasks.config import require
+
+NOISE = {"noise-0.5": 0.5, "noise-1": 1.0, "noise-3": 3.0}
+"""Corruptions by noise, and the noise's standard deviation in those of the token embeddings."""
+
+
+class _Noisy(nn.Embedding):
+    """An embedding with further ids, after those of its table: each is a token with noise of its own."""
+
+    tokens: Int[Tensor, " noisy"]
+    noise: Float[Tensor, "noisy d_model"]
+
+    def forward(self, ids: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+        further = ids >= len(self.weight)
+        which = (ids - len(self.weight)).clamp_min(0)
+        plain = super().forward(torch.where(further, self.tokens[which], ids))
+        return plain + torch.where(further[..., None], self.noise[which], 0)
+
+
+@torch.no_grad()
+def noisy(model: HeadModel, pair: PromptPair, size: float, seed: int = 0) -> tuple[HeadModel, Int[Tensor, "batch pos"]]:
+    """Return a copy of a model, and corrupted prompts for it: the token at `pair.earlier` has a noisy embedding.
+
+    Meng et al. 2022 (arXiv 2202.05262), who take 3 standard deviations and the tokens of the subject. Each noisy
+    embedding has an id of its own, d_vocab + prompt. The weights, and the vocabulary of the logits, stay. Raises
+    `ConfigError` for a model whose embedding is no `torch.nn.Embedding`.
+    """
+    require(
+        isinstance(model.embed, nn.Embedding),
+        f"The embedding of the {model.name} is a {type(model.embed).__name__}, but noise needs a torch.nn.Embedding.",
+    )
+    copied = deepcopy(model)
+    embed: Any = copied.embed
+    rows, generator = torch.arange(len(pair.clean)), torch.Generator().manual_seed(seed)
+    noise = torch.randn(len(rows), embed.weight.shape[1], generator=generator).to(embed.weight)
+    embed.register_buffer("noise", noise * size * embed.weight.std(), persistent=False)
+    embed.register_buffer("tokens", pair.clean[rows, pair.earlier].to(embed.weight.device), persistent=False)
+    embed.__class__ = type(f"Noisy{type(embed).__name__}", (_Noisy, type(embed)), {})
+    corrupted = pair.clean.clone()
+    corrupted[rows, pair.earlier] = embed.num_embeddings + rows
+    embed.num_embeddings += len(rows)
+    return copied, corrupted

@@ -1,0 +1,332 @@
+"""Scores that cannot be fooled: methods that know nothing or change what others get, and problems that change."""
+
+import random
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+import torch
+
+from ihlab import ModelConfig, Run, Transformer, suite
+from ihlab.attribution import METHODS, attribute, compare, exact, problem, register_method
+from ihlab.attribution.circuits import Faithfulness, circuits, orders
+from ihlab.attribution.scores import CONTROLS, agreement, expected_recall
+from tasks import ConfigError, InductionTask
+
+SHIPPED = [
+    "induction-vanilla-2",
+    "induction-kv-shift-1",
+    "2-hop-vanilla-2",
+    "3-gram-v-shift-1",
+    "recall-attention-only-2",
+    "hand-set-two-layers",
+    "hand-set-kv-shift",
+]
+TASK = InductionTask(vocab_size=40, length=16)
+
+
+def small(size=6, **fields):
+    wide = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_head": 4, "d_vocab": 40, "n_ctx": 16, **fields}
+    model = Transformer(ModelConfig(attention="kv_shift", **wide), seed=3).eval()
+    return problem(model, TASK, size=size)
+
+
+@pytest.fixture
+def registered():
+    before = dict(METHODS)
+    yield register_method
+    METHODS.clear()
+    METHODS.update(before)
+
+
+# Methods that know nothing
+
+
+@pytest.mark.parametrize("estimate", [[0, 0, 0, 0, 0], [2, 1, 1, 1, 0], [1, 1, 0, 0, 3], [5, 4, 3, 2, 1]])
+@pytest.mark.parametrize("true", [[1, 0, 0, 0, 0], [1, 1, 0, 0, 1], [0, 0, 0, 1, 1]])
+def test_recall_is_the_mean_over_all_orders_of_ties(estimate, true):
+    size, true = np.array(estimate, dtype=float), np.array(true, dtype=bool)
+    n, found = true.sum(), []
+    for order in permutations(range(5)):
+        if all(size[a] >= size[b] for a, b in pairwise(order)):
+            found.append(true[list(order[:n])].mean())
+    assert expected_recall(size, true) == pytest.approx(np.mean(found))
+    assert sorted(orders(-size, 200)) == sorted(
+        [list(o) for o in permutations(range(5)) if (np.diff(size[list(o)]) <= 0).all()]
+    )
+
+
+def test_many_ties_are_drawn():
+    drawn = orders(np.zeros(8), 200)
+    assert len(drawn) == 200
+    assert np.abs(np.argsort(drawn, axis=1).mean(axis=0) - 3.5).max() < 4 * 2.3 / 200**0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHIPPED)
+def test_controls_score_as_chance(name, registered):
+    """By chance a circuit of k nodes is any of its size, and recall is the fraction of the true nodes."""
+    registered("zeros")(lambda p, nodes: torch.zeros(len(p.clean), len(p.nodes(nodes))))
+    p = suite.problem(suite.load(name))
+    found, effect = compare(p, ["zeros"]).set_index("method"), exact(p)["effect"]
+    assert set(CONTROLS) < set(found.index)
+    true = (effect.abs() >= 0.1 * abs(p.swing)).mean()
+    by_size = circuits(p).groupby("size")["faithfulness"].mean()
+    cpr = np.trapezoid(by_size, by_size.index / by_size.index.max())
+    for method, row in found.iterrows():
+        if true < 1:
+            assert row["recall"] == pytest.approx(true, abs=0.05 if method == "random" else 1e-9)
+        else:
+            assert np.isnan(row["recall"])
+        assert row["cpr"] == pytest.approx(cpr, abs=0.06)
+        if effect.std() > 1e-3:
+            assert row["rank_correlation"] == pytest.approx(0, abs=0.15)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_estimates_that_are_not_finite_are_refused_and_others_are_scored(wrong, registered):
+    def broken(p, nodes):
+        found = torch.zeros(len(p.clean), len(p.nodes(nodes)))
+        found[0, 1] = wrong
+        return found
+
+    registered("broken")(broken)
+    p = small()
+    said = "The method 'broken' returned NaN or infinite estimates for 1 of 6 nodes"
+    with pytest.raises(ConfigError, match=said):
+        attribute(p, "broken")
+    found = compare(p, ["broken", "exact"]).set_index("method")
+    assert found.loc["broken", "note"].startswith(said)
+    assert np.isnan(found.loc["broken", "cpr"])
+    assert found.loc["exact", "rank_correlation"] == 1
+
+
+@pytest.mark.parametrize("step", [0, 90])
+def test_an_untrained_model_has_no_true_head(step):
+    run = Run.open("vanilla-2-layers")
+    p = problem(run.model(step))
+    assert not p.answered
+    assert np.isnan(compare(p, ["exact"]).loc[0, "recall"])
+    assert problem(run).answered
+
+
+def test_a_metric_without_prompts_is_not_shuffled():
+    p = small()
+    assert problem(p.model, clean=p.clean, corrupted=p.corrupted, metric=lambda x: x[:, -1, 3]).answered
+
+
+def test_the_metric_turned_round_changes_no_score():
+    p = problem(Run.open("vanilla-2-layers"), size=8)
+    turned = problem(p.model, clean=p.clean, corrupted=p.corrupted, metric=lambda logits: -p.metric(logits))
+    methods = ["exact", "attribution-patching", "zero-ablation", "head-scores"]
+    scores = [compare(each, methods).loc[:3, "rank_correlation":"regret"].to_numpy(dtype=float) for each in (p, turned)]
+    np.testing.assert_allclose(*scores, atol=1e-6)
+
+
+# Methods that change what others get
+
+
+def _left(p, nodes):
+    return torch.ones(len(p.clean), len(p.nodes(nodes)))
+
+
+def _zero_prompts(p, nodes):
+    p.clean.zero_()
+    return _left(p, nodes)
+
+
+def _zero_metric(p, nodes):
+    p.metric.pair.answer.zero_()
+    return _left(p, nodes)
+
+
+@torch.no_grad()
+def _halve(p, nodes):
+    for weight in p.model.module.parameters():
+        weight.data.mul_(0.5)
+    return _left(p, nodes)
+
+
+def _hook(p, nodes):
+    p.transformer.hook_dict["blocks.0.attn.hook_z"].add_hook(lambda z, hook: 0 * z)
+    return _left(p, nodes)
+
+
+def _train(p, nodes):
+    p.model.module.train()
+    p.model.module.requires_grad_(requires_grad=False)
+    return _left(p, nodes)
+
+
+def _process(p, nodes):
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)  # noqa: NPY002
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    torch.set_grad_enabled(False)
+    torch.set_default_dtype(torch.float64)
+    torch.nn.modules.module.register_module_forward_hook(lambda module, args, output: None)
+    return _left(p, nodes).float()
+
+
+SPOILS = {
+    _zero_prompts: "clean prompts",
+    _zero_metric: "",
+    _halve: "weights",
+    _hook: "hooks",
+    _train: "training mode, the frozen weights",
+    _process: "number of threads, the hooks on all modules",
+}
+
+
+def _process_state():
+    numbers = torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+    settings = torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_dtype()
+    return numbers, settings, len(torch.nn.modules.module._global_forward_hooks)
+
+
+@pytest.mark.parametrize("original", [False, True])
+@pytest.mark.parametrize("spoils", SPOILS)
+def test_one_method_cannot_spoil_the_next(spoils, original, registered):
+    """It gets a copy. If it reaches the original, that is put back; both are named."""
+    p = small()
+    before, state = compare(p, ["exact", "eap-ig"]), _process_state()
+    registered("spoils")(lambda given, nodes: spoils(p if original else given, nodes))
+    if original and spoils is _zero_metric:  # nobody can put back what the metric remembers
+        with pytest.raises(ConfigError, match="The method 'spoils' changed what the metric measures"):
+            compare(p, ["spoils"])
+        return
+    after = compare(p, ["spoils", "exact", "eap-ig"])
+    assert _process_state() == state
+    said = SPOILS[spoils].replace("training mode", "training mode of the original") if original else SPOILS[spoils]
+    for words in said.split(", the "):
+        assert words in after.loc[0, "note"]
+    scores = ["rank_correlation", "low", "high", "recall", "cpr", "cmd", "forward", "backward"]
+    np.testing.assert_array_equal(before.loc[:1, scores], after.loc[1:2, scores])
+    assert (after.loc[1:, "note"] == "").all()
+    assert (exact(p)["effect"] == exact(small())["effect"]).all()
+    assert not p.model.module.training
+
+
+# Problems that change
+
+
+def test_a_problem_notices_that_its_model_or_its_prompts_changed():
+    p = problem(Run.open("vanilla-2-layers"), size=8)
+    module = p.model.module
+
+    def fresh():
+        return problem(p.model, clean=p.clean, corrupted=p.corrupted, metric=p.metric)
+
+    def shown():
+        return [exact(p)["effect"].tolist(), attribute(p)["effect"].tolist(), p.swing]
+
+    first = shown()
+    with torch.no_grad():
+        module.unembed.weight.mul_(0.5)
+    assert shown() == [exact(fresh())["effect"].tolist(), attribute(fresh())["effect"].tolist(), fresh().swing]
+    assert shown() != first
+    module.unembed.weight.data.mul_(2)  # torch counts no change of data
+    assert shown() == first
+    p.clean[:4] = p.corrupted[:4]
+    assert p.swing == pytest.approx(first[2] / 2, rel=0.2)
+    with torch.no_grad():
+        module.unembed.weight.zero_()
+    with pytest.raises(ConfigError, match="there is no effect to attribute"):
+        exact(p)
+
+
+def test_the_distance_from_an_output_that_changed_is_refused():
+    p = problem(Run.open("vanilla-2-layers"), size=8, metric="kl")
+    assert p.ends[0].abs().max() < 1e-5
+    p.model.module.unembed.weight.data.mul_(0.5)
+    with pytest.raises(ConfigError, match="the metric 'kl' compares with: the model has changed"):
+        exact(p)
+
+
+@pytest.mark.parametrize("infinite", ["clean", "patched"])
+def test_a_metric_that_is_not_finite_is_refused(infinite):
+    p = small()
+    ends = torch.cat(p.ends)
+
+    def metric(logits):
+        value = p.metric(logits)
+        if infinite == "clean":
+            return value / (logits[:, 0, 0] != logits[0, 0, 0])
+        new = (value[:, None] - ends).abs().amin(dim=1) > 1e-3
+        return torch.where(new, -np.inf, value)
+
+    with pytest.raises(ConfigError, match="but must be finite on clean, corrupted and patched prompts"):
+        exact(problem(p.model, clean=p.clean, corrupted=p.corrupted, metric=metric))
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, lambda: torch.autocast("cpu"), torch.no_grad])
+def test_the_callers_modes_change_nothing(mode):
+    expected = attribute(small(), "eap-ig")["effect"]
+    with mode():
+        p = small()
+        assert (attribute(p, "eap-ig")["effect"] == expected).all()
+        assert compare(p, ["eap-ig"]).loc[0, "backward"] == 5
+
+
+# Padding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pad", [0, None])
+def test_prompts_padded_on_the_left_need_a_mask(pad):
+    """With the mask, effects are those of the same prompts without padding, one by one."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(
+        vocab_size=50, initializer_range=0.3, bos_token_id=None, eos_token_id=1, pad_token_id=pad, **sizes
+    )
+    model = LlamaForCausalLM(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    clean, corrupted = torch.randint(2, 50, (2, 3, 9), generator=generator)
+    mask = torch.ones(3, 9).long()
+    for row, n in enumerate((0, 2, 4)):
+        mask[row, :n] = 0
+        clean[row, :n] = corrupted[row, :n] = 1 if pad is None else pad
+    given = {"clean": clean, "corrupted": corrupted, "metric": lambda x: x[:, -1, 7] - x[:, -1, 8]}
+    with pytest.raises(ConfigError, match="Some prompts begin with padding"):
+        problem(model, **given)
+    p = problem(model, **given, attention_mask=mask)
+    alone = [
+        problem(model, clean=clean[i : i + 1, n:], corrupted=corrupted[i : i + 1, n:], metric=given["metric"])
+        for i, n in enumerate((0, 2, 4))
+    ]
+    effects = np.mean([exact(each)["effect"] for each in alone], axis=0)
+    np.testing.assert_allclose(exact(p)["effect"], effects, atol=1e-5)
+    estimates = np.mean([attribute(each)["effect"] for each in alone], axis=0)
+    np.testing.assert_allclose(attribute(p)["effect"], estimates, atol=1e-5)
+
+
+# All circuits
+
+
+@torch.no_grad()
+def test_a_circuit_keeps_its_heads_and_patches_the_others():
+    p = small()
+    model, (_, cache) = p.model.module, p.model.module.run_with_cache(p.corrupted)
+    for mask in (0b001011, 0b110100):
+
+        def hook(z, hook, mask=mask):
+            out = [node for node in range(3) if not mask >> (3 * hook.layer() + node) & 1]
+            z[:, :, out] = cache[hook.name][:, :, out]
+            return z
+
+        hooks = [(lambda name: name.endswith("hook_z"), hook)]
+        kept = p.metric(model.run_with_hooks(p.clean, fwd_hooks=hooks)).mean().item()
+        none = [(hooks[0][0], lambda z, hook: cache[hook.name])]
+        zero = p.metric(model.run_with_hooks(p.clean, fwd_hooks=none)).mean().item()
+        expected = (kept - zero) / (p.ends[0].mean().item() - zero)
+        assert circuits(p).loc[mask, "faithfulness"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_agreement_knows_no_order_in_a_constant():
+    truth = torch.tensor([[3.0, 1.0, 0.0, -2.0]] * 4)
+    found = agreement(torch.ones(4, 4), truth, 10.0)
+    assert (found["rank_correlation"], found["low"], found["high"]) == (0, 0, 0)
+    assert found["recall"] == pytest.approx(3 / 4)
+    assert Faithfulness(small())([0, 63]).tolist() == [0, 1]

@@ -1,0 +1,173 @@
+"""Corruptions, metrics and truths by name, from their definitions; and the standard set."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+
+from ihlab import Run, suite
+from ihlab.attribution import attribute, compare, exact, problem
+from ihlab.attribution.circuits import best, circuits, shapley
+from ihlab.attribution.metrics import METRICS
+from ihlab.attribution.noise import NOISE
+from ihlab.attribution.problems import CORRUPTIONS
+from ihlab.interp.prompt_pair import prompt_pair
+from ihlab.suite import standard
+from tasks import ConfigError, InductionTask, MQARTask, MultiHopTask
+
+TASKS = [
+    InductionTask(vocab_size=60, length=24),
+    MQARTask(vocab_size=64, length=64),
+    MultiHopTask(vocab_size=60, length=40, max_hops=2, alphabet=50),
+]
+
+
+@pytest.fixture(scope="module")
+def run():
+    return Run.open("vanilla-2-layers")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_absent_replaces_the_earlier_occurrence_by_a_token_that_is_nowhere(task):
+    key, pair = (prompt_pair(task, size=20, seed=3, corrupt=corrupt) for corrupt in ("key", "absent"))
+    assert pair.clean.equal(key.clean)
+    assert pair.other.equal(key.other)
+    for clean, corrupted, at in zip(pair.clean.tolist(), pair.corrupted.tolist(), pair.position.tolist(), strict=True):
+        [changed] = [i for i in range(len(clean)) if clean[i] != corrupted[i]]
+        assert changed == clean.index(clean[at]) < at
+        assert corrupted[changed] not in clean
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_resample_takes_another_prompt_with_another_answer(task):
+    key, pair = (prompt_pair(task, size=20, corrupt=corrupt) for corrupt in ("key", "resample"))
+    assert pair.clean.equal(key.clean)
+    assert (pair.answer != pair.other).all()
+    known = {tuple(row): answer for row, answer in zip(key.clean.tolist(), key.answer.tolist(), strict=True)}
+    assert [known[tuple(row)] for row in pair.corrupted.tolist()] == pair.other.tolist()
+
+
+def test_a_prompt_with_every_token_has_no_absent_one():
+    with pytest.raises(ConfigError, match="holds every token that could replace one: give a larger vocabulary"):
+        prompt_pair(MultiHopTask(vocab_size=60, length=40, max_hops=2, alphabet=4), size=5, corrupt="absent")
+
+
+@pytest.mark.parametrize("corrupt", NOISE)
+def test_noise_is_added_to_the_embedding_of_the_earlier_occurrence(run, corrupt):
+    size, p = 64, problem(run, corrupt=corrupt)
+    model, pair = run.model(), prompt_pair(run.config.task, size, 0, "key")
+    before, after = (p.model.embed(tokens).detach() for tokens in (p.clean, p.corrupted))
+    changed = (before != after).any(dim=-1)
+    assert changed.nonzero()[:, 1].tolist() == [
+        row.index(row[at]) for row, at in zip(pair.clean.tolist(), pair.position.tolist(), strict=True)
+    ]
+    scale = (after - before)[changed].std() / model.embed.weight.std()
+    assert scale.item() == pytest.approx(NOISE[corrupt], rel=0.1)
+    hook = [("hook_embed", lambda x, hook: after)]
+    with torch.no_grad():
+        expected = pair.logit_differences(model.run_with_hooks(pair.clean, fwd_hooks=hook))
+    torch.testing.assert_close(p.ends[1], expected)
+    assert problem(run).swing > p.swing > 0
+    assert (compare(p, ["head-scores", "eap-ig"])["note"] == "").all()
+
+
+def test_metrics_are_what_they_are_named(run):
+    pair, model = prompt_pair(run.config.task, 8, 0, "key"), run.model()
+    with torch.no_grad():
+        clean, corrupted = (model(tokens)[range(8), pair.position].double() for tokens in (pair.clean, pair.corrupted))
+    rows, answer, other = range(8), pair.answer, pair.other
+    prob = [torch.exp(x) / torch.exp(x).sum(dim=1, keepdim=True) for x in (clean, corrupted)]
+    expected = {
+        "logit": (clean[rows, answer], corrupted[rows, answer]),
+        "logit-difference": [x[rows, answer] - x[rows, other] for x in (clean, corrupted)],
+        "probability": [x[rows, answer] for x in prob],
+        "log-probability": [torch.log(x[rows, answer]) for x in prob],
+        "kl": (torch.zeros(8), (prob[0] * torch.log(prob[0] / prob[1])).sum(dim=1)),
+    }
+    assert set(expected) == set(METRICS)
+    for name, ends in expected.items():
+        for measured, right in zip(problem(run, size=8, metric=name).ends, ends, strict=True):
+            torch.testing.assert_close(measured.double(), right.double(), rtol=1e-4, atol=1e-4)
+
+
+def test_either_direction_can_be_the_truth(run):
+    p = problem(run, corrupt="resample", size=16)
+    table, found = exact(p), attribute(p)["effect"].abs()
+    for truth in ("effect", "reverse"):
+        rank = compare(p, ["attribution-patching", "exact"], truth=truth)["rank_correlation"]
+        assert rank[0] == pytest.approx(found.corr(table[truth].abs(), method="spearman"))
+        assert rank[1] == pytest.approx(table["effect"].abs().corr(table[truth].abs(), method="spearman"))
+    with pytest.raises(ConfigError, match="There is no truth 'revers'; did you mean 'reverse'"):
+        compare(p, truth="revers")
+
+
+# Numbers that independent code measured
+
+
+def test_the_setting_decides_which_method_sees_the_previous_token_head(run):
+    """Estimated / exact, by independent code on prompts of its own."""
+    seen = {
+        ("key", "logit-difference"): {"attribution-patching": 0.03, "frozen-norms": 0.44, "eap-ig": 0.58},
+        ("absent", "logit"): {"attribution-patching": 0.24, "frozen-norms": 0.17, "eap-ig": 0.71},
+    }
+    for (corrupt, metric), methods in seen.items():
+        p = problem(run, corrupt=corrupt, metric=metric, size=128)
+        effect = exact(p)["effect"]
+        assert effect.idxmax() == 1
+        for method, fraction in methods.items():
+            assert attribute(p, method)["effect"][1] / effect[1] == pytest.approx(fraction, abs=0.06)
+
+
+@pytest.mark.slow
+def test_all_circuits_of_two_members():
+    """The best circuits, Shapley values and regrets by independent code."""
+    p = suite.problem(suite.load("induction-vanilla-2"))
+    table, value = circuits(p), shapley(p)["shapley"]
+    np.testing.assert_allclose(best(table)["best"][2:6], [0.29, 0.56, 0.82, 0.99], atol=0.005)
+    assert value[1] == pytest.approx(0.49, abs=0.005)
+    assert value[4:].between(0.095, 0.165).all()
+    assert value.sum() == pytest.approx(1)
+    true = 0b11110010
+    with_them = table[table["mask"] & true == true]["faithfulness"]
+    assert (with_them.min(), with_them.max()) == pytest.approx((0.991, 1.0), abs=0.001)
+    methods = ["frozen-norms", "eap-ig", "attribution-patching", "direct-logit-attribution", "head-scores"]
+    assert compare(p, methods)["regret"][:5].tolist() == pytest.approx([0, 0, 0.21, 0.21, 0.58], abs=0.006)
+    shifted = suite.problem(suite.load("induction-kv-shift-1"))
+    np.testing.assert_allclose(best(circuits(shifted))["best"][1:4], [0.48, 0.87, 1.0], atol=0.005)
+
+
+def test_drawn_orders_have_intervals_around_the_exact_values(run, monkeypatch):
+    p = problem(run, size=8)
+    right = shapley(p)["shapley"]
+    monkeypatch.setattr("ihlab.attribution.circuits.MOST_NODES", 4)
+    drawn = shapley(p, orders=60)
+    assert drawn["shapley"].sum() == pytest.approx(1)
+    margin = 2 * (drawn["high"] - drawn["low"]) / 2 + 1e-3
+    assert ((drawn["shapley"] - right).abs() < margin).all()
+    with pytest.raises(ConfigError, match="The model has 8 nodes, but all circuits can be measured of at most 4"):
+        circuits(p)
+
+
+# The standard set
+
+
+def test_the_standard_set_has_every_setting_and_its_digests():
+    table = standard.standard_set()
+    assert set(table["metric"]) == set(METRICS)
+    assert set(table["corruption"]) == set(CORRUPTIONS)
+    assert not table.duplicated(["member", "step", "corruption", "metric"]).any()
+    shipped = suite.models().query("seeds != ''")["name"]
+    assert set(table["member"]) == set(shipped)
+    for row in table[table["metric"] == "kl"].iloc[::9].itertuples():
+        p = standard.standard_problem(row.member, row.step, row.corruption, row.metric)
+        assert p.ends[0].abs().max() < 1e-4
+
+
+def test_another_problem_is_not_in_the_standard_set(monkeypatch):
+    ask = ("induction-vanilla-2", 2000, "key", "logit")
+    with pytest.raises(ConfigError, match="The standard set has no problem"):
+        standard.standard_problem("induction-vanilla-2", 2001, *ask[2:])
+    monkeypatch.setattr(import_module("ihlab.suite.truth"), "SEED", 1)
+    with pytest.raises(ConfigError, match="numbers cannot be compared"):
+        standard.standard_problem(*ask)
