@@ -257,10 +257,10 @@ def gradient(model: Any) -> None:
         wide, narrow = (losses[0] - losses[1]) / (2 * STEP), (losses[2] - losses[3]) / STEP
         slopes[name] = (0.0 if slope is None else (slope * direction).sum().item(), narrow, abs(wide - narrow))
     largest = max(abs(right) for _, right, _ in slopes.values())
-    for name, (found, right, error) in slopes.items():  # a router that selects other experts makes the error large
+    for name, (slope, right, spread) in slopes.items():  # a router that selects other experts makes the error large
         demand(
-            abs(found - right) <= 0.02 * max(abs(right), 0.05 * largest) + 2 * error,
-            f"along a random direction of {name}, the gradient is {found:.3g}, a finite difference {right:.3g}",
+            abs(slope - right) <= 0.02 * max(abs(right), 0.05 * largest) + 2 * spread,
+            f"along a random direction of {name}, the gradient is {slope:.3g}, a finite difference {right:.3g}",
         )
 
 

@@ -1,6 +1,7 @@
 """Curves of runs: one line per seed, which says on hover which run it is."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ def curves(
     y: str,
     colors: str = "curve",
     panels: str | None = None,
-    lines: Mapping[object, Line] | None = None,
+    lines: Mapping[Any, Line] | None = None,
     title: str = "",
     xlabel: str = "",
     ylabel: str = "",
@@ -58,8 +59,8 @@ def curves(
         {"label": f"{kind} axis", "method": "relayout", "args": [{f"{axis}.type": kind for axis in axes}]}
         for kind in ("linear", "log")
     ]
-    place = {"x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 22 if panels else 4}}
-    figure.update_layout(updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, **place}])
+    corner = {"x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 22 if panels else 4}}
+    figure.update_layout(updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, **corner}])
     for place in range(max(0, len(shown) - across), len(shown)):
         figure.update_xaxes(title_text=xlabel or x, row=1 + place // across, col=1 + place % across)
     figure.update_yaxes(title_text=ylabel or y, col=1)

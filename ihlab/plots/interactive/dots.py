@@ -60,7 +60,8 @@ def dots(
         cell = {"row": 1 + place // across, "col": 1 + place % across}
         mine = data if panel is None else data[data[panels] == panel]
         low, high, never, ticks = step_axis(mine[view.columns])
-        for number, part in points[mine.index.get_indexer_for(points.index) >= 0].groupby("number"):
+        each: Any = points[mine.index.get_indexer_for(points.index) >= 0].groupby("number")
+        for number, part in each:
             _draw(figure, part.assign(never=never), int(number), series, xlabel, cell)
         for line in lines:
             figure.add_vline(line, line={"color": "#777777", "dash": "dot", "width": 1}, **cell)
@@ -137,7 +138,7 @@ def _draw(
 ) -> None:
     """Draw the dots of one colour in a panel. Each trace has the dots that share the text around seed and value."""
     style = _style(number, series[number])
-    grouped = points.assign(endless=np.isinf(points["value"])).groupby(
+    grouped: Any = points.assign(endless=np.isinf(points["value"])).groupby(
         ["cell", "rate", "claims", "endless"], dropna=False
     )
     for (name, rate, claims, endless), part in grouped:
@@ -151,9 +152,10 @@ def _draw(
         )  # fmt: skip
     bars = points.groupby("middle").agg(value=("value", "median"), half=("half", "first")).reset_index()
     bars = bars[np.isfinite(bars["value"])]
-    ends = [bars["middle"] - bars["half"], bars["middle"] + bars["half"], bars["middle"] * np.nan]
+    middle, half = (bars[name].to_numpy(dtype=np.float32) for name in ("middle", "half"))
+    ends = np.stack([middle - half, middle + half, middle * np.nan], axis=1)
     figure.add_scatter(
-        x=np.repeat(bars["value"], 3).to_numpy(dtype=np.float32), y=np.stack(ends, axis=1).ravel().astype(np.float32),
+        x=np.repeat(bars["value"].to_numpy(dtype=np.float32), 3), y=ends.ravel(),
         mode="lines", line={"color": COLORS[number], "width": 2.5}, hoverinfo="skip", showlegend=False,
         name=style["name"], legendgroup=style["legendgroup"], **cell,
     )  # fmt: skip

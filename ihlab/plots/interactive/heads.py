@@ -1,6 +1,7 @@
 """Heads of a model: attention patterns and shift weights through training, maps of scores and of exact effects."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -80,7 +81,8 @@ def shift_weights(metrics: pd.DataFrame, title: str = "Shift weights over traini
         subplot_titles=[f"key/value head {layer}.{group}" for layer in range(n_layers) for group in range(n_groups)],
     )  # fmt: skip
     named: set[str] = set()
-    for (kind, back, layer, group), curve in weights.groupby(["kind", "back", "layer", "group"]):
+    each: Any = weights.groupby(["kind", "back", "layer", "group"])
+    for (kind, back, layer, group), curve in each:
         color, part = SHIFT_COLORS[kind]
         token = SHIFT_TOKENS[back - 1] if back <= len(SHIFT_TOKENS) else f"{back - 1} tokens before"
         name = f"{ {'alpha': 'α', 'beta': 'β'}[kind] }<sub>{back}</sub> {part}, {token}"
@@ -107,8 +109,7 @@ def head_map(scores: pd.DataFrame, columns: Sequence[str] = DRAWN, title: str = 
     maps = {name: scores.pivot_table(index="layer", columns="head", values=name, dropna=False) for name in shown}
     figure = _maps(maps, "head", "layer", "head %{y}.%{x}", shared=False)
     if "induction" in scores:
-        for head in scores[scores["induction"]].itertuples():
-            x, y = float(head.head), float(head.layer)
+        for x, y in scores.loc[scores["induction"], ["head", "layer"]].to_numpy(dtype=float):
             for number in range(1, len(shown) + 1):
                 figure.add_shape(
                     type="rect", x0=x - 0.5, x1=x + 0.5, y0=y - 0.5, y1=y + 0.5, col=number, row=1,

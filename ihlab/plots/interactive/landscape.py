@@ -1,6 +1,7 @@
 """Theorem 3.4: the loss as a surface to turn, with descent and paths of models on it; and the map of basins."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -48,7 +49,7 @@ def loss_surface(
             _paths(figure, table, paths[name], lines)
         groups[name] = range(first, len(figure.data))
         layouts[name] = {"scene.zaxis.range": [top - 1.02 * height, top + 0.02 * height]}
-    scene = {
+    scene: dict[str, dict[str, Any]] = {
         "xaxis": {"title": {"text": "α₁"}},
         "yaxis": {"title": {"text": "β₁"}},
         "zaxis": {"title": {"text": "loss"}},
@@ -119,8 +120,8 @@ def _surface(figure: go.Figure, table: pd.DataFrame) -> None:
     _corner(figure.add_scatter3d, **_on(table, np.array([[0.0, 1.0]])))
 
 
-def _corner(add: object, **place: Sequence[float]) -> None:
-    add(  # type: ignore[operator]
+def _corner(add: Callable[..., Any], **place: Any) -> None:
+    add(
         **place, mode="markers", marker={"color": RED, "size": 7, "symbol": "diamond"}, name="induction head (0, 1)",
         hovertemplate="induction head (0, 1)<extra></extra>",
     )  # fmt: skip
@@ -152,7 +153,8 @@ def _paths(figure: go.Figure, table: pd.DataFrame, walked: pd.DataFrame, lines: 
     series = list(dict.fromkeys(walked["series"]))
     lines = lines or {name: Line(COLORS[1 + n], LINES[n]) for n, name in enumerate(series)}
     legend: set[str] = set()
-    for (name, path), of in walked.groupby(["series", "path"], sort=False):
+    each: Any = walked.groupby(["series", "path"], sort=False)
+    for (name, path), of in each:
         step = {"customdata": of["step"].to_numpy()} if "step" in of else {}
         figure.add_scatter3d(
             **_on(table, of[["alpha1", "beta1"]].to_numpy(dtype=float)), **step, mode="lines+markers",
