@@ -179,6 +179,7 @@ TITLES = {
     "pairs": "Which shift gives two-token induction?",
     "packing": "Packed documents: does a leaking shift matter?",
     "period": "Is training on one period enough?",
+    "proofs": "Proofs: when is a model right on every sequence?",
     "robustness": "Which settings change the speed?",
     "saved_layer": "Is the shift worth one layer?",
     "shifts": "Which token shift is fastest?",

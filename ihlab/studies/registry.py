@@ -25,6 +25,7 @@ from ihlab.studies.pairs import PAIRS
 from ihlab.studies.parallel import PARALLEL
 from ihlab.studies.period import PERIOD
 from ihlab.studies.printed import Table2, Tables6To13
+from ihlab.studies.proofs import PROOFS
 from ihlab.studies.robustness import ROBUSTNESS
 from ihlab.studies.shifts import SHIFTS
 from ihlab.studies.table4 import TABLE4
@@ -73,6 +74,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         DEPO,
         FORMATION_LAWS,
         IDLE_LAYERS,
+        PROOFS,
         *COMPARISONS,
     )
 }
