@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import tyro
 
+from ihlab.cli.attack import attack
 from ihlab.cli.attribute import attribute
 from ihlab.cli.commands import reproduce, runs, sample, sampler, train, trainer
 from ihlab.cli.heads import heads
@@ -42,7 +43,7 @@ OF_TASKS = {"train": trainer, "sample": sampler}
 
 COMMANDS: dict[str, Callable[..., None]] = {
     command.__name__: command
-    for command in (train, sweep, sample, runs, heads, attribute, shift, view, suite, reproduce)
+    for command in (train, sweep, sample, runs, heads, attribute, shift, attack, view, suite, reproduce)
 }
 
 _VALUES = ("True", "False", "None")

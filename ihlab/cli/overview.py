@@ -20,6 +20,7 @@ GROUPS = {
         "heads": "ihlab heads small",
         "attribute": "ihlab attribute small",
         "shift": "ihlab shift small",
+        "attack": "ihlab attack small",
     },
     "Reproduce": {"reproduce": "ihlab reproduce figure1a"},
     "Check a method of your own": {"suite": "ihlab suite export induction-vanilla-2 folder"},

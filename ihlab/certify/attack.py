@@ -1,0 +1,164 @@
+"""Worst sequences by search: the tokens around a question are changed until the model answers it wrongly.
+
+1. Draw sequences of the task that end with a query. Keep the positions that carry the question.
+2. Visit every other position in random order, and try everything that can stand there: write a token; exchange two
+   tokens wherever they stand; write a token together with the one that follows it elsewhere.
+3. Drop what changes the question (`ihlab.certify.rules`). Of the rest, take the change with the smallest margin.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+
+from ihlab.certify.failure import ANSWER, EARLIER, attention, explained, roles_in
+from ihlab.certify.rules import Tokens, rule_for
+from ihlab.certify.search import Answers, Search, margins_of
+from ihlab.interp.ablation import Track
+from ihlab.interp.sources import opened_model
+from ihlab.model.settings import own_settings
+from ihlab.training.run import Run
+from tasks import StoredTask
+from tasks.config import choose, require, require_integer
+
+SUPPORTS = ("task", "any")
+
+
+@dataclass(frozen=True, repr=False)
+class Attack:
+    """Questions, each with the worst sequence that a search found.
+
+    `table` has one row per question, smallest margin first:
+
+    - `query`: the last token; `answer`: the right next token;
+    - `position`, `answer_position`: where the query stands earlier in `worst` (with several hops: the place from which
+      the last hop leads), and where the answer stands. Both are missing for n-grams, whose answer is not copied;
+    - `sampled_margin`, `margin`: logit(answer) minus the largest other logit, after the sequence that the task drew and
+      after `worst`; `wrong`: whether `margin` is 0 or less; `mistaken_for`: the token with the largest other logit;
+    - `in_task`: whether the task could draw `worst` with this answer; missing if it is not known what the task draws;
+    - `how`: which heads' attention changed between the two sequences, in words;
+    - `sampled`, `worst`: the tokens, of which the last is the query.
+
+    `attention` is that of the last query in `worst`, in the order of the table; None for a model without patterns.
+    """
+
+    table: pd.DataFrame
+    attention: Float[np.ndarray, "question layer head pos"] | None
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction of questions that are answered rightly in the worst sequences."""
+        return 1 - float(self.table["wrong"].mean())
+
+    @property
+    def sampled_accuracy(self) -> float:
+        """The fraction of questions that are answered rightly in the sequences that the task drew."""
+        return float((self.table["sampled_margin"] > 0).mean())
+
+    @property
+    def verdict(self) -> str:
+        """What the search found, in a sentence."""
+        n, wrong = len(self.table), self.table[self.table["wrong"]]
+        said = (
+            f"{self.sampled_accuracy * n:.0f} of {n} questions are answered rightly as drawn, and "
+            f"{self.accuracy * n:.0f} in the worst sequence that was found (smallest margin "
+            f"{self.table['margin'].min():.2f})"
+        )
+        if wrong.empty:
+            return f"{said}."
+        known = wrong["in_task"].dropna()
+        could = f"could draw {known.sum()} of the {len(wrong)} sequences with a wrong answer"
+        return f"{said}; {f'the task {could}' if len(known) else 'whether the task could draw it is not known'}."
+
+    def __repr__(self) -> str:
+        return f"Attack({self.verdict})"
+
+
+@own_settings()
+def attack(
+    source: Any,
+    task: Any = None,
+    *,
+    questions: int = 24,
+    length: int | None = None,
+    support: str = "task",
+    restarts: int = 1,
+    sweeps: int = 2,
+    seed: int = 0,
+    track: Track = iter,
+) -> Attack:
+    """Search for the sequences on which a model answers worst, and say how it fails there.
+
+    `source` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face causal LM. `task`
+    defaults to the task that the model was trained on. A question is a sequence of `length` tokens (by default the
+    longest that ends in a query) that the task draws. The positions of the query and of the answer stay as they are.
+    `support` says which other tokens count:
+
+    - "task": those with which the task can draw the sequence, with the same answer. In the induction task, every
+      repeated token then keeps its follower;
+    - "any": all tokens of the task with which the answer is right by its rule. In the induction task, the answer must
+      follow the query wherever it occurs, and everything else is free.
+
+    A search makes `sweeps` over all positions. The first of the `restarts` starts from the sequence that the task drew,
+    the others from one after a sweep of random changes. The result is a function of these arguments, and a longer
+    search can find worse sequences. `track` may show progress over the steps of the search.
+
+    Raises `ConfigError` without a task, for support="task" where it is not known what the task draws, and for a length
+    at which the task has too few questions.
+    """
+    for name, value in (("questions", questions), ("restarts", restarts), ("sweeps", sweeps)):
+        require_integer(name, value, 1)
+    require_integer("seed", seed, 0)
+    choose("support", support, SUPPORTS)
+    if isinstance(source, Run) and task is None:
+        source.require_task()
+    model = opened_model(source, "the worst sequences are found by running a model")
+    task = getattr(model.module, "trained_on", None) if task is None else task
+    known = task is not None and not isinstance(task, StoredTask)
+    require(known, f"The task of the {model.name} is unknown: give a task.")
+    search = Search(model, rule_for(task, support), support, np.random.default_rng(seed))
+    sampled, answer = search.asked(task, questions, length, seed)
+    least, worst = search.margins(sampled, answer), sampled
+    steps = [
+        (restart, sweep, i) for restart in range(restarts) for sweep in range(sweeps) for i in range(len(sampled[0]))
+    ]
+    for restart, sweep, i in track(steps):
+        if i == 0:
+            order = search.orders(sampled)
+        if sweep == i == 0:
+            tokens = search.shuffled(sampled, answer) if restart else sampled
+            margins = search.margins(tokens, answer)
+        tokens, margins = search.lowered(tokens, margins, answer, order[:, i])
+        better = margins < least
+        least, worst = np.where(better, margins, least), np.where(better[:, None], tokens, worst)
+    return _reported(search, task, sampled, worst, answer)
+
+
+def _reported(search: Search, task: Any, sampled: Tokens, worst: Tokens, answer: Answers) -> Attack:
+    """Run the model on the sequences as they are, and tabulate what it does."""
+    rule, model = search.rule, search.model
+    margin, rival = margins_of(model.logits(torch.from_numpy(worst))[:, -1], answer)
+    roles = [[roles_in(rule, row) for row in rows] for rows in (sampled, worst)]
+    patterns = [attention(model, rows) for rows in (sampled, worst)]
+    how = [""] * len(worst)
+    if patterns[0] is not None and patterns[1] is not None:
+        pairs = zip(zip(*patterns, strict=True), zip(*roles, strict=True), worst, strict=True)
+        how = [explained(of_both, places, row, task) for of_both, places, row in pairs]
+    drawable = rule.drawable(worst[:, rule.begin :], answer)
+    table = pd.DataFrame(
+        {
+            "query": worst[:, -1], "answer": answer,
+            "position": pd.array([each.get(EARLIER) for each in roles[1]], dtype="Int64"),
+            "answer_position": pd.array([each.get(ANSWER) for each in roles[1]], dtype="Int64"),
+            "sampled_margin": margins_of(model.logits(torch.from_numpy(sampled))[:, -1], answer)[0],
+            "margin": margin, "wrong": ~(margin > 0), "mistaken_for": rival,
+            "in_task": pd.array([None] * len(worst) if drawable is None else drawable, dtype="boolean"),
+            "how": how, "sampled": sampled.tolist(), "worst": worst.tolist(),
+        }
+    )  # fmt: skip
+    order = np.argsort(margin, kind="stable")
+    at_query = None if patterns[1] is None else patterns[1][order, :, :, -1]
+    return Attack(table.iloc[order].reset_index(drop=True), at_query)

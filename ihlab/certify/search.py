@@ -1,0 +1,163 @@
+"""The moves of a search for worst sequences: what can be changed at a position, and what the model says of it."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ihlab.certify.rules import Rule, Tokens
+from ihlab.interp.head_model import HeadModel, OurModel
+from ihlab.measure.batches import draw
+from ihlab.model.modes import evaluating
+from tasks import IGNORE
+from tasks.config import require, shown
+
+MOST_WORDS = 512
+"""Tokens that are tried at one position. From a larger vocabulary they are drawn at random."""
+ROWS = 512
+"""Sequences that the model reads at a time: few enough for the processor's cache."""
+DRAWN, DRAWS = 256, 40
+"""Sequences that are drawn at a time to look for questions, and how often."""
+
+Margins = Float[np.ndarray, " batch"]
+Answers = Int[np.ndarray, " batch"]
+
+
+class Search:
+    """The questions of a search, and its moves.
+
+    `fixed` [question, pos] marks the positions that carry a question. They are never changed.
+    """
+
+    def __init__(self, model: HeadModel, rule: Rule, support: str, rng: np.random.Generator) -> None:
+        self.model, self.rule, self.rng = model, rule, rng
+        self._legal: Any = rule.drawable if support == "task" else rule.right
+
+    def asked(self, task: Any, questions: int, length: int | None, seed: int) -> tuple[Tokens, Answers]:
+        """Return sequences that the task draws, cut after a query, and their answers. Fix what carries the question."""
+        first, begin = draw(task, seed, "eval", 0, DRAWN), self.rule.begin
+        if length is None:
+            length = int(np.flatnonzero((first.answers != IGNORE).any(axis=0)).max(initial=1)) + 1
+        require(
+            2 <= length <= task.length, f"length is {length}, but must be from 2 to the task's length, {task.length}."
+        )
+        rows, answers = [], []
+        for i in range(DRAWS):
+            batch = draw(task, seed, "eval", i, DRAWN) if i else first
+            scored = batch.answers[:, length - 1] != IGNORE
+            ends, answer = batch.inputs[scored, :length], batch.answers[scored, length - 1]
+            good = self.legal(ends, answer)
+            rows += ends[good].tolist()
+            answers += answer[good].tolist()
+            if len(rows) >= questions:
+                break
+        require(
+            len(rows) >= questions,
+            f"Of {DRAWN * DRAWS} sequences of the task {shown(task.kind)}, {len(rows)} have at position {length - 1} a "
+            f"query whose answer follows by the rule, but questions={questions} are needed: give another length.",
+        )
+        tokens = np.array(rows[:questions])
+        self.fixed = np.zeros(tokens.shape, bool)
+        self.fixed[:, [*range(begin), -1]] = True
+        for fixed, row in zip(self.fixed, tokens, strict=True):
+            fixed[[begin + place for place in self.rule.located(row[begin:]) or ()]] = True
+        return tokens, np.array(answers[:questions])
+
+    def legal(self, tokens: Tokens, answer: Answers) -> Bool[np.ndarray, " batch"]:
+        """Return which sequences are in the support, with this answer."""
+        return self._legal(tokens[:, self.rule.begin :], answer)
+
+    def margins(self, tokens: Tokens, answer: Answers) -> Margins:
+        """Return logit(answer) minus the largest other logit after each sequence."""
+        parts = [slice(start, start + ROWS) for start in range(0, len(tokens), ROWS)]
+        return np.concatenate(
+            [np.empty(0), *(margins_of(last_logits(self.model, tokens[p]), answer[p])[0] for p in parts)]
+        )
+
+    def orders(self, tokens: Tokens) -> Int[np.ndarray, "question pos"]:
+        """Return an order of the positions for each question."""
+        return self.rng.permuted(np.tile(np.arange(tokens.shape[1]), (len(tokens), 1)), axis=1)
+
+    def lowered(
+        self, tokens: Tokens, margins: Margins, answer: Answers, places: Int[np.ndarray, " batch"]
+    ) -> tuple[Tokens, Margins]:
+        """Make the change at `places` that lowers the margin most. Leave a question that none lowers."""
+        owner, changed = self.changes(tokens, answer, places)
+        after = self.margins(changed, answer[owner])
+        best = smallest(owner, after)
+        best = best[after[best] < margins[owner[best]]]
+        tokens, margins = tokens.copy(), margins.copy()
+        tokens[owner[best]], margins[owner[best]] = changed[best], after[best]
+        return tokens, margins
+
+    def shuffled(self, tokens: Tokens, answer: Answers) -> Tokens:
+        """Make a random change at every position."""
+        tokens = tokens.copy()
+        for places in self.orders(tokens).T:
+            owner, changed = self.changes(tokens, answer, places)
+            drawn = smallest(owner, self.rng.random(len(owner)))
+            tokens[owner[drawn]] = changed[drawn]
+        return tokens
+
+    def changes(
+        self, tokens: Tokens, answer: Answers, places: Int[np.ndarray, " batch"]
+    ) -> tuple[Int[np.ndarray, " change"], Int[np.ndarray, "change pos"]]:
+        """Return every legal change of each question at its place: the number of the question, and the tokens."""
+        each = [self._changes(*question) for question in zip(tokens, self.fixed, places.tolist(), strict=True)]
+        owner = np.repeat(np.arange(len(each)), [len(changed) for changed in each])
+        changed = np.concatenate(each)
+        legal = self.legal(changed, answer[owner])
+        return owner[legal], changed[legal]
+
+    def _changes(
+        self, row: Int[np.ndarray, " pos"], fixed: Bool[np.ndarray, " pos"], place: int
+    ) -> Int[np.ndarray, "change pos"]:
+        """Return a sequence with each word written at a place, with two tokens exchanged, and with two written."""
+        rule, words = self.rule, self.rule.words
+        if len(words) > MOST_WORDS:
+            words = self.rng.choice(words, MOST_WORDS, replace=False)
+        width = words.shape[1]
+        stop = place + width
+        if place < rule.begin or (place - rule.begin) % width or stop > len(row):
+            return row[None][:0]
+        written = np.tile(row, (len(words), 1))
+        written[:, place:stop] = words
+        every = [written]
+        if width == 1:
+            present = words[np.isin(words, row)][:, None]
+            every.append(np.where(row == row[place], present, np.where(row == present, row[place], row)))
+        if width == 1 and stop < len(row):
+            follower = dict(zip(row[-2::-1].tolist(), row[:0:-1].tolist(), strict=True))  # of its first occurrence
+            others = self.rng.choice(words[:, 0], len(words))
+            every.append(written.copy())
+            every[-1][:, stop] = [follower.get(int(word), other) for [word], other in zip(words, others, strict=True)]
+        changed = np.concatenate(every)
+        differs = changed != row
+        return changed[differs.any(axis=1) & ~differs[:, fixed].any(axis=1)]
+
+
+def smallest(owner: Int[np.ndarray, " batch"], values: Margins) -> Int[np.ndarray, " owner"]:
+    """Return the index of the smallest value of each owner that has one."""
+    order = np.lexsort((values, owner))
+    return order[np.unique(owner[order], return_index=True)[1]]
+
+
+@torch.no_grad()
+def last_logits(model: HeadModel, tokens: Tokens) -> Float[Tensor, "batch d_vocab"]:
+    """Return the logits after the last token. In the last layer, our own models compute no others."""
+    ids = model.on_device(torch.from_numpy(tokens))
+    if not isinstance(model, OurModel):
+        return model.logits(ids)[:, -1]
+    n, n_pos = ids.shape
+    last = torch.full((n, 1), n_pos - 1, device=ids.device)
+    with evaluating(model.module):
+        return model.module.unembed(model.module.residual_at(ids, torch.arange(1, n + 1).to(ids) * n_pos - 1, last))
+
+
+def margins_of(logits: Float[Tensor, "batch d_vocab"], answer: Answers) -> tuple[Margins, Int[np.ndarray, " batch"]]:
+    """Return logit(answer) minus the largest other logit, and the token of that one."""
+    right = torch.from_numpy(answer).to(logits.device)[:, None]
+    others, rival = logits.scatter(1, right, -torch.inf).max(dim=1)
+    return (logits.gather(1, right)[:, 0] - others).double().cpu().numpy(), rival.cpu().numpy()
