@@ -187,6 +187,7 @@ TITLES = {
     "fusion": "Fusion or decoupling: what makes vanilla slow?",
     "text": "Does the shift help on text?",
     "width": "Widths: is the shift faster from 32 to 256?",
+    "worst_case": "Worst case: what does a sampled accuracy hide?",
     "zoo": "How fast are attention variants?",
 }
 """Titles of experiments. A title is a question; one before a colon is the name by which links call it."""

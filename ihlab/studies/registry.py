@@ -33,6 +33,7 @@ from ihlab.studies.table5 import TABLE5
 from ihlab.studies.text import TEXT
 from ihlab.studies.variants import COMPARISONS
 from ihlab.studies.width import WIDTH
+from ihlab.studies.worst_case import WORST_CASE
 from tasks.config import require
 from tasks.registry import load_plugins
 
@@ -75,6 +76,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         FORMATION_LAWS,
         IDLE_LAYERS,
         PROOFS,
+        WORST_CASE,
         *COMPARISONS,
     )
 }
