@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "docs" / "conformance.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+PAGES = [README, *(ROOT / "docs" / page for page in ("conformance.md", "proofs.md")), *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 NAMES = [page.stem for page in PAGES]
 
 LINKED = re.compile(r"\]\((?!http)([^)#]+)[^)]*\)|`((?:ihlab|tasks|tests|docs|notebooks)/[\w/.]+)`")
@@ -67,6 +67,8 @@ def test_python_examples(page, capsys, monkeypatch):
         assert agrees(capsys.readouterr().out, "".join(blocks(page, "text")[1:3]))
     if page.stem == "suite":
         assert agrees(capsys.readouterr().out, "".join(blocks(page, "text")))
+    if page.stem == "proofs":  # numbers of trained models differ between machines
+        assert capsys.readouterr().out.startswith(blocks(page, "text")[0])
     if page.stem == "analyse":
         assert not names["no_shift"].allclose(names["logits"])  # type: ignore[attr-defined]
     if page.stem == "train":

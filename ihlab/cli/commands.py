@@ -52,7 +52,7 @@ def reproduce(
             figure1a_learned, figure1b_learned, figure4, figure7, figure8_learned, saved_layer, figure10, figure11,
             elsewhere, table4, table15, mqar, basin_map, robustness, width, parallel, fusion, flatness, lengths,
             lengths_16, many_heads, period, attribution, checker, pairs, by_position, shifts, depo,
-            formation_laws, idle_layers, packing, text and zoo.
+            formation_laws, idle_layers, packing, proofs, worst_case, text and zoo.
         scale: smoke (seconds), laptop (minutes), gpu (tens of minutes) or paper (the paper's own sizes).
         jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.
