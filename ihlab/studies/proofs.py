@@ -15,7 +15,7 @@ after step 2,400. One model of K only with learned positions had perfect samples
 thresholds and seeds were fixed before the runs of the study.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,8 @@ from ihlab.claims import stats
 from ihlab.claims.ask import Ask, Cell, Number, claim_id, less, named, of, ratio
 from ihlab.claims.experiment import Scale
 from ihlab.claims.labels import ATTENTION_LABELS, K_ONLY, KV, VANILLA
-from ihlab.claims.study import Study, cells, medians
+from ihlab.claims.rates import median_in_words
+from ihlab.claims.study import Study, cells
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.sweep.results import first_reach
@@ -44,6 +45,7 @@ ROWS, SAMPLE_SEED = 4096, 2_000_000
 STRIDE = 4
 BEYOND = (24, 32, 48, 64)
 """Lengths up to which a model that is proved after training is tried in turn, until one is not proved."""
+TIMES = {"perfect samples": "steps_perfect", "a proof": "steps_proved"}
 LATER = 1.25
 """Ratio of steps from which a proof comes later than perfect samples."""
 
@@ -113,14 +115,27 @@ def shifted(data: pd.DataFrame) -> pd.DataFrame:
     return data[data["variant"] != VANILLA]
 
 
-def fraction(words: str, hit: str, among: str) -> Number:
-    """Return the fraction of runs with `hit` among those with `among`, which are formulas of columns."""
+CHANGED = "2026-11-28: runs of one seed share their batches, so they count as one cluster and not as independent runs"
 
-    def estimate(data: pd.DataFrame) -> stats.Estimate:
+
+def fraction(id: str, sentence: str, words: str, hit: str, among: str, above: float, **fields: Any) -> Ask:
+    """Ask for the fraction of runs with `hit` among those with `among`, which are formulas of columns.
+
+    Runs of one seed are a cluster. As first declared, all runs counted as independent.
+    """
+
+    def counts(data: pd.DataFrame) -> Any:
         runs = data.query(among, engine="python")
-        return stats.share(len(runs.query(hit, engine="python")), len(runs))
+        return runs.eval(hit, engine="python").groupby(runs["seed"])
 
-    return named(f"fraction of runs {words}", estimate)
+    def clustered(data: pd.DataFrame) -> stats.Estimate:
+        return stats.clustered_share(counts(data).sum().tolist(), counts(data).count().tolist())
+
+    def independent(data: pd.DataFrame) -> stats.Estimate:
+        return stats.share(int(counts(data).sum().sum()), int(counts(data).count().sum()))
+
+    numbers = [named(f"fraction of runs {words}", estimate) for estimate in (clustered, independent)]
+    return Ask(id, sentence, numbers[0], above=above, first=numbers[1], changed=CHANGED, **fields)
 
 
 SHIFTED = f"variant != '{VANILLA}'"
@@ -128,10 +143,12 @@ SHIFTED = f"variant != '{VANILLA}'"
 
 def proved(setting: str) -> Ask:
     """Ask whether most shifted models with some positions are proved at the end."""
-    return Ask(
+    return fraction(
         claim_id("proved", setting),
         f"Most models of one shifted layer are proved after training ({setting}).",
-        fraction(f"proved after training, {setting}", "proved == 1", f"{SHIFTED} and setting == '{setting}'"),
+        f"proved after training, {setting}",
+        "proved == 1",
+        f"{SHIFTED} and setting == '{setting}'",
         above=0.5,
         setting={"positions": setting},
     )
@@ -139,14 +156,44 @@ def proved(setting: str) -> Ask:
 
 def longer(setting: str) -> Ask:
     """Ask whether most shifted models are proved at four times the trained length."""
-    hit, among = f"longest >= {BEYOND[-1]}", f"{SHIFTED} and setting == '{setting}'"
-    return Ask(
+    return fraction(
         claim_id("longer", setting),
         f"Most models of one shifted layer are proved up to four times the trained length ({setting}).",
-        fraction(f"proved after training for all lengths up to {BEYOND[-1]}, {setting}", hit, among),
+        f"proved after training for all lengths up to {BEYOND[-1]}, {setting}",
+        f"longest >= {BEYOND[-1]}",
+        f"{SHIFTED} and setting == '{setting}'",
         above=0.5,
         setting={"positions": setting},
     )
+
+
+def shorter(one: str, other: str) -> Number:
+    """Return the longest proved length with some positions minus that with others, mean over seeds."""
+
+    def estimate(data: pd.DataFrame) -> stats.Estimate:
+        mean = shifted(data).groupby(["setting", "seed"])["longest"].mean()
+        return stats.mean((mean[one] - mean[other]).tolist())
+
+    return named(f"longest proved length, {one} minus {other}, mean over seeds of the difference", estimate)
+
+
+def shown(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the median times and lengths of each cell, and how many of its models lost a proof or hold one."""
+    rows = []
+    for cell, runs in data.groupby(["variant", "setting", "width"], sort=False):
+        held = int((runs["steps_proved"] < np.inf).sum())
+        lengths = runs["longest"]
+        times = {f"steps until {name}": median_in_words(runs[column].tolist()) for name, column in TIMES.items()}
+        rows.append(
+            {
+                **dict(zip(("model", "positions", "width"), cell, strict=True)), **times,
+                "ever proved": f"{held} of {len(runs)}", "lost it": f"{runs['lost'].sum():.0f} of {held}",
+                "perfect samples at the end": f"{runs['perfect'].sum():.0f} of {len(runs)}",
+                "proved at the end": f"{runs['proved'].sum():.0f} of {len(runs)}",
+                "longest proved length": f"{lengths.median():g} ({lengths.min()}-{lengths.max()})",
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 CELLS = [
@@ -154,10 +201,11 @@ CELLS = [
     for cell in cells(variant=(KV, K_ONLY, VANILLA), setting=tuple(POSITIONS), width=(8, 32))
     if cell["width"] == 8 or (cell["variant"] != VANILLA and cell["setting"] in (NONE, ROPE))
 ]
+LENGTHS = dots("setting", "longest", colors="variant", panels="width", xlabel="longest proved length", lines=(16,))
 PROOFS = Study(
     name="proofs",
-    title="Longest length up to which every sequence is proved to be answered rightly, after training on 16 tokens",
-    key="Dot: a seed. Bar: the median. Dotted: the trained length. Learned positions end there.",
+    title="Longest length up to which every sequence is answered rightly",
+    key="Dot: a seed, after training. Bar: the median. Dotted: the trained length, where learned positions end.",
     declared="2026-11-28",
     cells=CELLS,
     smoke=[cell for cell in CELLS if cell["setting"] == NONE and cell["width"] == 8],
@@ -168,39 +216,35 @@ PROOFS = Study(
     asks=[
         *map(proved, POSITIONS),
         *map(longer, (NONE, ROPE, ALIBI)),
-        Ask(
+        fraction(
             "after_samples", "The proof comes later than perfect samples, by a quarter of the steps or more.",
-            fraction(
-                f"whose proof takes {LATER} times the steps of perfect samples, or never comes, of shifted runs with "
-                "perfect samples", f"steps_proved >= {LATER} * steps_perfect", f"{SHIFTED} and steps_perfect < 1e9",
-            ),
+            f"whose proof takes {LATER} times the steps of perfect samples, or never comes, of shifted runs with "
+            "perfect samples", f"steps_proved >= {LATER} * steps_perfect", f"{SHIFTED} and steps_perfect < 1e9",
             above=0.5,
         ),
-        Ask(
+        fraction(
             "lost", "A third of the runs that held a proof lose it at a later checkpoint with perfect samples.",
-            fraction("that lost a proof, of those that held one", "lost == 1", "steps_proved < 1e9"), above=1 / 3,
+            "that lost a proof, of those that held one", "lost == 1", "steps_proved < 1e9", above=1 / 3,
         ),
-        Ask(
+        fraction(
             "perfect_not_proved", "A quarter of the shifted models with perfect samples after training are not proved.",
-            fraction("without a proof, of shifted runs with perfect samples after the last step", "proved == 0",
-                     f"{SHIFTED} and perfect == 1"),
-            above=0.25,
+            "without a proof, of shifted runs with perfect samples after the last step", "proved == 0",
+            f"{SHIFTED} and perfect == 1", above=0.25,
         ),
-        Ask(
-            "vanilla_refuted", "One vanilla layer is refuted.",
-            fraction("that are refuted, vanilla", "refuted == 1", f"variant == '{VANILLA}'"), above=0.75,
+        fraction(
+            "vanilla_refuted", "One vanilla layer is refuted.", "that are refuted, vanilla", "refuted == 1",
+            f"variant == '{VANILLA}'", above=0.75,
         ),
         Ask(
             "rope_shorter", "With RoPE, shifted models are proved up to a shorter length than without positions.",
-            of(shifted, less("longest", {"setting": ROPE}, {"setting": NONE}, stats.ANY)), below=0.0,
+            shorter(ROPE, NONE), below=0.0, changed=CHANGED,
+            first=of(shifted, less("longest", {"setting": ROPE}, {"setting": NONE}, stats.ANY)),
         ),
         Ask(
             "k_no_later", "Shifted keys alone are proved no later than shifted keys and values, within a quarter.",
             ratio({"variant": K_ONLY}, {"variant": KV}, "steps_proved"), below=LATER,
         ),
     ],
-    shown=lambda data: medians(
-        data, ("variant", "setting", "width"), ("steps_perfect", "steps_proved", "lost", "proved", "longest", "margin")
-    ),
-    view=dots("setting", "longest", colors="variant", panels="width", xlabel="longest proved length", lines=(16,)),
+    shown=shown,
+    view=lambda data: LENGTHS(data.assign(width="width " + data["width"].astype(str))),
 )  # fmt: skip

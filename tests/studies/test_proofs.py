@@ -60,7 +60,9 @@ def test_verdicts_can_come_out_either_way():
             faster = {"steps_proved": own["steps_proved"] * k_only} if cell["variant"] == K_ONLY else {}
             return {"steps_perfect": 100, "perfect": 1, "margin": 1, **own, **length, **faster}
 
-        return verdicts(PROOFS, table(PROOFS, of, noise=0))
+        data = table(PROOFS, of, seeds=12, noise=0)  # six seeds, as clusters, are too few for most fractions
+        data["longest"] -= data["seed"] % 2 * (data["setting"] == ROPE)
+        return verdicts(PROOFS, data)
 
     proof = {"steps_proved": 200, "lost": 1, "proved": 1, "refuted": 0, "longest": 64}
     none = {"steps_proved": 110, "lost": 0, "proved": 0, "refuted": 0, "longest": 16}
