@@ -16,7 +16,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [README, *(ROOT / "docs" / page for page in ("conformance.md", "proofs.md")), *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+OTHERS = [ROOT / "docs" / name for name in ("conformance.md", "proofs.md")]
+PAGES = [README, *OTHERS, *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 NAMES = [page.stem for page in PAGES]
 
 LINKED = re.compile(r"\]\((?!http)([^)#]+)[^)]*\)|`((?:ihlab|tasks|tests|docs|notebooks)/[\w/.]+)`")

@@ -30,7 +30,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
-from tasks import IGNORE, InductionTask
+from tasks import IGNORE, InductionTask, Task
 
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 ATTENTION = {label: name for name, label in ATTENTION_LABELS.items()}
 NONE, ROPE, ALIBI, LEARNED = "no positions", "RoPE", "ALiBi", "learned positions"
-POSITIONS = {NONE: "none", ROPE: "rope", ALIBI: "alibi", LEARNED: "learned"}
+POSITIONS: dict[str, Any] = {NONE: "none", ROPE: "rope", ALIBI: "alibi", LEARNED: "learned"}
 
 ROWS, SAMPLE_SEED = 4096, 2_000_000
-"""Number and seed of the sampled sequences at each checkpoint. They have about 18,000 answers."""
+"""Number and seed of the sampled sequences at each checkpoint. They have 11,716 answers."""
 STRIDE = 4
 BEYOND = (24, 32, 48, 64)
 """Lengths up to which a model that is proved after training is tried in turn, until one is not proved."""
@@ -64,7 +64,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     return run.replace(steps=20, eval_rows=32) if scale == "smoke" else run
 
 
-def is_proved(model: "Transformer", task: InductionTask) -> bool:
+def is_proved(model: "Transformer", task: Task) -> bool:
     """Return whether every sequence is answered rightly. The longest ones are tried first, because they fail most."""
     from ihlab.certify import certify
 
@@ -124,15 +124,16 @@ def fraction(id: str, sentence: str, words: str, hit: str, among: str, above: fl
     Runs of one seed are a cluster. As first declared, all runs counted as independent.
     """
 
-    def counts(data: pd.DataFrame) -> Any:
+    def counts(data: pd.DataFrame) -> tuple[list[int], list[int]]:
         runs = data.query(among, engine="python")
-        return runs.eval(hit, engine="python").groupby(runs["seed"])
+        right, all_runs = (rows["seed"].value_counts() for rows in (runs.query(hit, engine="python"), runs))
+        return right.reindex(all_runs.index, fill_value=0).tolist(), all_runs.tolist()
 
     def clustered(data: pd.DataFrame) -> stats.Estimate:
-        return stats.clustered_share(counts(data).sum().tolist(), counts(data).count().tolist())
+        return stats.clustered_share(*counts(data))
 
     def independent(data: pd.DataFrame) -> stats.Estimate:
-        return stats.share(int(counts(data).sum().sum()), int(counts(data).count().sum()))
+        return stats.share(*map(sum, counts(data)))
 
     numbers = [named(f"fraction of runs {words}", estimate) for estimate in (clustered, independent)]
     return Ask(id, sentence, numbers[0], above=above, first=numbers[1], changed=CHANGED, **fields)
@@ -180,13 +181,13 @@ def shorter(one: str, other: str) -> Number:
 def shown(data: pd.DataFrame) -> pd.DataFrame:
     """Return the median times and lengths of each cell, and how many of its models lost a proof or hold one."""
     rows = []
-    for cell, runs in data.groupby(["variant", "setting", "width"], sort=False):
+    for (variant, setting, width), runs in data.groupby(["variant", "setting", "width"], sort=False):
         held = int((runs["steps_proved"] < np.inf).sum())
         lengths = runs["longest"]
         times = {f"steps until {name}": median_in_words(runs[column].tolist()) for name, column in TIMES.items()}
         rows.append(
             {
-                **dict(zip(("model", "positions", "width"), cell, strict=True)), **times,
+                "model": variant, "positions": setting, "width": width, **times,
                 "ever proved": f"{held} of {len(runs)}", "lost it": f"{runs['lost'].sum():.0f} of {held}",
                 "perfect samples at the end": f"{runs['perfect'].sum():.0f} of {len(runs)}",
                 "proved at the end": f"{runs['proved'].sum():.0f} of {len(runs)}",

@@ -41,8 +41,8 @@ MODELS: dict[str, dict[str, Any]] = {
     KV2: {"n_layers": 2, "attention": "kv_shift"},
 }
 ROPE, LEARNED = "RoPE", "learned positions"
-POSITIONS = {ROPE: "rope", LEARNED: "learned"}
-MLPS = {"no MLP": "none", "MLP": "swiglu"}
+POSITIONS: dict[str, Any] = {ROPE: "rope", LEARNED: "learned"}
+MLPS: dict[str, Any] = {"no MLP": "none", "MLP": "swiglu"}
 
 SAMPLED = 0.999
 """Sampled accuracy at which training stops."""
@@ -121,12 +121,12 @@ def one_layer(data: pd.DataFrame) -> pd.DataFrame:
 def shown(data: pd.DataFrame) -> pd.DataFrame:
     """Return how many runs of each cell reach .999 and when, and their worst-case accuracies and margins."""
     rows = []
-    for cell, runs in data.groupby(["variant", "setting", "mlp"], sort=False):
+    for (variant, setting, mlp), runs in data.groupby(["variant", "setting", "mlp"], sort=False):
         there = runs.dropna(subset=["worst_case"])
         worst = there["worst_case"]
         rows.append(
             {
-                **dict(zip(("model", "positions", "MLP"), cell, strict=True)),
+                "model": variant, "positions": setting, "MLP": mlp,
                 "reach .999": f"{len(there)} of {len(runs)}", "median steps": f"{there['steps_to_999'].median():.0f}",
                 "worst-case accuracy, mean": f"{worst.mean():.2f} ({worst.min():.2f}-{worst.max():.2f})",
                 "median margin": f"{there['median_margin'].median():.1f}",
