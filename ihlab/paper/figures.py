@@ -50,6 +50,8 @@ FIGURES = {
     "shifts": Figure("Which token shift is fastest?", "shifts:SHIFTS"),
     "pairs": Figure("Which shift gives two-token induction?", "pairs:PAIRS"),
     "packing": Figure("Packed documents: does a leaking shift matter?", "packing:PACKING"),
+    "proofs": Figure("Proofs: when is a model right on every sequence?", "proofs:PROOFS"),
+    "worst_case": Figure("Worst case: what does a sampled accuracy hide?", "worst_case:WORST_CASE"),
     "by_position": Figure("Is induction by position learned?", "by_position:BY_POSITION"),
     "depo": Figure("Depo: is the key tap what gives Canon its depth?", "depo:DEPO"),
     "formation_laws": Figure("How do steps grow with the length?", "formation_laws:FORMATION_LAWS"),
