@@ -137,6 +137,7 @@ OWN = {
     "ihlab.sweep.jobs": "the system's",
     "ihlab.cli.terminal": "the null device",
     "ihlab.sweep.results": "the sweep's own table",
+    "ihlab.suite.standard": "the package's own",
     "ihlab.viewer.page": "the package's own",
     "ihlab.paper.studies.printed": "the package's own",
     "ihlab.paper.studies.hops": "the package's own",

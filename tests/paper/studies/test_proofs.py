@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tests.studies.made_up import table, verdicts
+from tests.paper.studies.made_up import table, verdicts
 
 from ihlab import Transformer
 from ihlab.paper.studies import proofs
