@@ -242,12 +242,12 @@ def _of_figure(soup: BeautifulSoup, name: str) -> list[tuple[Tag, str]]:
 
 
 def _in_notebook(soup: BeautifulSoup, page: Page) -> list[tuple[Tag, str]]:
-    """Return the texts that stand for a notebook's pictures to explore, with their JSON."""
+    """Return the texts that stand for a notebook's pictures to explore, or their empty prompts, with their JSON."""
     cells = json.loads(Path(page.file.abs_src_path).read_text("utf-8"))["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     shown = zip(outputs, soup.select(".jp-OutputArea-child"), strict=True)
     return [
-        (child.select_one("pre"), json.dumps(output["data"][PLOTLY]))
+        (child.select_one("pre") or child.div, json.dumps(output["data"][PLOTLY]))
         for output, child in shown
         if PLOTLY in output.get("data", {})
     ]
