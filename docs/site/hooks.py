@@ -4,6 +4,7 @@ Files stand in the site where they stand in the checkout, so that a link between
 """
 
 import ast
+import json
 import logging
 import os
 import posixpath
@@ -16,6 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import plotly
 from bs4 import BeautifulSoup, Tag
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
@@ -48,6 +50,15 @@ GALLERY = {
     "text": "Does the shift help on text, and where?",
 }
 """Figures on the home page, each with its question."""
+
+EXPLORED = ("figure1a", "figure1b", "figure2", "figure8", "figure9")
+"""Figures whose pages show the picture to explore in place of the still."""
+
+LIBRARY = "docs/site/plotly.min.js"
+"""Where the site has plotly's library, once for all pages: it is copied from the installed package."""
+
+PLOTLY = "application/vnd.plotly.v1+json"
+"""The type of a notebook's output that is a picture to explore."""
 
 FOLDED = (
     "CHANGELOG.md",
@@ -90,7 +101,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         **{_page_of(name): _module(name) for p in packages() for name in (f"{p}.{m}" for m in modules(p))},
     }
     themes = [file for file in files if file.src_dir != config.docs_dir]
-    return Files([*themes, *ours, *(File.generated(config, uri, content=content) for uri, content in made.items())])
+    generated = [File.generated(config, uri, content=content) for uri, content in made.items()]
+    library = Path(plotly.__file__).parent / "package_data/plotly.min.js"
+    return Files([*themes, *ours, *generated, File.generated(config, LIBRARY, abs_src_path=str(library))])
 
 
 def _file(name: Path, source: Path, config: MkDocsConfig) -> File:
@@ -189,11 +202,21 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Return a page with MathML for its mathematics, which browsers draw, and without what it loads from elsewhere."""
+    """Return a page with pictures to explore and MathML, which browsers draw, without what it loads from elsewhere."""
     notebook, folded = page.file.src_uri.endswith(".ipynb"), page.file.src_uri in FOLDED
-    if not (notebook or folded or 'class="arithmatex"' in html):
+    name = page.file.src_uri.removeprefix("figures/").removesuffix("/README.md")
+    if not (notebook or folded or name in EXPLORED or 'class="arithmatex"' in html):
         return html
     soup = BeautifulSoup(html, "html.parser")
+    stills = _in_notebook(soup, page) if notebook else _of_figure(soup, name) if name in EXPLORED else []
+    for still, figure in stills:
+        script = soup.new_tag("script", attrs={"type": "application/json", "class": "explore"})
+        script.string = figure.replace("</", "<\\/")
+        still.insert_after(script)
+    if stills:
+        for uri in (LIBRARY, "docs/site/explore.js"):
+            script = files.get_file_from_path(uri)
+            soup.append(soup.new_tag("script", src=script.url_relative_to(page.file), defer=""))
     if folded:
         _fold(soup)
     for text in list(_texts(soup, ".jp-RenderedMarkdown" if notebook else ".arithmatex")):
@@ -205,6 +228,29 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         for link in soup.select(".jp-RenderedMarkdown a[href]"):
             link["href"] = _resolved(str(link["href"]), page, files)
     return str(soup)
+
+
+def _of_figure(soup: BeautifulSoup, name: str) -> list[tuple[Tag, str]]:
+    """Return the first still of a figure's page, with the JSON of its picture to explore, drawn from the table."""
+    from ihlab.paper.studies.registry import EXPERIMENTS
+    from ihlab.study.experiment import require_interactive
+    from ihlab.study.ledger import Folder
+
+    folder = Folder(ROOT / "figures", name, "laptop")
+    still = soup.select_one(f'img[src$="{folder.picture.name}"]')
+    return [(still, require_interactive(EXPERIMENTS[name]).draw_interactive(folder.data(), folder.scale).to_json())]
+
+
+def _in_notebook(soup: BeautifulSoup, page: Page) -> list[tuple[Tag, str]]:
+    """Return the texts that stand for a notebook's pictures to explore, or their empty prompts, with their JSON."""
+    cells = json.loads(Path(page.file.abs_src_path).read_text("utf-8"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    shown = zip(outputs, soup.select(".jp-OutputArea-child"), strict=True)
+    return [
+        (child.select_one("pre") or child.div, json.dumps(output["data"][PLOTLY]))
+        for output, child in shown
+        if PLOTLY in output.get("data", {})
+    ]
 
 
 def _fold(soup: BeautifulSoup) -> None:
