@@ -7,6 +7,9 @@ from ihlab.certify.walks import Array, compiled
 ROUNDS = 4
 """Steps of Dinkelbach's method. The bound is sound after any number of them."""
 
+LOWEST = -1e300
+"""Stands for any smaller number: finite, so that no sum of some is NaN. Only the sign of a walk's weight is used."""
+
 
 @compiled
 def smallest_of_row(mass: Array, gain: Array, fixed: Array, used: Array, last: int, sign: float) -> float:
@@ -33,8 +36,8 @@ def smallest_of_row(mass: Array, gain: Array, fixed: Array, used: Array, last: i
             break
         level = gains / masses
     if total >= 0:
-        return level if masses > 0 else -np.inf
-    return level + total / fewest if fewest > 0 else -np.inf
+        return level if masses > 0 else LOWEST
+    return level + total / fewest if fewest > 0 else LOWEST
 
 
 @compiled
@@ -92,6 +95,6 @@ def pair_weights(
                     weight += smallest_of_row(mass[key, token], writes[rival], fixed, used, key, 1.0)
                     weight += smallest_of_row(mass[final, query], base[rival], fixed, used, final, 1.0)
                     if key != right:
-                        weight = weight * np.exp(gap) if weight < 0 else 0.0
-                    weights[rival, final - key, token, before] = weight
+                        weight = 0.0 if weight >= 0 else weight * np.exp(gap) if gap < 300 else LOWEST
+                    weights[rival, final - key, token, before] = max(weight, LOWEST)
     return weights
