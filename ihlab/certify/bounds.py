@@ -65,7 +65,7 @@ def two_layers(model: Transformer, length: int) -> TwoLayers:
         {name: getattr(block.attn, name)[0].double().cpu().numpy() for name in ("W_Q", "W_K", "W_V", "W_O")}
         for block in model.layers
     )
-    tokens, places = model.embed.weight.double().cpu().numpy(), model.pos_embed.weight.double().cpu().numpy()  # type: ignore[union-attr, operator]
+    tokens, places = model.embed.weight.double().cpu().numpy(), model.pos_embed.weight.double().cpu().numpy()  # type: ignore[union-attr]
     stream = tokens + places[:length, None]
     width = first["W_Q"].shape[1] ** 0.5
     scores = np.einsum("rad,pbd->rapb", stream @ first["W_Q"], stream @ first["W_K"]) / width
