@@ -1,0 +1,121 @@
+"""A sound bound for two vanilla attention-only layers, on distinct tokens of which the last repeats an earlier one.
+
+A question is a query, its answer and the place of the query's earlier occurrence; all other tokens are free. In the
+first layer, a row of attention is a mean over its positions, and both its masses and what it averages depend on one
+token per position. So the worst of any linear function of it is a smallest mean over free choices, by Dinkelbach's
+method.
+
+1. The second layer's score is linear in the query's row and in the key's. For each pair of tokens at a key, and each
+   term of the query's row, take the largest value at this key minus the smallest at the right one. The largest mean of
+   these over the query's row bounds the key's score minus the right key's.
+2. A key whose pair could lower the margin (its write and the query's own stream, at worst) weighs that times the
+   exponential of the bound; one that cannot weighs nothing. The right key weighs its worst once.
+3. The lightest walk through these pairs (`ihlab.certify.walks`) is below the margin times a positive number.
+
+The tokens of the pair, of the question and nothing else are held fixed in every row, and occur nowhere else in it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from ihlab.certify.rows import pair_weights
+from ihlab.certify.walks import Automaton, lightest
+from ihlab.model.transformer import Transformer
+from tasks.config import require
+
+TOLERANCE = 1e-7
+"""A bound is positive above this, relative to the largest weight: far above the rounding of float64."""
+
+
+@dataclass(frozen=True, eq=False)
+class TwoLayers:
+    """The tables of a model for one length n: `mass` of the first layer's row at a position and token, and vectors.
+
+    - `mass` [row, token, pos, token]: e^(score - largest score of the row);
+    - `stream` [pos, token, d_model]: embeddings; `write` [pos, token, d_model]: what the first head writes of a token;
+    - `asks`, `keys` [d_model, d_head], `values` [d_model, d_model]: the second head's maps;
+    - `direction` [output, d_model]: of each token's logit.
+    """
+
+    mass: Float[np.ndarray, "row token pos token"]
+    stream: Float[np.ndarray, "pos token d_model"]
+    write: Float[np.ndarray, "pos token d_model"]
+    asks: Float[np.ndarray, "d_model d_head"]
+    keys: Float[np.ndarray, "d_model d_head"]
+    values: Float[np.ndarray, "d_model d_model"]
+    direction: Float[np.ndarray, "output d_model"]
+
+
+@torch.no_grad()
+def two_layers(model: Transformer, length: int) -> TwoLayers:
+    """Return the tables of a model. Raises `ConfigError` unless it has the two layers of which the bound speaks."""
+    cfg = model.cfg
+    wanted = {
+        "n_layers": 2, "n_heads": 1, "norm": "none", "mlp": "none", "attention": "vanilla", "positional": "learned",
+        "residual": True, "bias": False, "qk_norm": False, "mask": "causal", "stream_shift": "none", "canon": "",
+        "smear": "none", "bigram_table": 0,
+    }  # fmt: skip
+    for name, value in wanted.items():
+        require(getattr(cfg, name) == value, f"{name} is {getattr(cfg, name)!r}, but this bound needs {value!r}.")
+    require(4 <= length <= cfg.n_ctx, f"The length is {length}, but must be from 4 to n_ctx={cfg.n_ctx}.")
+    first, second = (
+        {name: getattr(block.attn, name)[0].double().cpu().numpy() for name in ("W_Q", "W_K", "W_V", "W_O")}
+        for block in model.layers
+    )
+    tokens, places = model.embed.weight.double().cpu().numpy(), model.pos_embed.weight.double().cpu().numpy()  # type: ignore[union-attr]
+    stream = tokens + places[:length, None]
+    width = first["W_Q"].shape[1] ** 0.5
+    scores = np.einsum("rad,pbd->rapb", stream @ first["W_Q"], stream @ first["W_K"]) / width
+    scores[np.triu_indices(length, 1)[0], :, np.triu_indices(length, 1)[1]] = -np.inf
+    return TwoLayers(
+        mass=np.exp(scores - scores.max(axis=(2, 3), keepdims=True)),
+        stream=stream,
+        write=stream @ first["W_V"] @ first["W_O"],
+        asks=second["W_Q"] / width,
+        keys=second["W_K"],
+        values=second["W_V"] @ second["W_O"],
+        direction=model.tokens_to_residual_directions(torch.arange(cfg.d_vocab)).double().cpu().numpy(),
+    )
+
+
+def margin_bound(tables: TwoLayers, query: int, answer: int, place: int) -> float:
+    """Return a number that has the sign of a lower bound of the margin, over all fillers, in units of the right key.
+
+    `place` is the position of the query's earlier occurrence, from 0 to n - 3. Positive means: always answered rightly.
+    """
+    length, n_tokens = tables.stream.shape[:2]
+    atoms = (tables.stream[-1, query] + tables.write) @ tables.asks  # [pos, token, d_head]: the terms of the query
+    own = np.einsum("pad,kbd->pakb", atoms, tables.stream @ tables.keys)
+    written = np.einsum("pad,kbd->pakb", atoms, tables.write @ tables.keys)
+    rivals = np.delete(np.arange(len(tables.direction)), answer)
+    towards = tables.direction[answer] - tables.direction[rivals]  # [rival, d_model]
+    rows = np.concatenate([tables.stream, tables.write]) @ tables.values @ towards.T
+    streams, writes = np.moveaxis(rows, -1, 0)[:, :length].copy(), np.moveaxis(rows, -1, 0)[:, length:].copy()
+    base = np.moveaxis((tables.stream[-1, query] + tables.write) @ towards.T, -1, 0).copy()
+    weights = pair_weights(tables.mass, own, written, base, streams, writes, query, answer, place)
+    largest = np.abs(weights[np.isfinite(weights)]).max()
+    free = Automaton(
+        np.zeros(n_tokens, int), np.zeros((1, n_tokens), int), np.zeros((1, n_tokens), int), np.array([True])
+    )
+    ones = np.ones((length, n_tokens, n_tokens + 1))
+    bounds = [lightest(ones, gain, 0.0, free, query, length)[length] for gain in weights]
+    return float(min(bounds) - TOLERANCE * largest)
+
+
+def proved_fraction(model: Transformer, length: int, questions: Int[np.ndarray, "question 3"] | None = None) -> float:
+    """Return the fraction of questions (query, answer, place) that are proved right for all fillers.
+
+    All questions have as many sequences, so of all questions this is a lower bound of the accuracy.
+    """
+    tables = two_layers(model, length)
+    chosen = every_question(model.cfg.d_vocab, length) if questions is None else questions
+    return float(np.mean([margin_bound(tables, *question) > 0 for question in chosen.tolist()]))
+
+
+def every_question(n_tokens: int, length: int) -> Int[np.ndarray, "question 3"]:
+    """Return all questions (query, answer, place) of a length."""
+    grid = np.stack(np.meshgrid(np.arange(n_tokens), np.arange(n_tokens), np.arange(length - 2), indexing="ij"), -1)
+    return grid[grid[..., 0] != grid[..., 1]]
