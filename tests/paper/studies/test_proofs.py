@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tests.paper.studies.made_up import table, verdicts
 
 from ihlab import Transformer
 from ihlab.paper.studies import proofs
 from ihlab.paper.studies.proofs import NONE, PROOFS, ROPE, STRIDE, measure
 from ihlab.recipes.labels import K_ONLY, VANILLA
 from ihlab.theory.constructions import kv_shift_induction_head
+from tests.paper.studies.made_up import table, verdicts
 
 RIGHT = kv_shift_induction_head(torch.eye(16), 16, sigma=0.05, slope=0.01, mask="strict")
 STEPS = [0, 20, 40, 60, 80, 100, 120, 140]

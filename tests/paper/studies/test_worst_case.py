@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from tests.paper.studies.made_up import table, verdicts
 
 from ihlab.paper.studies.worst_case import K1, KV1, KV2, V2, WORST_CASE, measure
+from tests.paper.studies.made_up import table, verdicts
 
 
 def made_up(accuracies, mlp):
