@@ -14,8 +14,9 @@ from jaxtyping import Float
 
 from ihlab.certify import walks
 from ihlab.certify.certificate import PROVED, REFUTED, UNKNOWN, Certificate, in_order, model_digest
+from ihlab.certify.mlp import Enclosed
 from ihlab.certify.sequences import Sequences, sequences_of
-from ihlab.certify.tables import PairTables, pair_tables, require_pairs
+from ihlab.certify.tables import PairTables, lengthened, pair_tables, require_pairs
 from ihlab.interp.sources import opened_model
 from ihlab.model.transformer import Transformer
 from ihlab.settings import own_settings
@@ -42,6 +43,7 @@ def certify(
 
     With one head, the smallest margin of all sequences is computed exactly (`ihlab.certify.walks`). With several, the
     sum of each head's smallest mean bounds it from below, and a search looks for a sequence that is answered wrongly.
+    With an MLP, its input is enclosed by intervals (`ihlab.certify.mlp`).
 
     - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one;
     - `task`: an `InductionTask` or `MQARTask`; by default the task that the model was trained on;
@@ -109,15 +111,6 @@ def opened_transformer(source: Any) -> Transformer:
     return model
 
 
-def lengthened(model: Transformer, length: int) -> Transformer:
-    """Return the model, or for sequences above n_ctx a copy that reads them. Not for learned positions."""
-    if length <= model.cfg.n_ctx:
-        return model
-    longer = Transformer(model.cfg.replace(n_ctx=length)).to(model.embed.weight.dtype).eval()
-    longer.load_state_dict(model.state_dict())
-    return longer
-
-
 def _asked(task: Any, questions: Sequence[tuple[int, int] | Sequences] | None) -> list[Sequences]:
     if questions is not None and all(isinstance(question, Sequences) for question in questions):
         return list(questions)  # type: ignore[arg-type]
@@ -142,6 +135,7 @@ class _Judged:
         # The longest length's tables hold for all, unless positions count from the start.
         self._tables = lru_cache(maxsize=1)(partial(pair_tables, model, alphabet))
         self.rounding = dict(self._tables(lengths[-1]).rounding)
+        self._enclosed = lru_cache(maxsize=1)(partial(Enclosed, model, alphabet))
         self._longer = lengthened(model, lengths[-1])
 
     def rows(self, group: Sequence[Sequences], pool: ThreadPoolExecutor) -> list[Row]:
@@ -150,7 +144,8 @@ class _Judged:
         rows: list[Row] = []
         for lengths in [[length] for length in self.lengths] if self.learned else [self.lengths]:
             tables = self._tables(lengths[-1])
-            judge = partial(self._judge, tables=tables, mass=tables.masses(query), query=query, lengths=lengths)
+            judge = self._judge if self.model.layers[0].mlp is None else self._judge_enclosed
+            judge = partial(judge, tables=tables, mass=tables.masses(query), query=query, lengths=lengths)
             rows += [row for part in pool.map(judge, group) for row in part]
         return self._settled(rows)
 
@@ -183,6 +178,25 @@ class _Judged:
             verdict = PROVED if bound > limit else UNKNOWN if margin > limit else REFUTED
             worst = self.alphabet[walk].tolist()
             rows.append({**row, "verdict": verdict, "margin": margin, "bound": bound, "worst": worst})
+        return rows
+
+    def _judge_enclosed(
+        self, sequences: Sequences, tables: PairTables, mass: Float[np.ndarray, "head back token before"],
+        query: int, lengths: list[int],
+    ) -> list[Row]:  # fmt: skip
+        """Return a row for each length, by the bound of `ihlab.certify.mlp`."""
+        automaton = walks.Automaton(sequences.first, sequences.rule, sequences.follow, sequences.asks)
+        enclosed, rows = self._enclosed(lengths[-1]), []
+        for length in lengths:
+            bound, of_heads = enclosed.bound(mass, automaton, query, sequences.answer, length)
+            if np.isinf(bound):  # the set has no sequence of this length
+                continue
+            tokens = self.alphabet[of_heads]
+            margins = enclosed.margin(tokens, sequences.answer)
+            margin, worst = margins.min(), tokens[margins.argmin()].tolist()
+            verdict = PROVED if bound > 0 else REFUTED if margin < 0 else UNKNOWN
+            row = {"length": length, "query": sequences.query, "answer": sequences.answer, "verdict": verdict}
+            rows.append({**row, "margin": margin, "bound": bound, "worst": worst})
         return rows
 
     @torch.no_grad()

@@ -15,8 +15,9 @@ import torch
 from jaxtyping import Float
 
 from ihlab.certify.certificate import PROVED, REFUTED, Certificate, model_digest
-from ihlab.certify.certify import lengthened, opened_transformer
+from ihlab.certify.certify import opened_transformer
 from ihlab.certify.sequences import Sequences, sequences_of
+from ihlab.certify.tables import lengthened
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
@@ -33,6 +34,7 @@ def check(path: str | Path, model: Any) -> int:
     """
     certificate, network = Certificate.open(path), opened_transformer(model).cpu()
     require(certificate.model == model_digest(network), f"{path} is the certificate of another model.")
+    require(network.cfg.mlp == "none", f"The model has mlp={network.cfg.mlp!r}, but the check has no bound of an MLP.")
     _, of_question = sequences_of(certificate.task)
     refuted = certificate.table[certificate.table["verdict"] == REFUTED]
     for length, query, answer, worst in refuted[["length", "query", "answer", "worst"]].to_numpy().tolist():

@@ -36,7 +36,7 @@ def require_pairs(model: Transformer) -> None:
     plain = not (variant.query or variant.elsewhere or variant.recurrent or variant.fixed)
     parts: list[tuple[bool, str, str]] = [
         (cfg.n_layers == 1, f"n_layers={cfg.n_layers}", "a second layer reads what the first one mixed"),
-        (cfg.mlp == "none", f"mlp={cfg.mlp!r}", "an MLP is not a sum over tokens"),
+        (cfg.mlp != "gelu", f"mlp={cfg.mlp!r}", "an MLP is not a sum over tokens, and only swiglu is enclosed"),
         (cfg.norm != "layer", "norm='layer'", "a LayerNorm's bias is not scaled with the rest"),
         (plain and variant.attention == "attention:Attention", f"attention={cfg.attention!r}", "its keys, values or "
          "queries depend on other tokens than their own and the one before"),
@@ -49,6 +49,15 @@ def require_pairs(model: Transformer) -> None:
     ]  # fmt: skip
     for allowed, part, why in parts:
         require(allowed, f"The model has {part}, but a proof needs one layer that reads pairs of tokens: {why}.")
+
+
+def lengthened(model: Transformer, length: int) -> Transformer:
+    """Return the model, or for sequences above n_ctx a copy that reads them. Not for learned positions."""
+    if length <= model.cfg.n_ctx:
+        return model
+    longer = Transformer(model.cfg.replace(n_ctx=length)).to(model.embed.weight.dtype).eval()
+    longer.load_state_dict(model.state_dict())
+    return longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +94,16 @@ class PairTables:
 
 
 @torch.no_grad()
-def pair_tables(model: Transformer, alphabet: Int[np.ndarray, " token"], length: int) -> PairTables:
+def pair_tables(
+    model: Transformer,
+    alphabet: Int[np.ndarray, " token"],
+    length: int,
+    directions: Float[Tensor, "output d_model"] | None = None,
+) -> PairTables:
     """Return the tables of a model for sequences of `length` tokens of the alphabet.
 
-    Raises `ConfigError` as `require_pairs` does, and with learned positions for a length above n_ctx.
+    The outputs are the logits, or other `directions` of the stream after attention. Raises `ConfigError` as
+    `require_pairs` does, and with learned positions for a length above n_ctx.
     """
     require_pairs(model)
     cfg, exact = model.cfg, deepcopy(model).eval().cpu().double()
@@ -111,7 +126,9 @@ def pair_tables(model: Transformer, alphabet: Int[np.ndarray, " token"], length:
     q = q if attn.q_norm is None else attn.q_norm(q)
     group = attn.n_heads // attn.n_key_value_heads
     k, v = (x.repeat_interleave(group, dim=3) for x in (k, v))  # [place, token, before, head, d_head]
-    direction = exact.tokens_to_residual_directions(torch.arange(cfg.d_vocab)).double()  # [output, d_model]
+    direction = directions
+    if direction is None:
+        direction = exact.tokens_to_residual_directions(torch.arange(cfg.d_vocab)).double()
     direct = attn.b_O.expand_as(stream[0]) + (stream[0] if block.residual else 0)
     slopes = attn.alibi.slopes if attn.alibi is not None else torch.zeros(attn.n_heads)
     read = torch.einsum("ptahd,hdm,om->hopta", v, attn.W_O, direction)

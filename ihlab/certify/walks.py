@@ -175,6 +175,43 @@ def smallest_bound(
 
 
 @compiled
+def smallest_margins(
+    mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, length: int
+) -> tuple[Array, Array]:
+    """Return a lower bound of the margin against every rival, and each head's worst walk for the smallest one."""
+    n_heads, n_outputs = read.shape[:2]
+    margins, walks = np.full(n_outputs, np.inf), np.zeros((n_heads, length), np.int64)
+    trial = np.zeros((n_heads, length), np.int64)
+    for other in range(n_outputs):
+        if other != answer:
+            margin = direct[answer] - direct[other]
+            for head in range(n_heads):
+                gain = read[head, answer] - read[head, other]
+                mean, walk = smallest_mean(mass[head], gain, automaton, query, length)
+                if not len(walk):
+                    return margins, walks
+                margin += mean
+                trial[head] = walk
+            if margin < margins.min():
+                walks[:] = trial
+            margins[other] = margin
+    return margins, walks
+
+
+@compiled
+def extremes(
+    mass: Array, read: Array, direct: Array, automaton: Automaton, query: int, length: int
+) -> tuple[Array, Array]:
+    """Return bounds, from below and from above, of direct plus the sum of the heads' means, for each output."""
+    low, high = direct.copy(), direct.copy()
+    for output in range(read.shape[1]):
+        for head in range(read.shape[0]):
+            low[output] += smallest_mean(mass[head], read[head, output], automaton, query, length)[0]
+            high[output] -= smallest_mean(mass[head], -read[head, output], automaton, query, length)[0]
+    return low, high
+
+
+@compiled
 def lightest_of_rivals(
     mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, longest: int, level: float
 ) -> Array:

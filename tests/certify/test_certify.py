@@ -122,6 +122,28 @@ def test_other_constructions_and_one_vanilla_layer_are_refuted():
         assert is_induction(tokens, tokens[-1], tokens[tokens.index(tokens[-1]) + 1])
 
 
+WITH_MLP = [{}, {"positional": "rope"}, {"positional": "learned"}, {"n_heads": 2, "attention": "k_shift"}]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("written", [0.02, 0.3])
+@pytest.mark.parametrize("fields", WITH_MLP, ids=str)
+def test_with_an_mlp_the_bound_is_below_every_sequence(fields, written):
+    """The MLP writes little, so that something is proved, or much, so that the bound is loose."""
+    model, verdicts = small(1, mlp="swiglu", **fields), set()
+    model.layers[0].mlp.out_proj.weight *= written
+    certificate = certify(model, TASK, range(3, 6))
+    for row in certificate.table.itertuples():
+        every = [t for t in product(range(4), repeat=row.length) if is_induction(t, row.query, row.answer)]
+        smallest = smallest_margin(model, every, row.answer)
+        assert row.bound <= smallest + 2e-6
+        assert tuple(row.worst) in every
+        assert row.margin >= smallest - 2e-6
+        assert row.verdict != {True: "refuted", False: "proved"}[smallest > 0]
+        verdicts.add(row.verdict)
+    assert {"proved", "refuted"} <= verdicts or written > 0.1
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("faults", [30, pytest.param(200, marks=pytest.mark.rare)])
 def test_no_planted_fault_is_proved(faults):
@@ -145,7 +167,8 @@ def test_no_planted_fault_is_proved(faults):
 
 REFUSED = [
     ({"n_layers": 2}, "second layer"),
-    ({"mlp": "swiglu"}, "MLP"),
+    ({"mlp": "gelu"}, "MLP"),
+    ({"mlp": "swiglu", "norm": "none"}, "norm='none'"),
     ({"norm": "layer"}, "LayerNorm"),
     ({"shift_window": 3}, "more than two tokens"),
     ({"attention": "qkv_shift"}, "attention='qkv_shift'"),
@@ -247,6 +270,9 @@ def test_a_certificate_is_checked_by_code_of_its_own(tmp_path):
     assert (stored.verdict, stored.rounding, stored.task) == (certificate.verdict, certificate.rounding, TASK)
     with pytest.raises(ConfigError, match="another model"):
         check(path, hand_set(slope=0.2))
+    certify(with_mlp := small(0, mlp="swiglu"), TASK, [3]).save(tmp_path / "mlp")
+    with pytest.raises(ConfigError, match="no bound of an MLP"):
+        check(tmp_path / "mlp", with_mlp)
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(ConfigError, match=r"proof\.safetensors"):
         check(path, model)
