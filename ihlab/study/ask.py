@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pandas._libs.parsers import STR_NA_VALUES
 
 from ihlab.study import stats
 from ihlab.study.claim import Claim, at_floor, slug
@@ -148,8 +147,9 @@ def claim_id(*parts: str) -> str:
 
 # Cells of a table
 
-MISSING = frozenset({"", *STR_NA_VALUES})
-"""What pandas reads as a missing value."""
+MISSING = frozenset({"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"})
+MISSING |= {"NULL", "None", "n/a", "null"}
+"""What pandas reads as a missing value, beside "nan"."""
 
 
 def as_stored(value: Any) -> str:
