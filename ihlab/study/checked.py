@@ -2,15 +2,14 @@
 
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pandas as pd
 
 from ihlab.study.ask import Ask, Cell, Measured, Number, OfCells, cell_key, curve_of
 from tasks.config import ConfigError, require
 
-if TYPE_CHECKING:
-    from ihlab.study.study import Study, Tuned
+Study = Any  # `ihlab.study.study.Study`, which imports this module
 
 OF_A_RUN = ("kind", "lr", "seed", "horizon")
 """Columns of every study's table that belong to the run."""
@@ -19,7 +18,7 @@ SMOKE_SEEDS = (0, 1)
 """The claims' seeds at smoke scale."""
 
 
-def require_study(study: "Study") -> None:
+def require_study(study: Study) -> None:
     """Raise `ConfigError` for a study whose table could not answer its questions, or would answer them wrongly."""
     name = f"Study '{study.name}'"
     for field in ("cells", "asks"):
@@ -73,7 +72,7 @@ def _require_one_name(name: str, cells: Sequence[Cell]) -> None:
         )
 
 
-def _require_seeds(study: "Study", words: str, cell: Cell) -> None:
+def _require_seeds(study: Study, words: str, cell: Cell) -> None:
     seeds = list(study.seeds(cell) if callable(study.seeds) else study.seeds)
     tuned = study.tuned(cell) if callable(study.tuned) else study.tuned
     require(len(seeds) > 0, f"{words} has no seeds: give it at least one.")
@@ -93,8 +92,8 @@ def _require_seeds(study: "Study", words: str, cell: Cell) -> None:
     )
 
 
-def _require_rates(study: "Study", words: str, cell: Cell) -> None:
-    def tuned(cell: Cell) -> "Tuned | None":
+def _require_rates(study: Study, words: str, cell: Cell) -> None:
+    def tuned(cell: Cell) -> Any:
         return study.tuned(cell) if callable(study.tuned) else study.tuned
 
     if (own := tuned(cell)) is None:
