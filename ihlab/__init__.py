@@ -1,15 +1,17 @@
 """ihlab, the induction-head lab: train small transformers, watch induction heads form, check the paper's claims."""
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ihlab.moved  # noqa: F401  # old module paths
 from ihlab.lazy import lazy
 
 _tasks = find_spec("tasks")
-if _tasks is not None and not _tasks.submodule_search_locations:  # a module named "tasks", not our package
+_places = [] if _tasks is None else list(_tasks.submodule_search_locations or [_tasks.origin or ""])
+if _places and not any((Path(place) / "induction.py").is_file() for place in _places):  # not our package
     raise ImportError(
-        f"{_tasks.origin} hides the package 'tasks' that ihlab comes with: give that file another name.", name="tasks"
+        f"{_places[0]} hides the package 'tasks' that ihlab comes with: give it another name.", name="tasks"
     )
 
 if TYPE_CHECKING:

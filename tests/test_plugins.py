@@ -128,10 +128,15 @@ def test_a_sweep_imports_nothing_that_its_file_names(folder):
     assert "There is no task 'mine:CopyTask'" in ihlab(folder, "sweep", "grid.toml", fails=True)
 
 
-def test_a_module_called_tasks_is_named(tmp_path):
-    (tmp_path / "tasks.py").write_text("")
+@pytest.mark.parametrize("name", ["tasks.py", "tasks/__init__.py"])
+def test_a_module_or_folder_called_tasks_is_named(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("")
     stderr = subprocess.run([sys.executable, "-c", "import ihlab"], cwd=tmp_path, capture_output=True, text=True).stderr  # noqa: PLW1510
-    assert f"{tmp_path / 'tasks.py'} hides the package 'tasks' that ihlab comes with" in stderr.splitlines()[-1]
+    assert (
+        f"{tmp_path / name.partition('/')[0]} hides the package 'tasks' that ihlab comes with"
+        in stderr.splitlines()[-1]
+    )
 
 
 def test_tasks_are_importable_from_ihlab_too():
@@ -190,7 +195,9 @@ def test_experiments_are_checked_likewise():
     with pytest.raises(ConfigError, match="Half is not an experiment: it has no claims, draw, summary"):
         register_experiment(type("Half", (), {"name": "half", "runs": id, "gather": id}))
     whole = dict.fromkeys(("runs", "gather", "claims", "draw", "summary"), id)
-    with pytest.raises(ConfigError, match="There is an experiment 'figure8' already, Figure8: Other needs another"):
+    with pytest.raises(
+        ConfigError, match=r"There is an experiment 'figure8' already, ihlab\..*Figure8: .*Other needs another"
+    ):
         register_experiment(type("Other", (), {"name": "figure8", **whole}))
     register_experiment(type("Mine", (), {"name": "mine", **whole}))
     assert "mine" in EXPERIMENTS

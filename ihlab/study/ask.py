@@ -5,6 +5,7 @@ functions below make the usual ones for a column and one or two cells. A cell gi
 {"variant": "V only"}. Any other function of the table is a `Number`, too.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -52,6 +53,22 @@ class NoRunsError(ConfigError, LookupError):
     """The table has no run of a cell."""
 
 
+class RepeatedSeedError(ConfigError):
+    """A number counts a seed twice."""
+
+
+@dataclass(frozen=True)
+class OfCells:
+    """A number of the given cells. A study compares them with those that it trains, before it trains them."""
+
+    cells: tuple[Cell, ...]
+    number: Number
+
+    def __call__(self, data: pd.DataFrame) -> Measured:
+        """Return the number with its interval. Raises `NoRunsError`, and `RepeatedSeedError`."""
+        return self.number(data)
+
+
 @dataclass(frozen=True)
 class Ask:
     """A question of a study: a sentence that holds if the number is `above` or `below` a threshold.
@@ -89,13 +106,19 @@ class Ask:
 
     def claim(self, data: pd.DataFrame, declared: str) -> Claim:
         """Return the claim. Raises `NoRunsError` if the table lacks a cell."""
-        now = self._claim(self.number(data), declared)
+        now = self._claim(self.measured(data), declared)
         if self.first is None:
             return now
         before = self.first if isinstance(self.first, Ask) else replace(self, number=self.first)
-        first = before._claim(before.number(data), declared)
+        first = before._claim(before.measured(data), declared)
         same = (first.estimate, first.threshold, first.why) == (now.estimate, now.threshold, now.why)
         return now if same else replace(now, first=first, changed=self.changed)
+
+    def measured(self, data: pd.DataFrame) -> Measured:
+        """Return the number of the table. Raises `ConfigError` if it is no `Measured`."""
+        number = self.number(data)
+        require(isinstance(number, Measured), f"The number of question '{self.id}' is {number!r}, but no Measured.")
+        return number
 
     def _claim(self, measured: Measured, declared: str) -> Claim:
         threshold, tested = self.below if self.above is None else self.above, bool(measured.measure)
@@ -124,6 +147,36 @@ def claim_id(*parts: str) -> str:
 
 # Cells of a table
 
+MISSING = frozenset({"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"})
+MISSING |= {"NULL", "None", "n/a", "null"}
+"""What pandas reads as a missing value, beside "nan"."""
+
+
+def as_stored(value: Any) -> str:
+    """Return the text by which a value is found in a table, whether or not the table was read back from its CSV.
+
+    A CSV has no types: `1`, `1.0`, "1" and True are one value, and so are `None`, NaN and "None".
+    """
+    text = "" if pd.isna(value) else str(value)
+    text = {"true": "1", "false": "0"}.get(text.lower(), text)
+    try:
+        number = float(text)
+    except ValueError:
+        return "" if text in MISSING else text
+    if math.isnan(number):
+        return ""
+    return f"{number:.0f}" if number.is_integer() and abs(number) < 2**53 else f"{number:.12g}"
+
+
+def cell_key(cell: Cell) -> frozenset[tuple[str, str]]:
+    """Return what tells a cell from others in a stored table, whatever the order of its columns."""
+    return frozenset((column, as_stored(value)) for column, value in cell.items())
+
+
+def curve_of(cell: Cell) -> str:
+    """Return the name of a cell's runs."""
+    return " | ".join(map(str, cell.values()))
+
 
 def of_kind(data: pd.DataFrame, kind: str = RUN) -> pd.DataFrame:
     """Return the rows of a kind. A table without a column `kind` has only runs for claims."""
@@ -136,7 +189,7 @@ def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
         cells.append(cell)
     rows = of_kind(data, kind)
     for column, value in cell.items():
-        rows = rows[rows[column] == value] if column in rows else rows[:0]
+        rows = rows[rows[column].map(as_stored) == as_stored(value)] if column in rows else rows[:0]
     if rows.empty:
         raise NoRunsError(f"The table has no run of {cell_in_words(cell)}.")
     return rows.sort_values([column for column in ("lr", "seed") if column in rows])
@@ -162,6 +215,13 @@ def cells_read(ask: Ask, data: pd.DataFrame) -> list[Cell]:
 def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
     """Return a column of a cell, or a formula of columns such as "whole - without_own", by seed."""
     rows = pick(data, cell).sort_values("seed")
+    repeated = rows.loc[rows["seed"].duplicated(), "seed"]
+    if len(repeated):
+        raise RepeatedSeedError(
+            f"The table has {int((rows['seed'] == repeated.iloc[0]).sum())} rows of seed {repeated.iloc[0]} for "
+            f"{cell_in_words(cell)}, but a question needs one row per seed: name every column of the cell, "
+            f"or reduce the rows of a run to one number."
+        )
     try:
         found = rows[column] if column in rows else rows.eval(column, engine="python")
     except NameError:
@@ -203,6 +263,15 @@ def _side(data: pd.DataFrame, cell: Cell, common: Sequence[str] = ()) -> str:
 # Numbers
 
 
+def _of_cells(call: str, column: str, cells: Sequence[Cell], number: Number) -> OfCells:
+    """Return a number with its cells. Raises `ConfigError` if the arguments of `call` are in another order."""
+    require(isinstance(column, str), f"{call}: the column is {column!r}, but must be a text.")
+    for cell in cells:
+        right = isinstance(cell, Mapping) and all(isinstance(name, str) for name in cell)
+        require(right, f"{call}: a cell is {cell!r}, but must give columns their values, such as {{'variant': 'A'}}.")
+    return OfCells(tuple(cells), number)
+
+
 def mean(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = "") -> Number:
     """Return the mean of a column, or of a formula of columns, over the seeds of a cell. `words`: what it is."""
 
@@ -211,7 +280,7 @@ def mean(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = 
         measure = f"{words or WORDS.get(column, column)}, mean over seeds, {_side(data, cell)}"
         return Measured(measure, stats.mean(found, within), len(found))
 
-    return number
+    return _of_cells("mean(column, cell)", column, (cell,), number)
 
 
 def learned(cell: Cell) -> Number:
@@ -223,7 +292,7 @@ def learned(cell: Cell) -> Number:
         measure = f"fraction of seeds with an accuracy of 90% within {within}, {_side(data, cell)}"
         return Measured(measure, stats.share(int(np.isfinite(steps).sum()), len(steps)), len(steps))
 
-    return number
+    return _of_cells("learned(cell)", "steps_to_90", (cell,), number)
 
 
 def less(
@@ -244,7 +313,7 @@ def less(
         measure = f"{WORDS.get(column, column.replace('_', ' '))}, {told}"
         return Measured(measure, stats.shift(a, b, within), len(a))
 
-    return number
+    return _of_cells("less(column, one, other)", column, (one, other), number)
 
 
 def ratio(
@@ -252,11 +321,11 @@ def ratio(
 ) -> Number:
     """Return the ratio of one cell's waiting times to another's, or with `factor` the larger of that and its inverse.
 
-    Times count up to `horizon`, by default the largest of the two cells.
+    Times count up to `horizon`, by default the smallest number of steps of the compared runs.
     """
 
     def number(data: pd.DataFrame) -> Measured:
-        last = horizon or max(max(values(data, cell, "horizon")) for cell in (one, other))
+        last = horizon or min(min(values(data, cell, "horizon")) for cell in (one, other))
         a, b = (steps_by(pd.Series(values(data, cell, column)), last).tolist() for cell in (one, other))
         first, second, common = _sides(data, one, other)
         counts = f"{count_in_words(a)} and {count_in_words(b)} seeds reach it within {last:.0f} steps"
@@ -267,7 +336,7 @@ def ratio(
         found = stats.ratio_of_times(a, b, last)
         return Measured(measure, stats.factor(found) if factor else found, len(a))
 
-    return number
+    return _of_cells("ratio(one, other, column)", column, (one, other), number)
 
 
 def named(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell: Cell | None = None) -> Number:
@@ -277,7 +346,7 @@ def named(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell
         rows = data if cell is None else pick(data, cell)
         return Measured(measure, estimate(data), int(rows["seed"].nunique()))
 
-    return number
+    return number if cell is None else _of_cells("named(measure, estimate, cell)", measure, (cell,), number)
 
 
 def of(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
@@ -297,19 +366,22 @@ def unless(reason: Callable[[pd.DataFrame], str], number: Number, counted: bool 
             return Measured("", None, found.seeds, why)
         return found._replace(why=why or found.why)
 
-    return told
+    return OfCells(number.cells, told) if isinstance(number, OfCells) else told
 
 
 def claims_of(asks: Sequence[Ask], data: pd.DataFrame, declared: str, partly: bool = False) -> list[Claim]:
     """Return the claims of all questions that the table can answer. One warning names the others.
 
     A table of an earlier version may lack columns or cells that newer questions need. With `partly`, questions whose
-    cells the table lacks are left out without a warning. Raises `ConfigError` if the table answers no question.
+    cells the table lacks are left out without a warning. Raises `ConfigError` if the table answers no question, and if
+    a question would count a seed twice.
     """
     claims, left, why = [], [], ""
     for ask in asks:
         try:
             claims.append(ask.claim(data, declared))
+        except RepeatedSeedError as error:
+            raise RepeatedSeedError(f"Question '{ask.id}': {error}") from None
         except (ConfigError, LookupError) as error:
             if not (partly and isinstance(error, NoRunsError)):
                 left.append(ask.id)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ihlab.files import write_json
+from ihlab.stored import as_text, read_bytes
 from ihlab.study.claim import NOT_TESTED
+from tasks.config import ConfigError, require
 
 Row = dict[str, Any]
 
@@ -43,8 +45,26 @@ def _same(one: Row, other: Row | None) -> bool:
 
 
 def read_history(path: Path) -> list[Row]:
-    """Return the rows of a history file; an empty list if there is no file."""
-    return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
+    """Return the rows of a history file; an empty list if there is no file. Raises `ConfigError` as `read_claims`."""
+    return read_claims(path, ("scale", "replaced", "commit")) if path.exists() else []
+
+
+NEEDED = (
+    *("source", "of_paper", "sentence", "measure", "value", "interval", "p", "threshold", "right_side", "seeds"),
+    *("declared", "verdict"),
+)
+"""Fields of every stored claim."""
+
+
+def read_claims(path: Path, more: Sequence[str] = ()) -> list[Row]:
+    """Return the claims of a file. Raises `ConfigError` for a file that is cut or has other content."""
+    try:
+        rows = json.loads(as_text(read_bytes(path), path))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not JSON ({error}): restore or delete it.") from None
+    sound = isinstance(rows, list) and all(isinstance(row, dict) and {*NEEDED, *more} <= {*row} for row in rows)
+    require(sound, f"{path} does not hold claims with {', '.join((*NEEDED, *more))}: restore or delete it.")
+    return list(rows)
 
 
 def keep_replaced(path: Path, old: Sequence[Row], new: Sequence[Row], scale: str) -> None:

@@ -1,9 +1,11 @@
 """An experiment's folder: the picture, the CSV behind it, the claims and the manifest."""
 
 import base64
+import hashlib
 import html
 import json
 import math
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +19,12 @@ from rich.text import Text
 
 from ihlab.files import write_json, write_text
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
+from ihlab.stored import as_text, read_json
 from ihlab.study.claim import NOT_TESTED, judged
 from ihlab.study.experiment import Experiment, Interactive, MorePictures, Scale
-from ihlab.study.history import keep_replaced, read_history
+from ihlab.study.history import keep_replaced, read_claims, read_history
 from ihlab.study.markdown import escaped, interval, measured, needed, plain, short, table, value, verdict_counts
-from tasks.config import ConfigError
+from tasks.config import ConfigError, require
 
 if TYPE_CHECKING:  # it needs jinja2, which notebooks have
     from pandas.io.formats.style import Styler
@@ -43,17 +46,24 @@ class Folder:
     def publish(self, experiment: Experiment, data: pd.DataFrame, manifest: dict[str, Any] | None = None) -> None:
         """Write the CSV, the claims, the summary, the pictures and, if given, the manifest.
 
-        Claims and verdicts that this replaces are kept in the experiment's history. Smoke scale has no history.
-        Raises `ConfigError` if two claims have the same id.
+        Claims and verdicts that this replaces are kept in the experiment's history; a warning says if they cannot be
+        read. Smoke scale has no history. The manifest also says which table the claims were made of. Raises
+        `ConfigError` if two claims have the same id.
         """
-        write_text(self.path / "data.csv", data.to_csv(index=False))
+        text = data.to_csv(index=False)
+        write_text(self.path / "data.csv", text)
+        if manifest is None and self._manifest.exists():
+            manifest = read_json(self._manifest)
         claims = [claim.to_dict() for claim in judged(experiment.claims(data, self.scale))]
         if self.scale != "smoke" and (self.path / "claims.json").exists():
-            keep_replaced(self._history, self.claims(), claims, self.scale)
+            try:
+                keep_replaced(self._history, self.claims(), claims, self.scale)
+            except ConfigError as error:
+                warnings.warn(f"The history does not get the replaced claims: {error}", stacklevel=2)
         write_json(self.path / "claims.json", claims)
         write_text(self.path / "summary.md", summary_text(experiment.summary(data, self.scale)))
         if manifest is not None:
-            write_json(self.path / "manifest.json", manifest)
+            write_json(self._manifest, {**manifest, TABLE: _table_facts(text)})
         more = experiment.draw_more(data, self.scale) if isinstance(experiment, MorePictures) else {}
         for ending, picture in {"": experiment.draw(data, self.scale), **more}.items():
             name = "-".join(filter(None, (self.experiment, self.scale, ending)))
@@ -68,12 +78,23 @@ class Folder:
         return page
 
     def data(self) -> pd.DataFrame:
-        """Return the stored table. Raises `ConfigError` if there is none."""
-        path = self.path / "data.csv"
-        if not path.exists():
-            command = f"ihlab reproduce {self.experiment} --scale {self.scale}"
+        """Return the stored table.
+
+        Raises `ConfigError` if there is none, if it is not the one of the manifest, and if it is not a CSV.
+        """
+        path, command = self.path / "data.csv", f"ihlab reproduce {self.experiment} --scale {self.scale}"
+        if not path.is_file():
             raise ConfigError(f"There is no {path} to draw from; '{command}' makes it.")
-        return pd.read_csv(path)
+        now, then = _table_facts(path.read_bytes().decode("utf-8", "replace")), self.described
+        require(
+            then in (None, now),
+            f"{path} ({_in_words(now)}) is not the table that the claims were made of ({_in_words(then)}): "
+            f"restore it, or delete {self._manifest} if the change is meant.",
+        )
+        try:
+            return pd.read_csv(path)
+        except ValueError as error:
+            raise ConfigError(f"{path} is not a CSV ({error}): restore it; '{command}' makes it again.") from None
 
     @property
     def picture(self) -> Path:
@@ -87,7 +108,8 @@ class Folder:
 
     def summary(self) -> str:
         """Return the stored summary: a sentence, or a Markdown table."""
-        return (self.path / "summary.md").read_text(encoding="utf-8").strip()
+        path = self.path / "summary.md"
+        return as_text(path.read_bytes(), path).strip()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Show the picture and the summary in a notebook."""
@@ -114,8 +136,8 @@ class Folder:
         return pd.DataFrame(rows, columns=list(columns))
 
     def claims(self) -> list[dict[str, Any]]:
-        """Return the stored claims."""
-        return list(json.loads((self.path / "claims.json").read_text(encoding="utf-8")))
+        """Return the stored claims. Raises `ConfigError` if the file is cut or has other content."""
+        return read_claims(self.path / "claims.json")
 
     def history(self) -> list[dict[str, Any]]:
         """Return the published claims of this scale that were replaced since (`ihlab.study.history`)."""
@@ -128,15 +150,43 @@ class Folder:
         or lists it with another threshold, side or day.
         """
         path = self.root / self.experiment / "declared.json"
-        rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        try:
+            rows = json.loads(as_text(path.read_bytes(), path)) if path.exists() else {}
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{path} is not JSON ({error}): restore or delete it.") from None
         row = rows.get(claim.get("id")) if isinstance(rows, dict) else None
-        if not row or any(row[name] != claim[name] for name in ("threshold", "right_side", "declared")):
+        if not isinstance(row, dict) or any(
+            row.get(name) != claim[name] for name in ("threshold", "right_side", "declared")
+        ):
             return str(claim["declared"])
         return f"{claim['declared']}, {row['commit']}{' with its results' if row['with_results'] else ''}"
 
     @property
+    def described(self) -> dict[str, Any] | None:
+        """What the manifest says of the table; None if there is no manifest, or an older one."""
+        return read_json(self._manifest).get(TABLE) if self._manifest.exists() else None
+
+    @property
+    def _manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
     def _history(self) -> Path:
         return self.root / self.experiment / "history.json"
+
+
+TABLE = "table"
+"""Entry of a manifest: the number of lines and the digest of the table that the claims were made of."""
+
+
+def _table_facts(text: str) -> dict[str, Any]:
+    """Return a CSV's number of lines and its digest, whatever its line ends: version control may change them."""
+    text = text.replace("\r\n", "\n")
+    return {"lines": text.count("\n"), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def _in_words(facts: Any) -> str:
+    return f"{facts['lines']} lines, digest {facts['sha256'][:8]}" if isinstance(facts, dict) else "unknown"
 
 
 def summary_text(made: str | pd.DataFrame) -> str:

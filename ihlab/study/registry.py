@@ -13,15 +13,22 @@ def register_experiment(experiment: Any) -> Any:
     """Register an experiment with `reproduce` under its `name`. It is an object, or a class without arguments.
 
     Returns its argument, so it works as a decorator. Raises `ConfigError` if a method of `Experiment` is missing (the
-    message names it) or if another experiment already has the name.
+    message names it) or if an experiment that is defined elsewhere already has the name.
     """
     made = experiment() if isinstance(experiment, type) else experiment
     name, kind = getattr(made, "name", None), type(made)
     require(isinstance(name, str) and name.isidentifier(), f"{kind.__name__}.name is {name!r}, but must be one word.")
     missing = [method for method in METHODS if not callable(getattr(made, method, None))]
     require(not missing, f"{kind.__name__} is not an experiment: it has no {', '.join(missing)}.")
-    known = type(EXPERIMENTS.get(str(name), made))
-    same = (known.__module__, known.__qualname__) == (kind.__module__, kind.__qualname__)
-    require(same, f"There is an experiment '{name}' already, {known.__qualname__}: {kind.__name__} needs another name.")
+    old, new = _owner(EXPERIMENTS.get(str(name), made)), _owner(made)
+    require(old == new, f"There is an experiment '{name}' already, {old}: {new} needs another name.")
     EXPERIMENTS[str(name)] = made
     return experiment
+
+
+def _owner(experiment: Any) -> str:
+    """Return where an experiment is defined: its class, or for a study, which has no class, its `config` function."""
+    made_by: Any = getattr(experiment, "config", None)
+    made_by = getattr(made_by, "func", made_by)  # of a partial
+    made_by = made_by if hasattr(made_by, "__qualname__") else type(experiment)
+    return f"{made_by.__module__}.{made_by.__qualname__}"

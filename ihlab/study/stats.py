@@ -1,7 +1,7 @@
 """Intervals over seeds. Every number that decides a claim has an interval, and no seed is dropped.
 
 All intervals are two-sided 95% unless said otherwise. An interval never leaves the range of possible values. Values
-that happen to be all equal do not give an interval of width 0: their variance counts as unknown.
+that happen to be all equal have no variance to estimate: `mean` tests them by their signs (`_equal`).
 """
 
 import math
@@ -97,13 +97,30 @@ def unknown(value: float = math.nan, within: Range = ANY) -> Estimate:
 def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
     """Return the mean over seeds, with Student's t interval.
 
-    Equal values, or fewer than two, show no spread: the interval is then all of `within`, by default [-inf, inf].
+    n equal values get an exact sign test, p = 2^-n. Fewer than two values, or values that are not finite, give no
+    interval: it is then all of `within`, by default [-inf, inf].
     """
     x = np.asarray(values, dtype=float)
     value = float(x.mean()) if x.size else math.nan
-    if len(x) < 2 or not np.isfinite(x).all() or _alike(x):
+    if len(x) < 2 or not np.isfinite(x).all():
         return unknown(value, within)
+    if _alike(x):
+        return _equal(value, 0.5 ** len(x), within)
     return _sampled(value, _student(value, float(x.std(ddof=1) / math.sqrt(len(x))), len(x) - 1), within)
+
+
+def _equal(value: float, p: float, within: Range) -> Estimate:
+    """Return the estimate of a number without spread: the value itself, with an exact test of any threshold.
+
+    `p` is the probability that all samples fall on this side of a threshold that they do not differ from (one-sided).
+    `confidence` is 1 - p, or 95% if that is less.
+    """
+    rounding = ROUNDING * max(1.0, abs(value))
+
+    def at(level: float) -> Range:
+        return (value - rounding, value + rounding) if 1 - level >= p else within
+
+    return replace(_sampled(value, at, within), low=value, high=value, confidence=min(CONFIDENCE, 1 - p))
 
 
 def mean_correlation(values: Sequence[float]) -> Estimate:
@@ -113,10 +130,15 @@ def mean_correlation(values: Sequence[float]) -> Estimate:
 
 
 def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estimate:
-    """Return mean(a) - mean(b) with Welch's t interval (unequal variances); `unknown` if a or b is empty."""
+    """Return mean(a) - mean(b) with Welch's t interval (unequal variances); `unknown` if a or b is empty.
+
+    If neither side has any spread, the test is that of complete separation by ranks, p = 1 / C(n_a + n_b, n_a).
+    """
     x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     if min(len(x), len(y)) == 0:
         return unknown(within=within)
+    if min(len(x), len(y)) > 1 and np.isfinite([*x, *y]).all() and _alike(x) and _alike(y):
+        return _equal(float(x.mean() - y.mean()), 1 / math.comb(len(x) + len(y), len(x)), within)
     return _welch(float(x.mean() - y.mean()), (x, y), within)
 
 
@@ -129,7 +151,8 @@ def jackknife(number: Callable[[np.ndarray], float], n: int, within: Range = ANY
     whole = number(every) if n > 1 else math.nan
     if n < 3:
         return unknown(whole, within)
-    return mean([n * whole - (n - 1) * number(np.delete(every, seed)) for seed in every], within)
+    parts = np.array([n * whole - (n - 1) * number(np.delete(every, seed)) for seed in every])
+    return unknown(whole, within) if _alike(parts) else mean(parts.tolist(), within)
 
 
 def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:

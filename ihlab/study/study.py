@@ -16,13 +16,15 @@ from matplotlib.figure import Figure
 
 from ihlab.plots.style import printed
 from ihlab.plots.views import Curves, Dots
-from ihlab.study.ask import RUN, TUNING, Ask, Cell, cells_read, claims_of, of_kind
+from ihlab.study.ask import RUN, TUNING, Ask, Cell, cell_key, cells_read, claims_of, curve_of, of_kind
+from ihlab.study.checked import SMOKE_SEEDS, require_study
 from ihlab.study.claim import Claim
 from ihlab.study.experiment import Planned, Scale, Trained
 from ihlab.study.learning_curves import final_loss, slug
 from ihlab.study.rates import ACCURACY, count_in_words, fastest_rate, median_in_words
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
+from tasks.config import require
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
@@ -88,6 +90,8 @@ class Tuned:
 class Study:
     """What a figure trains, measures, asks and shows. It is an `Experiment`.
 
+    Raises `ConfigError` if a question could not be answered or would count a run twice (`ihlab.study.checked`).
+
     - `cells`, `smoke`: the trained cells, and those of smoke scale (default: all);
     - `config`: from a cell and a scale to the config of its runs, before learning rate and seed are set;
     - `seeded`: changes of a run's config that depend on its seed;
@@ -128,6 +132,9 @@ class Study:
     smoke: Sequence[Cell] = ()
     scales: tuple[Scale, ...] = ("smoke", "laptop")
 
+    def __post_init__(self) -> None:
+        require_study(self)
+
     @property
     def two_stages(self) -> bool:
         """Whether later runs depend on the first ones."""
@@ -140,7 +147,7 @@ class Study:
             tuned = self._tuned(cell)
             if tuned is None:
                 planned += self._plan(cell, scale, None, self._seeds(cell, scale))
-            elif tuned.same_as(cell) == cell:
+            elif cell_key(tuned.same_as(cell)) == cell_key(cell):
                 seeds = tuned.seeds[: tuned.smoke_seeds if scale == "smoke" else None]
                 for lr in tuned.rates_of(cell, scale):
                     planned += self._plan(cell, scale, lr, seeds, **tuned.changes)
@@ -150,17 +157,17 @@ class Study:
         """Plan every cell at its own rate, or the runs that continue the first ones."""
         if self.follow_up is not None:
             return [Planned(curve_of(cell), config) for cell, config in self.follow_up(trained, scale)]
-        planned = []
+        planned, cells = [], self._by_name
         for cell in self._cells(scale):
             if tuned := self._tuned(cell):
-                tuning = curve_of(tuned.same_as(cell))
-                lr = tuned.best([run for curve, run in trained if curve == tuning])
+                tuning = cell_key(tuned.same_as(cell))
+                lr = tuned.best([run for curve, run in trained if cell_key(cells[curve]) == tuning])
                 planned += self._plan(cell, scale, lr, self._seeds(cell, scale))
         return planned
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Measure every run. Return the table that the module's docstring describes."""
-        named, parts = {curve_of(cell): cell for cell in (*self.cells, *self.smoke, *self.later)}, []
+        named, parts = self._by_name, []
         for curve, run in trained:
             tuned = self._tuned(named[curve])
             tuning = tuned is not None and run.config.seed in tuned.seeds
@@ -170,13 +177,19 @@ class Study:
                 "kind": TUNING if tuning else RUN, **named[curve], "lr": run.config.lr, "seed": run.config.seed,
                 "horizon": run.config.steps - run.config.first_step,
             }  # fmt: skip
+            taken = [column for column in known if column in rows]
+            require(
+                not taken,
+                f"Study '{self.name}': measure returns {', '.join(taken)}, but these columns describe the run.",
+            )
             if len(rows):
                 parts.append(pd.DataFrame({**known, **rows.round(6)}, index=rows.index))
+        require(len(parts) > 0, f"Study '{self.name}': measure returns no row for any run.")
         return pd.concat(parts, ignore_index=True)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the questions. Smoke scale leaves out those about cells that it does not train."""
-        return claims_of(self.asks, data, self.declared, partly=scale == "smoke")
+        return claims_of(self.asks, data, self.declared, partly=scale == "smoke" and bool(self.smoke))
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the view of the runs that claims use."""
@@ -191,7 +204,7 @@ class Study:
         """Draw the picture to explore. Hover names the questions that a run answers."""
         from ihlab.plots import interactive
 
-        title, runs = self._heading(scale), of_kind(data)
+        title, runs = self._heading(scale), self._runs_of_claims(data)
         if self.interactive is not None:
             return self.interactive(runs, title)
         return interactive.view(self.view, runs, title, {ask.id: cells_read(ask, data) for ask in self.asks})
@@ -203,24 +216,35 @@ class Study:
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         """Return the median of every shown column by cell, with the number of seeds, and of those that reach 90%."""
         if callable(self.shown):
-            return self.shown(of_kind(data))
-        return medians(of_kind(data), list((*self.cells, *self.later)[-1]), self.shown)
+            return self.shown(self._runs_of_claims(data))
+        return medians(self._runs_of_claims(data), list((*self.cells, *self.later)[-1]), self.shown)
 
     @printed
     def _picture(self, view: Callable[[pd.DataFrame], Figure], data: pd.DataFrame, scale: Scale) -> Figure:
-        figure = view(of_kind(data))
+        figure = view(self._runs_of_claims(data))
         figure.suptitle("\n".join(filter(None, (self._heading(scale), self.key))), fontsize=11)
         return figure
 
     def _heading(self, scale: Scale) -> str:
         return f"{self.title} ({scale} scale)"
 
+    def _runs_of_claims(self, data: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of these runs, with "none" where a cell has no value: a group of NaN would be left out."""
+        runs = of_kind(data)
+        absent = [column for column in self.cells[0] if column in runs and runs[column].isna().any()]
+        return runs.assign(**{column: runs[column].astype(object).fillna("none") for column in absent})
+
+    @property
+    def _by_name(self) -> dict[str, Cell]:
+        """Every cell by the name of its runs."""
+        return {curve_of(cell): cell for cell in (*self.cells, *self.smoke, *self.later)}
+
     def _cells(self, scale: Scale) -> Sequence[Cell]:
         return self.smoke if scale == "smoke" and self.smoke else self.cells
 
     def _seeds(self, cell: Cell, scale: Scale) -> Sequence[int]:
         if scale == "smoke":
-            return range(2)
+            return SMOKE_SEEDS
         return self.seeds(cell) if callable(self.seeds) else self.seeds
 
     def _tuned(self, cell: Cell) -> Tuned | None:
@@ -232,14 +256,13 @@ class Study:
         for seed in seeds:
             config = self.config(cell, scale).replace(seed=seed, **changes)
             config = self.seeded(config if lr is None else config.replace(lr=lr), cell)
+            require(
+                cell.get("lr", config.lr) == config.lr,
+                f"Study '{self.name}': the runs of {dict(cell)} have the learning rate {config.lr:g}.",
+            )
             config = config.replace(name=slug(f"{self.name} {curve} {config.lr:g} {seed}"))
             planned.append(Planned(curve, config, stacked and not config.clamped))
         return planned
-
-
-def curve_of(cell: Cell) -> str:
-    """Return the name of a cell's runs."""
-    return " | ".join(map(str, cell.values()))
 
 
 def medians(data: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:

@@ -132,3 +132,21 @@ def test_an_older_table_answers_what_it_can_and_one_warning_names_the_other_ques
 def test_a_column_that_the_table_lacks_is_named():
     with pytest.raises(ConfigError, match="A question needs 'stepz', but the table has only kind, variant, lr, seed"):
         ratio(A, B, "stepz")(STEPS)
+
+
+def test_waiting_times_count_up_to_the_smallest_number_of_steps_of_the_compared_runs():
+    """Or the model that was trained for longer would be slower, though both learn at the same step."""
+    longer = STEPS.assign(horizon=np.where(STEPS["variant"] == "A", 210, 600))
+    assert ratio(A, B)(longer).estimate == stats.ratio_of_times([100.0, 120.0, math.inf], [200.0] + [math.inf] * 2, 210)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ratio("steps", A, B), lambda: less(A, B, "best"), lambda: mean(A, "best"), lambda: learned("A"),
+        lambda: named("n", stats.exact, "A"),
+    ],
+)  # fmt: skip
+def test_arguments_in_another_order_are_refused_at_once(call):
+    with pytest.raises(ConfigError, match=r"\): (the column|a cell) is .*, but must"):
+        call()

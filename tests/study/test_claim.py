@@ -156,6 +156,17 @@ def test_a_number_that_is_not_known_still_counts_as_a_claim():
     assert (first.verdict, second.verdict) == ("undecided", "undecided")
 
 
+@pytest.mark.parametrize(("threshold", "verdict"), [(0.9, "holds"), (1.0, "undecided")])
+def test_perfect_seeds_decide_and_leave_their_neighbour_its_verdict(threshold, verdict):
+    """One-sided, five of five are .031; eight of eight .0039, which also counts for two claims."""
+    [alone] = judged([claim(stats.mean([1.0] * 5, stats.SHARE), threshold)])
+    assert (alone.verdict, alone.to_dict()["interval"]) == (verdict, [1.0, 1.0])
+    close = replace(share(17, 23), estimate=known(0.6, 0.8))
+    perfect, neighbour = judged([claim(stats.mean([1.0] * 8, stats.SHARE), 0.9), close])
+    assert (perfect.verdict, neighbour.verdict) == ("holds", close.verdict)
+    assert neighbour.p_holm == neighbour.p
+
+
 # As JSON
 
 

@@ -1,6 +1,7 @@
 """The printed ledger, and what publishing an experiment leaves in its folder."""
 
 import io
+from contextlib import suppress
 
 import pandas as pd
 import pytest
@@ -107,3 +108,53 @@ def test_a_notebook_shows_the_picture_and_the_summary(folder, said, shown):
 def test_a_table_that_is_not_there_names_the_command_that_makes_it(folder):
     with pytest.raises(ConfigError, match="'ihlab reproduce made --scale smoke' makes it"):
         folder.data()
+
+
+def as_text(change):
+    return lambda path: path.write_text(change(path.read_text()))
+
+
+EDITS = {
+    "empty": as_text(lambda text: ""),
+    "header only": as_text(lambda text: text.partition("\n")[0] + "\n"),
+    "cut": as_text(lambda text: text[: len(text) // 2]),
+    "another column": as_text(lambda text: text.replace("x", "y")),
+    "another number": as_text(lambda text: text.replace("0.9", "0.8")),
+    "twice": as_text(lambda text: text + text.partition("\n")[2]),
+    "UTF-16": lambda path: path.write_bytes(path.read_text().encode("utf-16")),
+    "no text": lambda path: path.write_bytes(b"\x00\xff"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_a_table_that_was_edited_is_not_the_one_of_the_claims_until_its_manifest_is_deleted(folder, edit):
+    folder.publish(Made(0.5), DATA, {"scale": "smoke"})
+    edit(folder.path / "data.csv")
+    with pytest.raises(
+        ConfigError, match=r"data\.csv \(\d+ lines, .*\) is not the table .* \(5 lines, .*or delete .*json"
+    ):
+        folder.data()
+    (folder.path / "manifest.json").unlink()
+    with suppress(ConfigError):
+        assert not folder.data().equals(DATA)
+
+
+def test_a_table_with_other_line_ends_or_published_again_from_itself_is_the_same(folder):
+    folder.publish(Made(0.5), DATA, {"scale": "smoke", "table": "older"})
+    path = folder.path / "data.csv"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    folder.publish(Made(0.5), folder.data())
+    assert folder.data().equals(DATA)
+    assert folder.described["lines"] == 5
+
+
+@pytest.mark.parametrize("content", ['[{"id": "cut', "", "null", "{}", '[{"id": "learns"}]'])
+def test_claims_that_were_cut_are_named_and_made_again(tmp_path, content):
+    folder = Folder(tmp_path, "made", "laptop")
+    folder.publish(Made(0.5), DATA, {})
+    (folder.path / "claims.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"claims\.json (is empty|is not JSON|does not hold claims)"):
+        folder.claims()
+    with pytest.warns(UserWarning, match="The history does not get the replaced claims"):
+        folder.publish(Made(0.5), folder.data())
+    assert [claim["id"] for claim in folder.claims()] == ["it_is_above"]

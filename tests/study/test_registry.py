@@ -2,8 +2,13 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
+
+from ihlab.study import registry
+from tasks import ConfigError
+from tests.study.test_study import config, study
 
 TRAIN = [
     *("train", "--steps", "2", "--batch-size", "2", "--eval-rows", "2", "--warmup", "1"),
@@ -44,4 +49,16 @@ def test_experiments_from_outside_come_after_the_papers_and_keep_off_their_names
     assert (first, last) == ("figure1a", "mine")
     taken = REGISTER.replace('"mine"', '"figure8"') + listed
     done = subprocess.run([sys.executable, "-c", taken], capture_output=True, text=True, check=False)
-    assert "There is an experiment 'figure8' already, Figure8: Mine needs another name." in done.stderr
+    assert (
+        "There is an experiment 'figure8' already, ihlab.paper.studies.hops.Figure8: __main__.Mine needs" in done.stderr
+    )
+
+
+def test_a_study_replaces_only_itself(monkeypatch):
+    """All studies are of one class. A cell of a notebook that runs again registers its study again."""
+    monkeypatch.setattr(registry, "EXPERIMENTS", {})
+    one, again, other = (study(config=function) for function in (config, partial(config), lambda cell, scale: None))
+    for made in (one, again):
+        assert registry.register_experiment(made) is made
+    with pytest.raises(ConfigError, match=r"'toys' already, .*test_study\.config: .*<lambda> needs another name"):
+        registry.register_experiment(other)

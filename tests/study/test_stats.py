@@ -42,15 +42,20 @@ def test_of_what_is_not_known_every_number_is_possible(name):
 
 @pytest.mark.parametrize("x", [1.0, 0.1, 123.4])
 @pytest.mark.parametrize("n", [2, 3, 8])
-def test_numbers_that_happen_to_agree_give_no_certain_interval(x, n):
-    """Not even to rounding: the computed standard deviation of 0.1, 0.1, 0.1 is 1.4e-17."""
-    alike = [stats.mean([x] * n), stats.difference([x] * n, [2 * x] * n), stats.mean_correlation([x / 200] * n)]
-    for estimate, bound in zip(alike, (math.inf, math.inf, 1.0), strict=True):
-        assert (estimate.low, estimate.high) == (-bound, bound)
-        assert estimate.p_value(0.0) == 1.0
-    assert [estimate.value for estimate in alike] == pytest.approx([x, -x, x / 200])
-    inside = stats.mean([x / 200] * n, stats.SHARE)
-    assert (inside.low, inside.high) == (0.0, 1.0)
+def test_equal_values_are_tested_exactly_by_their_side_of_the_threshold(x, n):
+    """Also where they are equal only up to rounding: the computed standard deviation of 0.1, 0.1, 0.1 is 1.4e-17."""
+    sign = scipy_stats.binomtest(n, n, 0.5, alternative="greater").pvalue
+    ranks = scipy_stats.mannwhitneyu(np.ones(n), np.zeros(n + 1), alternative="greater", method="exact").pvalue
+    for estimate, value, p in (
+        (stats.mean([x] * n, (0.0, 500.0)), x, sign),
+        (stats.mean_correlation([x / 200] * n), x / 200, sign),
+        (stats.difference([x] * n, [2 * x] * (n + 1)), -x, ranks),
+    ):
+        assert (estimate.value, estimate.low, estimate.high) == pytest.approx((value, value, value))
+        assert estimate.confidence == min(0.95, 1 - p)
+        assert [estimate.p_value(value + away) for away in (-0.01, 0.01)] == pytest.approx([p, p])
+        assert estimate.p_value(value * (1 + 1e-14)) == 1.0
+    assert stats.jackknife(lambda seeds: x, 8).p_value(0.0) == 1.0  # pseudo-values are not independent
 
 
 def test_one_sample_that_agrees_leaves_the_others_spread():

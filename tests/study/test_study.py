@@ -1,5 +1,6 @@
 """The engine: what a study plans, how it chooses rates, what its table holds, and what it leaves to `make`."""
 
+import io
 import math
 
 import numpy as np
@@ -8,9 +9,9 @@ import pytest
 
 from ihlab import InductionTask, ModelConfig, RunConfig, train
 from ihlab.plots.views import dots
-from ihlab.study.ask import Ask, mean
+from ihlab.study.ask import Ask, curve_of, learned, less, mean, unless
 from ihlab.study.experiment import Experiment, has_second_stage
-from ihlab.study.study import Study, Tuned, cells, curve_of, medians, steps_to_90
+from ihlab.study.study import Study, Tuned, cells, medians, steps_to_90
 from ihlab.training.fork import fork_config, start_fork
 from tasks import ConfigError
 
@@ -185,3 +186,111 @@ def test_the_picture_says_the_title_and_its_key():
     titled = study(key="Marker: a seed.", more_views={"again": dots("variant")})
     assert titled.draw(data, "laptop").get_suptitle() == "Toys (laptop scale)\nMarker: a seed."
     assert [*titled.draw_more(data, "laptop")] == ["again"]
+
+
+A, B = {"a": "x", "b": "y"}, {"a": "x", "b": 2}
+
+
+def of_cells(*cells, measure=lambda run: {"x": run.config.lr}, **changes):
+    """A study whose cell number i has the learning rate i + 1, and which asks for each."""
+
+    def config_of(cell, scale):
+        lr = 1.0 + [cell is each for each in cells].index(True)
+        return RunConfig(task=TASK, model=MODEL, steps=4, batch_size=4, warmup=1, eval_rows=8, lr=lr)
+
+    asks = [Ask(f"q{i}", "q", mean("x", cell), above=0) for i, cell in enumerate(cells)]
+    given = {
+        "cells": cells,
+        "config": config_of,
+        "asks": asks,
+        "measure": measure,
+        "shown": ["x"],
+        "view": dots("a", "x"),
+        **changes,
+    }
+    return study(**given)
+
+
+def gathered(made):
+    return made.gather([(p.curve, Fake(p.config, [1.0])) for p in made.runs("laptop")], "laptop")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *((None, "x"), (math.nan, 1), ("", "x"), ("NA", "x"), ("1", "2"), ("007", 8), (1.0, "b"), (True, False)),
+        *((1 / 3, 2 / 3), (math.inf, 1), ("TRUE", "x"), ("x\r\ny", "z"), (np.int64(3), 0.5), ("1e3", "1e4")),
+    ],
+    ids=repr,
+)
+def test_a_cell_finds_its_own_runs_in_the_table_and_in_its_csv(values):
+    made = of_cells(*({"a": value} for value in values))
+    data = gathered(made)
+    for table in (data, pd.read_csv(io.StringIO(data.to_csv(index=False)))):
+        assert [(claim.estimate.value, claim.seeds) for claim in made.claims(table, "laptop")] == [(1.0, 3), (2.0, 3)]
+        assert made.summary(table, "laptop")["seeds"].tolist() == [3, 3]
+        made.draw(table, "laptop")
+
+
+@pytest.mark.parametrize(
+    ("cells", "sentence"),
+    [
+        ([], "'toys' has no cells"),
+        ([{}], "a cell has no columns"),
+        ([A, B, A], "are one cell in a stored table"),
+        *(([{"a": x}, {"a": y}], "are one cell") for x, y in [("1", 1), (1, True), (None, "None"), ("7", "007")]),
+        ([{"a": "x | y", "b": "z"}, {"a": "x", "b": "y | z"}], r"'x \| y'.* and of .*'y \| z'.* have one name"),
+        ([{"a": "x"}, {"a": "y", "b": 1}], "different columns"),
+        ([{"a": (1, 2)}], r"a is \(1, 2\), but a cell"),
+        *(([{column: 1}], f"the column '{column}', which belongs") for column in ("seed", "kind", "horizon")),
+    ],
+)
+def test_cells_that_a_table_cannot_tell_apart_are_refused(cells, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        of_cells(*cells)
+
+
+def asks(*numbers, **more):
+    return {"asks": [Ask(f"q{i}", "q", number, above=0, **more) for i, number in enumerate(numbers)]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"seeds": []}, "has no seeds"),
+        ({"seeds": lambda cell: [] if cell == B else [0]}, r"cell .*'b': 2.* has no seeds"),
+        ({"seeds": [0, 1, 1.0]}, "has the seed 1.0 twice"),
+        ({"seeds": range(99, 103), "tuned": TUNED}, "the seeds 100, 101 are for tuning and for claims"),
+        ({"tuned": Tuned(rates=(0.1,), seeds=(1,))}, "the seeds 1 are for tuning and for claims"),
+        ({"tuned": Tuned(rates=(0.1,), seeds=(7, 7))}, "has the tuning seed 7 twice"),
+        ({"tuned": Tuned(rates=())}, "has no rates to try"),
+        ({"tuned": Tuned(rates=(0.1,), same_as=lambda cell: B if cell == A else A)}, "which is no tuned cell"),
+        (asks(), "has no asks"),
+        ({"asks": [Ask("q", "q", mean("x", A), above=0)] * 2}, "two questions with the id 'q'"),
+        (asks(mean("x", {**A, "b": "Y"})), "question 'q0': the study does not train"),
+        (asks(less("x", A, {**A, "a": "X"})), "does not train"),
+        (asks(unless(lambda data: "", learned({**A, "a": "X"}))), "does not train"),
+        (asks(mean("x", A), cells=[{"c": 1}]), "does not train {'c': 1}, a cell of the question"),
+        (asks(mean("x", {"a": "x"})), "leaves out b, so it counts the runs of 2 cells as seeds of one"),
+        (asks(lambda: 1), "its number raises TypeError"),
+        (asks(None), "its number raises TypeError"),
+        (asks(lambda data: 1.0), "is 1.0, but must be a Measured"),
+    ],
+)
+def test_a_study_that_cannot_answer_its_questions_is_refused_when_it_is_built(changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        of_cells(A, B, **changes)
+
+
+@pytest.mark.parametrize("column", ["seed", "lr", "kind", "horizon", "b"])
+def test_a_measurement_may_not_replace_what_describes_the_run(column):
+    with pytest.raises(ConfigError, match=f"measure returns {column}, but"):
+        gathered(of_cells(A, B, measure=lambda run: {"x": 1.0, column: 7}))
+
+
+def test_rows_of_one_run_are_not_seeds():
+    rows = of_cells(A, B, measure=lambda run: pd.DataFrame({"x": [1.0, 2.0], "hop": [1, 2]}))
+    with pytest.raises(ConfigError, match=r"Question 'q0': The table has 2 rows of seed 0 for x, y"):
+        rows.claims(gathered(rows), "laptop")
+    one = of_cells(A, B, measure=rows.measure, **asks(mean("x", {**A, "hop": 2})))
+    assert [claim.estimate.value for claim in one.claims(gathered(one), "laptop")] == [2.0]

@@ -204,7 +204,9 @@ def least_recall(model: str) -> Number:
 
     def lowest(data: pd.DataFrame) -> stats.Estimate:
         rows = pick(data, {"model": model, "method": FIRST_ORDER})
-        return stats.mean(rows[rows["accuracy"] >= 0.9].groupby("seed")["recall"].min().tolist(), stats.SHARE)
+        least = stats.mean(rows[rows["accuracy"] >= 0.9].groupby("seed")["recall"].min().tolist(), stats.SHARE)
+        # As declared: equal seeds were undecided then. Today's test of equal seeds would change a published verdict.
+        return stats.unknown(least.value, stats.SHARE) if least.low == least.high else least
 
     words = f"lowest recall of true heads by {FIRST_ORDER} at checkpoints with 90% accuracy, mean over seeds"
     return named(words, lowest, {"model": model})

@@ -15,7 +15,7 @@ from ihlab.study.experiment import SCALES, Scale, require_interactive, require_s
 from ihlab.study.ledger import Folder, print_ledger
 from ihlab.study.make import make
 from ihlab.study.markdown import plain, verdict_counts
-from tasks.config import choose, require
+from tasks.config import ConfigError, choose, require
 
 
 def reproduce(
@@ -63,7 +63,16 @@ def reproduce(
 
     if from_data:
         for experiment, folder in zip(chosen, folders, strict=True):
-            folder.publish(experiment, folder.data())
+            data = folder.data()
+            try:
+                folder.publish(experiment, data)
+            except (LookupError, TypeError, AttributeError, ValueError) as error:
+                if isinstance(error, ConfigError) or folder.described:
+                    raise
+                what = f"{type(error).__name__}: {error}"
+                raise ConfigError(
+                    f"{folder.path / 'data.csv'} cannot be read as this figure's table ({what})."
+                ) from error
     else:
         started = time.perf_counter()
         n_runs = make(chosen, folders, jobs, device, runs, console, published=published)
