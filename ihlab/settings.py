@@ -29,15 +29,11 @@ def own_settings() -> Iterator[None]:
     """
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
     require(not transformed, "A transform of torch.func is running (such as vmap or grad): leave it first.")
-    with ExitStack() as settings:
-        for _ in _get_current_function_mode_stack():  # a default device is one of them
-            settings.enter_context(_pop_mode_temporarily())
+    with usual_tensors(), ExitStack() as settings:
         plain = type(torch.empty(0)) is torch.Tensor
         require(
             plain, "A mode of torch in which tensors have no values is on (such as FakeTensorMode): leave it first."
         )
-        settings.callback(torch.set_default_dtype, torch.get_default_dtype())
-        torch.set_default_dtype(torch.float32)
         _full_precision(settings)
         for of in ("cpu", "cuda"):
             if torch.is_autocast_enabled(of):
@@ -47,6 +43,20 @@ def own_settings() -> Iterator[None]:
         settings.enter_context(torch.autograd.set_detect_anomaly(False))
         settings.enter_context(sdpa_kernel(KERNELS))
         settings.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
+        yield
+
+
+@contextmanager
+def usual_tensors() -> Iterator[None]:
+    """Make new tensors float32, on the CPU and outside inference mode, and restore the caller's settings afterwards.
+
+    A module is built in it, which may also be built without values, in a `FakeTensorMode`.
+    """
+    with ExitStack() as settings:
+        for _ in _get_current_function_mode_stack():  # a default device is one of them
+            settings.enter_context(_pop_mode_temporarily())
+        settings.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float32)
         gradients = torch.is_grad_enabled()
         settings.enter_context(torch.inference_mode(False))
         settings.enter_context(torch.set_grad_enabled(gradients))

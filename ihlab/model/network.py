@@ -38,7 +38,7 @@ from ihlab.model.registry import VARIANTS
 from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix
 from ihlab.model.variants.make_attention import make_attention, takes_cache
-from ihlab.settings import own_settings
+from ihlab.settings import usual_tensors
 from tasks.config import ConfigError, choose, require
 
 WITH_MATRIX = (nn.Linear, nn.Bilinear, nn.Embedding, nn.Conv1d, nn.Conv2d)
@@ -132,7 +132,7 @@ class Block(nn.Module):
 class Network(HookedRootModule):
     """Tokens to next-token logits. `Network(cfg, seed)` is a pure function of its arguments."""
 
-    @own_settings()
+    @usual_tensors()
     def __init__(self, cfg: ModelConfig, seed: int = 0) -> None:
         super().__init__()
         self.cfg = cfg

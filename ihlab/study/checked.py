@@ -143,8 +143,8 @@ def _try_without_rows(number: Number, words: str, known: Sequence[Cell]) -> None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             measured = number(table)
-    except (ConfigError, LookupError, ValueError, ArithmeticError):  # it needs runs, or a measured column
-        return
+    except (ConfigError, LookupError, ValueError, ArithmeticError, pd.errors.UndefinedVariableError):
+        return  # it needs runs, or a measured column
     except Exception as error:
         raise ConfigError(f"{words}: its number raises {type(error).__name__} without runs: {error}.") from None
     require(isinstance(measured, Measured), f"{words}: its number is {measured!r}, but must be a Measured.")

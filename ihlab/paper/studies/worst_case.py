@@ -14,6 +14,7 @@ layers, RoPE), .25 (with an MLP), .58 (learned positions), 1.0 (K only, 1 layer,
 learned positions, MLP). Learning rates, measures, thresholds and seeds were fixed then, before the runs of the study.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import K_ONLY
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, less, mean, of, pick
+from ihlab.study.ask import Ask, Cell, Measured, Number, cell_in_words, claim_id, named, of, pick
 from ihlab.study.experiment import Scale
 from ihlab.study.study import Study, cells
 from ihlab.sweep.results import first_reach
@@ -92,22 +93,55 @@ def of_reached(number: Number, *compared: Cell) -> Number:
     return told
 
 
-def gap(one: Cell, other: Cell) -> Number:
-    """Return the worst-case accuracy of one cell minus that of another: the median over all pairs of runs."""
-    return of_reached(less("worst_case", one, other), one, other)
+CHANGED = "2026-11-28: runs of one seed share their batches, so each seed counts once and not each run"
+Change = Callable[[pd.DataFrame], pd.DataFrame]
 
 
-def level(cell: Cell) -> Number:
-    """Return the mean worst-case accuracy of a cell's runs."""
-    return of_reached(mean("worst_case", cell, stats.SHARE, "worst-case accuracy"), cell)
+def by_seed(data: pd.DataFrame, cell: Cell) -> pd.Series:
+    """Return the mean worst-case accuracy of a cell's runs, for each seed."""
+    return pick(data, cell).groupby("seed")["worst_case"].mean()
+
+
+def compared(id: str, sentence: str, one: Cell, other: Cell, change: Change = lambda data: data, **fields: Any) -> Ask:
+    """Ask for the worst-case accuracy of one cell minus that of another: mean over seeds of their difference.
+
+    As first declared, it was the median over all pairs of runs.
+    """
+
+    def of_seeds(data: pd.DataFrame) -> stats.Estimate:
+        return stats.mean((by_seed(data, one) - by_seed(data, other)).dropna().tolist(), stats.DIFFERENCE)
+
+    def of_runs(data: pd.DataFrame) -> stats.Estimate:
+        return stats.shift(*(pick(data, cell)["worst_case"].tolist() for cell in (one, other)), stats.DIFFERENCE)
+
+    words = f"worst-case accuracy, {cell_in_words(one)} minus {cell_in_words(other)}"
+    numbers = [
+        of(change, of_reached(named(f"{words}, {what}", estimate), one, other))
+        for what, estimate in (("mean over seeds of the difference", of_seeds), ("median over pairs of runs", of_runs))
+    ]
+    return Ask(id, sentence, numbers[0], first=numbers[1], changed=CHANGED, **fields)
+
+
+def level(id: str, sentence: str, cell: Cell, **fields: Any) -> Ask:
+    """Ask for the mean worst-case accuracy of a cell: of its seeds' means. As first declared, of its runs."""
+    words = f"worst-case accuracy, {cell_in_words(cell)}"
+    numbers = [
+        of_reached(named(f"{words}, mean over {what}", estimate), cell)
+        for what, estimate in (
+            ("seeds", lambda data: stats.mean(by_seed(data, cell).tolist(), stats.SHARE)),
+            ("runs", lambda data: stats.mean(pick(data, cell)["worst_case"].tolist(), stats.SHARE)),
+        )
+    ]
+    return Ask(id, sentence, numbers[0], first=numbers[1], changed=CHANGED, **fields)
 
 
 def better(model: str, setting: str) -> Ask:
     """Ask whether one shifted layer is clearly better than two vanilla layers with some positions."""
-    return Ask(
+    return compared(
         claim_id("better_than_vanilla", model, setting),
         f"{model}, has a higher worst-case accuracy than two vanilla layers ({setting}), at the same sampled accuracy.",
-        gap({"variant": model, "setting": setting}, {"variant": V2, "setting": setting}),
+        {"variant": model, "setting": setting},
+        {"variant": V2, "setting": setting},
         above=CLEARLY,
         setting={"model": model, "positions": setting},
     )
@@ -148,31 +182,30 @@ WORST_CASE = Study(
     measure=measure,
     asks=[
         *(better(model, setting) for model in (KV1, K1) for setting in POSITIONS),
-        Ask(
+        compared(
             "two_shifted_layers",
             "Two layers of KV shifting have a higher worst-case accuracy than two vanilla layers.",
-            gap({"variant": KV2}, {"variant": V2}), above=CLEARLY,
+            {"variant": KV2}, {"variant": V2}, above=CLEARLY,
         ),
-        Ask(
+        compared(
             "second_layer", "A second layer of KV shifting lowers the worst-case accuracy.",
-            gap({"variant": KV2}, {"variant": KV1}), below=0.0,
+            {"variant": KV2}, {"variant": KV1}, below=0.0,
         ),
-        Ask(
+        compared(
             "k_as_kv", "Shifted keys alone have the worst-case accuracy of shifted keys and values, within .1.",
-            gap({"variant": K1}, {"variant": KV1}), above=-CLEARLY,
+            {"variant": K1}, {"variant": KV1}, above=-CLEARLY,
         ),
-        Ask(
+        compared(
             "mlp", "An MLP lowers the worst-case accuracy of one shifted layer.",
-            of(one_layer, gap({"mlp": "MLP"}, {"mlp": "no MLP"})), below=0.0,
+            {"mlp": "MLP"}, {"mlp": "no MLP"}, one_layer, below=0.0,
         ),
-        Ask(
+        level(
             "vanilla_wrong", "Two vanilla layers are wrong on most questions in the worst sequences of the task.",
-            level({"variant": V2}), below=0.5,
+            {"variant": V2}, below=0.5,
         ),
-        Ask(
+        level(
             "k_right", "One layer of shifted keys without an MLP is right on nine of ten questions in the worst "
-            "sequences of the task.",
-            level({"variant": K1, "mlp": "no MLP"}), above=0.9,
+            "sequences of the task.", {"variant": K1, "mlp": "no MLP"}, above=0.9,
         ),
     ],
     shown=shown,
