@@ -18,7 +18,7 @@ import pandas as pd
 from ihlab.study import stats
 from ihlab.study.claim import Claim, at_floor, slug
 from ihlab.study.rates import count_in_words, rate_in_words, steps_by
-from tasks.config import ConfigError, require
+from tasks.config import ConfigError, require, shown
 
 Cell = Mapping[str, Any]
 """The values of some columns."""
@@ -50,7 +50,11 @@ Number = Callable[[pd.DataFrame], Measured]
 
 
 class NoRunsError(ConfigError, LookupError):
-    """The table has no run of a cell."""
+    """The table has no run of `cell`."""
+
+    def __init__(self, message: str, cell: Cell | None = None) -> None:
+        super().__init__(message)
+        self.cell = cell
 
 
 class RepeatedSeedError(ConfigError):
@@ -165,7 +169,7 @@ def as_stored(value: Any) -> str:
         return "" if text in MISSING else text
     if math.isnan(number):
         return ""
-    return f"{number:.0f}" if number.is_integer() and abs(number) < 2**53 else f"{number:.12g}"
+    return f"{number + 0:.0f}" if number.is_integer() and abs(number) < 2**53 else f"{number:.12g}"  # -0 + 0 is 0
 
 
 def cell_key(cell: Cell) -> frozenset[tuple[str, str]]:
@@ -191,7 +195,7 @@ def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
     for column, value in cell.items():
         rows = rows[rows[column].map(as_stored) == as_stored(value)] if column in rows else rows[:0]
     if rows.empty:
-        raise NoRunsError(f"The table has no run of {cell_in_words(cell)}.")
+        raise NoRunsError(f"The table has no run of {cell_in_words(cell)}.", cell)
     return rows.sort_values([column for column in ("lr", "seed") if column in rows])
 
 
@@ -223,10 +227,11 @@ def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
             f"or reduce the rows of a run to one number."
         )
     try:
-        found = rows[column] if column in rows else rows.eval(column, engine="python")
+        return np.asarray(rows[column] if column in rows else rows.eval(column, engine="python"), dtype=float).tolist()
     except NameError:
         raise ConfigError(f"A question needs '{column}', but the table has only {', '.join(map(str, rows))}.") from None
-    return np.asarray(found, dtype=float).tolist()
+    except (SyntaxError, TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"A question needs numbers in '{column}' of {cell_in_words(cell)}: {shown(error)}.") from None
 
 
 def cell_in_words(cell: Cell) -> str:
@@ -265,11 +270,17 @@ def _side(data: pd.DataFrame, cell: Cell, common: Sequence[str] = ()) -> str:
 
 def _of_cells(call: str, column: str, cells: Sequence[Cell], number: Number) -> OfCells:
     """Return a number with its cells. Raises `ConfigError` if the arguments of `call` are in another order."""
-    require(isinstance(column, str), f"{call}: the column is {column!r}, but must be a text.")
+    require(isinstance(column, str), f"{call}: the column is {shown(column)}, but must be a text.")
     for cell in cells:
         right = isinstance(cell, Mapping) and all(isinstance(name, str) for name in cell)
-        require(right, f"{call}: a cell is {cell!r}, but must give columns their values, such as {{'variant': 'A'}}.")
+        example = "{'variant': 'A'}"
+        require(right, f"{call}: a cell is {shown(cell)}, but must give columns their values, such as {example}.")
     return OfCells(tuple(cells), number)
+
+
+def _require_functions(call: str, *arguments: object) -> None:
+    for argument in arguments:
+        require(callable(argument), f"{call}: {shown(argument)} must be a function of the table.")
 
 
 def mean(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = "") -> Number:
@@ -321,11 +332,14 @@ def ratio(
 ) -> Number:
     """Return the ratio of one cell's waiting times to another's, or with `factor` the larger of that and its inverse.
 
-    Times count up to `horizon`, by default the smallest number of steps of the compared runs.
+    Times count up to `horizon`, by default the smallest number of steps of the compared runs. It cannot be larger: a
+    run that ended earlier would look slower than it is.
     """
 
     def number(data: pd.DataFrame) -> Measured:
-        last = horizon or min(min(values(data, cell, "horizon")) for cell in (one, other))
+        shortest = min(min(values(data, cell, "horizon")) for cell in (one, other))
+        last = shortest if horizon is None else horizon
+        require(0 < last <= shortest, f"ratio: horizon is {last:g}, but must be above 0 and at most {shortest:g}.")
         a, b = (steps_by(pd.Series(values(data, cell, column)), last).tolist() for cell in (one, other))
         first, second, common = _sides(data, one, other)
         counts = f"{count_in_words(a)} and {count_in_words(b)} seeds reach it within {last:.0f} steps"
@@ -341,6 +355,7 @@ def ratio(
 
 def named(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell: Cell | None = None) -> Number:
     """Return a number from a function of the table, with its description. It has the seeds of `cell`, or of all."""
+    _require_functions("named(measure, estimate, cell)", estimate)
 
     def number(data: pd.DataFrame) -> Measured:
         rows = data if cell is None else pick(data, cell)
@@ -351,6 +366,7 @@ def named(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell
 
 def of(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
     """Return a number of a changed table."""
+    _require_functions("of(change, number)", change, number)
     return lambda data: number(change(data))
 
 
@@ -359,6 +375,7 @@ def unless(reason: Callable[[pd.DataFrame], str], number: Number, counted: bool 
 
     Its p-value still counts in the correction of the other claims, unless `counted` is False.
     """
+    _require_functions("unless(reason, number)", reason, number)
 
     def told(data: pd.DataFrame) -> Measured:
         found, why = number(data), reason(data)

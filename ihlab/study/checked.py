@@ -1,13 +1,28 @@
 """What a study must have before it is trained: cells and seeds that a table can tell apart, questions about them."""
 
+import inspect
+import io
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from ihlab.study.ask import Ask, Cell, Measured, Number, OfCells, cell_key, curve_of
-from tasks.config import ConfigError, require
+from ihlab.study.ask import (
+    RUN,
+    TUNING,
+    Ask,
+    Cell,
+    Measured,
+    NoRunsError,
+    Number,
+    OfCells,
+    RepeatedSeedError,
+    cell_key,
+    curve_of,
+)  # fmt: skip
+from tasks.config import ConfigError, require, shown
 
 Study = Any  # `ihlab.study.study.Study`, which imports this module
 
@@ -22,11 +37,15 @@ def require_study(study: Study) -> None:
     """Raise `ConfigError` for a study whose table could not answer its questions, or would answer them wrongly."""
     name = f"Study '{study.name}'"
     for field in ("cells", "asks"):
-        require(len(getattr(study, field)) > 0, f"{name} has no {field}: give it at least one.")
+        value = getattr(study, field)
+        is_list = isinstance(value, Sequence) and not isinstance(value, str)
+        require(is_list, f"{name}: {field} is {shown(value)}, but must be a list.")
+        require(len(value) > 0, f"{name} has no {field}: give it at least one.")
     for field in ("cells", "smoke", "later"):
         _require_cells_apart(f"{name}, {field}", getattr(study, field))
     known = [*study.cells, *study.smoke, *study.later]
     _require_one_name(name, known)
+    _require_stored(name, known)
     for cell in study.cells:
         _require_seeds(study, f"{name}, cell {dict(cell)}", cell)
         _require_rates(study, f"{name}, cell {dict(cell)}", cell)
@@ -40,6 +59,7 @@ def require_study(study: Study) -> None:
 
 def _require_cells_apart(field: str, cells: Sequence[Cell]) -> None:
     for cell in cells:
+        require(isinstance(cell, Mapping), f"{field}: {shown(cell)} must give columns their values.")
         require(len(cell) > 0, f"{field}: a cell has no columns: give it at least one, such as {{'variant': 'A'}}.")
         for column, value in cell.items():
             require(isinstance(column, str), f"{field}: the column {column!r} of {dict(cell)} must be a text.")
@@ -48,12 +68,24 @@ def _require_cells_apart(field: str, cells: Sequence[Cell]) -> None:
                 f"{field}: a cell has the column '{column}', which belongs to its runs: give it another name.",
             )
             require(
-                pd.api.types.is_scalar(value) or not pd.api.types.is_list_like(value),
-                f"{field}: {column} is {value!r}, but a cell of a table needs one text or number.",
+                isinstance(value, str | int | float | np.integer | np.bool_) or value is None or value is pd.NA,
+                f"{field}: {column} is {shown(value)}, but a cell of a table needs one text, int, float or bool.",
             )
     repeated = _repeated(map(cell_key, cells))
     same = [dict(cell) for cell in cells if cell_key(cell) == repeated]
     require(not same, f"{field}: {' and '.join(map(str, same))} are one cell in a stored table: name each cell once.")
+
+
+def _require_stored(name: str, cells: Sequence[Cell]) -> None:
+    """Raise `ConfigError` for a cell that a CSV does not give back."""
+    try:
+        text = pd.DataFrame(cells).assign(kind=RUN).to_csv(index=False).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{name}: a cell has a text that no file can hold ({error}).") from None
+    stored: list[Any] = pd.read_csv(io.BytesIO(text)).drop(columns="kind").to_dict("records")
+    stored = [*stored, *({} for _ in cells)]  # a line break in a text makes more or fewer rows
+    for cell, again in zip(cells, stored, strict=False):
+        require(cell_key(cell) == cell_key(again), f"{name}: a CSV does not give back {dict(cell)}: rename it.")
 
 
 def _require_one_name(name: str, cells: Sequence[Cell]) -> None:
@@ -73,8 +105,13 @@ def _require_one_name(name: str, cells: Sequence[Cell]) -> None:
 
 
 def _require_seeds(study: Study, words: str, cell: Cell) -> None:
-    seeds = list(study.seeds(cell) if callable(study.seeds) else study.seeds)
+    seeds = study.seeds(cell) if callable(study.seeds) else study.seeds
     tuned = study.tuned(cell) if callable(study.tuned) else study.tuned
+    is_list = isinstance(seeds, Sequence | np.ndarray) and not isinstance(seeds, str)
+    require(is_list, f"{words}: seeds is {shown(seeds)}, but must be a list of numbers.")
+    for seed in (*seeds, *(tuned.seeds if tuned else ())):
+        whole = isinstance(seed, int | np.integer) and bool(seed >= 0)
+        require(whole, f"{words}: a seed is {shown(seed)}, but must be a whole number, at least 0.")
     require(len(seeds) > 0, f"{words} has no seeds: give it at least one.")
     repeated = _repeated(seeds)
     require(repeated is None, f"{words} has the seed {repeated} twice, but a run counts once.")
@@ -117,7 +154,7 @@ def _require_answerable(ask: Ask, words: str, known: Sequence[Cell]) -> None:
             for cell in number.cells:
                 _require_one_cell(cell, words, known)
         else:
-            _try_without_rows(number, words, known)
+            _try_without_numbers(number, words, known)
 
 
 def _require_one_cell(cell: Cell, words: str, known: Sequence[Cell]) -> None:
@@ -136,18 +173,37 @@ def _require_one_cell(cell: Cell, words: str, known: Sequence[Cell]) -> None:
     )
 
 
-def _try_without_rows(number: Number, words: str, known: Sequence[Cell]) -> None:
-    """Raise `ConfigError` for a function that fails on a table without rows otherwise than for want of runs."""
-    table = pd.DataFrame(columns=list(dict.fromkeys(("kind", *known[0], *OF_A_RUN))))
+def _try_without_numbers(number: Number, words: str, known: Sequence[Cell]) -> None:
+    """Raise `ConfigError` for a number that is no function of a table, or that looks for a cell which is not trained.
+
+    It is tried on a table that has two rows of one seed for each cell, a tuning run and a claim's, and no measured
+    column. For want of measurements a sound function may fail in any way. A cell with further columns may have been
+    measured.
+    """
+    callable_with_a_table = callable(number)
+    try:
+        inspect.signature(number).bind(None)
+    except TypeError:
+        callable_with_a_table = False
+    except ValueError:  # a function of C may have no signature
+        pass
+    require(callable_with_a_table, f"{words}: its number is {shown(number)}, but must be a function of the table.")
+    once = {cell_key(cell): cell for cell in known}.values()
+    rows = [{"kind": kind, **cell, "seed": 0} for cell in once for kind in (RUN, TUNING)]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            measured = number(table)
-    except (ConfigError, LookupError, ValueError, ArithmeticError, pd.errors.UndefinedVariableError):
-        return  # it needs runs, or a measured column
+            measured = number(pd.DataFrame(rows, columns=list(dict.fromkeys(("kind", *known[0], *OF_A_RUN)))))
+    except NoRunsError as error:
+        measured_too = error.cell is None or not {*error.cell} <= {*known[0]}
+        require(measured_too, f"{words}: the study does not train {error.cell}.")
+    except RepeatedSeedError as error:
+        raise ConfigError(f"{words}: {error}") from None
     except Exception as error:
-        raise ConfigError(f"{words}: its number raises {type(error).__name__} without runs: {error}.") from None
-    require(isinstance(measured, Measured), f"{words}: its number is {measured!r}, but must be a Measured.")
+        unknown = isinstance(error, NameError) and not isinstance(error, pd.errors.UndefinedVariableError)
+        require(not unknown, f"{words}: its number raises NameError: {error}.")
+    else:
+        require(isinstance(measured, Measured), f"{words}: its number is {shown(measured)}, but must be a Measured.")
 
 
 def _repeated(values: Iterable[Hashable]) -> Hashable | None:

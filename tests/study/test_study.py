@@ -9,7 +9,8 @@ import pytest
 
 from ihlab import InductionTask, ModelConfig, RunConfig, train
 from ihlab.plots.views import dots
-from ihlab.study.ask import Ask, curve_of, learned, less, mean, unless
+from ihlab.study import stats
+from ihlab.study.ask import Ask, Measured, curve_of, learned, less, mean, of, unless
 from ihlab.study.experiment import Experiment, has_second_stage
 from ihlab.study.study import Study, Tuned, cells, medians, steps_to_90
 from ihlab.training.fork import fork_config, start_fork
@@ -242,6 +243,13 @@ def test_a_cell_finds_its_own_runs_in_the_table_and_in_its_csv(values):
         ([{"a": "x | y", "b": "z"}, {"a": "x", "b": "y | z"}], r"'x \| y'.* and of .*'y \| z'.* have one name"),
         ([{"a": "x"}, {"a": "y", "b": 1}], "different columns"),
         ([{"a": (1, 2)}], r"a is \(1, 2\), but a cell"),
+        ([{"a": np.float32(0.1)}], "but a cell of a table needs"),
+        ([{"a": 0.0}, {"a": -0.0}], "are one cell"),
+        *(
+            ([{"a": text}, {"a": "z"}], sentence)
+            for text, sentence in [("x\ry", "does not give back"), ("\ud800", "no file")]
+        ),
+        ([{"": 1}], "a CSV does not give back {'': 1}"),
         *(([{column: 1}], f"the column '{column}', which belongs") for column in ("seed", "kind", "horizon")),
     ],
 )
@@ -257,9 +265,13 @@ def asks(*numbers, **more):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
+        ({"cells": [A, "x"]}, "'x' must give columns their values"),
+        *(({field: None}, f"{field} is None, but must be a list") for field in ("cells", "asks")),
         ({"seeds": []}, "has no seeds"),
+        *(({"seeds": seeds}, "must be a list") for seeds in (4, iter([0]), "01")),
+        *(({"seeds": [seed]}, "must be a whole number, at least 0") for seed in ("1", -1, 0.5, None)),
         ({"seeds": lambda cell: [] if cell == B else [0]}, r"cell .*'b': 2.* has no seeds"),
-        ({"seeds": [0, 1, 1.0]}, "has the seed 1.0 twice"),
+        ({"seeds": [0, 1, 1]}, "has the seed 1 twice"),
         ({"seeds": range(99, 103), "tuned": TUNED}, "the seeds 100, 101 are for tuning and for claims"),
         ({"tuned": Tuned(rates=(0.1,), seeds=(1,))}, "the seeds 1 are for tuning and for claims"),
         ({"tuned": Tuned(rates=(0.1,), seeds=(7, 7))}, "has the tuning seed 7 twice"),
@@ -272,14 +284,39 @@ def asks(*numbers, **more):
         (asks(unless(lambda data: "", learned({**A, "a": "X"}))), "does not train"),
         (asks(mean("x", A), cells=[{"c": 1}]), "does not train {'c': 1}, a cell of the question"),
         (asks(mean("x", {"a": "x"})), "leaves out b, so it counts the runs of 2 cells as seeds of one"),
-        (asks(lambda: 1), "its number raises TypeError"),
-        (asks(None), "its number raises TypeError"),
+        (asks(lambda: 1), "must be a function of the table"),
+        (asks(None), "must be a function of the table"),
         (asks(lambda data: 1.0), "is 1.0, but must be a Measured"),
+        (asks(lambda data: absent), "raises NameError"),  # noqa: F821
+        (asks(of(lambda data: data, mean("x", {**A, "a": "X"}))), "does not train {'a': 'X', 'b': 'y'}"),
+        (asks(of(lambda data: data, mean("x", {"a": "x"}))), "2 rows of seed 0"),
     ],
 )
 def test_a_study_that_cannot_answer_its_questions_is_refused_when_it_is_built(changes, sentence):
     with pytest.raises(ConfigError, match=sentence):
         of_cells(A, B, **changes)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda data: data[data.b == "y"].x,
+        lambda data: data.query("x > 0 and b == 'y'")["x"],
+        lambda data: data.groupby("seed").x.min(),
+        lambda data: [row.x for row in data.itertuples() if row.b == "y"],
+        lambda data: [next(iter(data["x"])) * {"y": 1}.get(data["b"].iloc[0])],
+    ],
+)
+def test_a_number_may_need_what_measure_returns_in_any_way(number):
+    made = of_cells(A, B, **asks(lambda data: Measured("n", stats.mean([*number(data)]), 3)))
+    assert [claim.estimate.value for claim in made.claims(gathered(made), "laptop")] == [1.0]
+
+
+@pytest.mark.parametrize("x", ["high", [1, 2], 10**400])
+def test_a_measurement_that_is_no_number_is_named(x):
+    made = of_cells(A, measure=lambda run: {"x": x})
+    with pytest.raises(ConfigError, match="A question needs numbers in 'x' of x, y"):
+        made.claims(gathered(made), "laptop")
 
 
 @pytest.mark.parametrize("column", ["seed", "lr", "kind", "horizon", "b"])
