@@ -89,6 +89,19 @@ def remove_partial(folder: Path, name: str) -> None:
         path.unlink(missing_ok=True)
 
 
+def remove_abandoned(folder: Path) -> None:
+    """Remove the partial files of processes that have ended, for a folder without a lock."""
+    for path in folder.glob(".*.partial"):
+        process = path.name.split(".")[-2]
+        if process.isdigit():
+            try:
+                os.kill(int(process), 0)
+            except ProcessLookupError:
+                path.unlink(missing_ok=True)
+            except OSError:  # it runs, as another user
+                pass
+
+
 def require_no_link(path: Path) -> None:
     """Raise `ConfigError` for a symbolic link: a write through it would change a file elsewhere."""
     require(

@@ -4,6 +4,8 @@ import errno
 import glob
 import os
 import stat
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +16,7 @@ from ihlab.files import (
     append_text,
     is_file,
     locked,
+    remove_abandoned,
     remove_partial,
     require_writable,
     write_atomically,
@@ -127,3 +130,14 @@ def test_a_row_is_appended_after_the_bytes_that_are_known(tmp_path, monkeypatch)
     (tmp_path / "link").symlink_to(path)
     with pytest.raises(OSError, match="symbolic links"):
         append_text(tmp_path / "link", "4\n", 6)
+
+
+def test_partial_files_of_ended_processes_are_removed(tmp_path):
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    names = {".data.csv.{}.partial", ".picture-laptop.png.{}.partial"}
+    for name in names:
+        for process in (ended.stdout.strip(), os.getpid()):
+            (tmp_path / name.format(process)).touch()
+    (tmp_path / ".other.partial").touch()
+    remove_abandoned(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {n.format(os.getpid()) for n in names} | {".other.partial"}

@@ -17,7 +17,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ihlab.files import write_json, write_text
+from ihlab.files import remove_abandoned, write_json, write_text
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
 from ihlab.stored import as_text, read_json
 from ihlab.study.claim import NOT_TESTED, judged
@@ -51,6 +51,7 @@ class Folder:
         `ConfigError` if two claims have the same id.
         """
         text = data.to_csv(index=False)
+        remove_abandoned(self.path)
         write_text(self.path / "data.csv", text)
         if manifest is None and self._manifest.exists():
             manifest = read_json(self._manifest)
