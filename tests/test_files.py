@@ -133,7 +133,8 @@ def test_a_row_is_appended_after_the_bytes_that_are_known(tmp_path, monkeypatch)
 
 
 def test_partial_files_of_ended_processes_are_removed(tmp_path):
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    script = "import os; print(os.getpid())"
+    ended = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     names = {".data.csv.{}.partial", ".picture-laptop.png.{}.partial"}
     for name in names:
         for process in (ended.stdout.strip(), os.getpid()):

@@ -112,7 +112,8 @@ def compared(id: str, sentence: str, one: Cell, other: Cell, change: Change = la
         return stats.mean((by_seed(data, one) - by_seed(data, other)).dropna().tolist(), stats.DIFFERENCE)
 
     def of_runs(data: pd.DataFrame) -> stats.Estimate:
-        return stats.shift(*(pick(data, cell)["worst_case"].tolist() for cell in (one, other)), stats.DIFFERENCE)
+        first, second = (pick(data, cell)["worst_case"].tolist() for cell in (one, other))
+        return stats.shift(first, second, stats.DIFFERENCE)
 
     words = f"worst-case accuracy, {cell_in_words(one)} minus {cell_in_words(other)}"
     numbers = [
