@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import groupby
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def certify(
     sum of each head's smallest mean bounds it from below, and a search looks for a sequence that is answered wrongly.
     With an MLP, its input is enclosed by intervals (`ihlab.certify.mlp`).
 
-    - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one;
+    - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one, or its folder;
     - `task`: an `InductionTask` or `MQARTask`; by default the task that the model was trained on;
     - `lengths`: numbers of tokens, by default up to the task's. Without learned positions there are longer ones, too;
     - `questions`: pairs (query, answer), by default all of the task's; or your own automata;
@@ -96,7 +97,7 @@ def opened_transformer(source: Any) -> Transformer:
     """Return the `Transformer` of a source. Raises `ConfigError` for another model, and for one with hooks."""
     from transformers import PreTrainedModel  # imported here, because the library takes seconds
 
-    if isinstance(source, PreTrainedModel):
+    if isinstance(source, PreTrainedModel | str | PathLike):
         from ihlab.hf import from_hf
 
         source = from_hf(source)
