@@ -142,7 +142,7 @@ OWN = {
     "ihlab.paper.studies.printed": "the package's own",
     "ihlab.paper.studies.hops": "the package's own",
     "ihlab.paper.page": "pages and tables that reproduce wrote",
-    "ihlab.study.history": "likewise",
+    "ihlab.study.checked": "a text that it has just made",
     "ihlab.study.ledger": "likewise",
     "ihlab.hf.model": "folders that the boundary of models has checked",
     "ihlab.hf.convert": "likewise",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ihlab.files import write_json
 from ihlab.paper.coverage import FIGURE, KINDS, STATEMENTS, coverage_page, kinds, verdicts
+from ihlab.study.history import NEEDED
 
 ROOT = Path(__file__).parents[2]
 FIGURES, PAGE = ROOT / "figures", ROOT / "docs" / "coverage.md"
@@ -25,7 +26,7 @@ def test_statements_with_a_figure_are_those_that_stored_claims_answer():
 
 
 def test_a_claim_against_a_statement_counts_the_other_way_round(tmp_path):
-    asked = {"statement": 40, "right_side": "below"}
+    asked = dict.fromkeys(NEEDED, "") | {"statement": 40, "right_side": "below"}
     contrary = [{**asked, "verdict": verdict, "against": True} for verdict in ("holds", "fails", "undecided")]
     claims = [{**asked, "verdict": "holds"}, *contrary]
     write_json(tmp_path / "elsewhere" / "laptop" / "claims.json", claims)
