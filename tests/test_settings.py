@@ -225,7 +225,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("under", REFUSED)
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "make"])  # a model may be built without values
+@pytest.mark.parametrize(
+    "name", [marked(name) for name in CALLS if name != "make"]
+)  # a model may be built without values
 def test_a_mode_or_transform_without_values_is_refused_before_anything_is_written(run, tmp_path, name, under):
     wrap, message = REFUSED[under]
     with pytest.raises(ConfigError, match=message):
