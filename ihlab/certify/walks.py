@@ -140,6 +140,22 @@ def smallest_mean(mass: Array, gain: Array, automaton: Automaton, query: int, le
 
 
 @compiled
+def _margin_against(
+    mass: Array, read: Array, direct: Array, answer: int, other: int, automaton: Automaton, query: int, walks: Array
+) -> float:
+    """Return the sum of the heads' smallest means against one rival, inf without a walk; put their walks in `walks`."""
+    margin = direct[answer] - direct[other]
+    for head in range(len(mass)):
+        gain = read[head, answer] - read[head, other]
+        mean, walk = smallest_mean(mass[head], gain, automaton, query, walks.shape[1])
+        if not len(walk):
+            return np.inf
+        walks[head] = walk
+        margin += mean
+    return margin
+
+
+@compiled
 def smallest_bound(
     mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, length: int, rival: int
 ) -> tuple[float, int, Array]:
@@ -155,19 +171,14 @@ def smallest_bound(
         other = (rival + number) % n_outputs
         if other == answer:
             continue
-        bound = direct[answer] - direct[other]
         if n_heads == 1 and worst >= 0:  # nothing below the smallest bound so far?
-            gain = read[0, answer] - read[0, other]
-            weights = lightest(mass[0], gain, smallest - bound, automaton, query, length)
+            gain, level = read[0, answer] - read[0, other], smallest - (direct[answer] - direct[other])
+            weights = lightest(mass[0], gain, level, automaton, query, length)
             if weights[length] >= 0:
                 continue
-        for head in range(n_heads):
-            gain = read[head, answer] - read[head, other]
-            mean, walk = smallest_mean(mass[head], gain, automaton, query, length)
-            if not len(walk):
-                return np.inf, -1, walks
-            trial[head] = walk
-            bound += mean
+        bound = _margin_against(mass, read, direct, answer, other, automaton, query, trial)
+        if bound == np.inf:
+            return np.inf, -1, walks
         if bound < smallest:
             smallest, worst = bound, other
             walks[:] = trial
@@ -184,14 +195,7 @@ def smallest_margins(
     trial = np.zeros((n_heads, length), np.int64)
     for other in range(n_outputs):
         if other != answer:
-            margin = direct[answer] - direct[other]
-            for head in range(n_heads):
-                gain = read[head, answer] - read[head, other]
-                mean, walk = smallest_mean(mass[head], gain, automaton, query, length)
-                if not len(walk):
-                    return margins, walks
-                margin += mean
-                trial[head] = walk
+            margin = _margin_against(mass, read, direct, answer, other, automaton, query, trial)
             if margin < margins.min():
                 walks[:] = trial
             margins[other] = margin
