@@ -32,6 +32,9 @@ from tests.forked import CONTEXT, session_of
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MOMENTS = ANY, WRITE, LATER = "at any moment", "in the middle of a write", "after its first checkpoint"
 
+USUAL = {ANY: 0.2, WRITE: 0.4, LATER: 0.4}
+"""Probabilities of the moments."""
+
 TO_END, RAY_TO_END = 10.0, 90.0
 """Seconds after which no process of a killed command may still be alive. Ray's agents notice its end after a minute."""
 
@@ -124,9 +127,9 @@ class Kill:
         return WRITE if self.after is None else LATER if self.later else ANY
 
 
-def draw(kind: str, whole: "Attempt", rng: np.random.Generator) -> Kill:
-    """Draw a kill of a command, given an undisturbed attempt."""
-    moment = LATER if kind not in WRITES else rng.choice(MOMENTS, p=(0.2, 0.4, 0.4))
+def draw(kind: str, whole: "Attempt", rng: np.random.Generator, moments: Mapping[str, float]) -> Kill:
+    """Draw a kill of a command, given an undisturbed attempt and the probability of each moment."""
+    moment = LATER if kind not in WRITES else rng.choice(list(moments), p=list(moments.values()))
     by_worker = bool(kind in POOLED and moment == WRITE and rng.random() < 0.7)
     targets = ["parent", *(["group"] if kind in POOLED else []), *(["worker"] if by_worker or moment == LATER else [])]
     return Kill(
@@ -205,30 +208,13 @@ def fork_workers(kill: Kill | None, note: str) -> None:
 
 
 def forget_optimizer() -> None:
+    """Resume without AdamW's state: a deliberate fault, for the test that the campaign detects it."""
     from ihlab.training import checkpoint
 
     checkpoint.load_optimizer_state = lambda *arguments: None
 
 
-def forget_running_loss() -> None:
-    from dataclasses import replace
-
-    from ihlab.training.run_writer import RunWriter
-
-    load = RunWriter.load
-
-    def forgetful(*arguments: Any) -> Any:
-        stored = load(*arguments)
-        return replace(stored, loss=stored.loss * 0, steps=0)
-
-    RunWriter.load = forgetful
-
-
-SABOTAGE: dict[str, Callable[[], None]] = {"optimizer": forget_optimizer, "running loss": forget_running_loss}
-"""Deliberate faults in resuming, for the test that the campaign detects them."""
-
-
-def command(arguments: Sequence[str], planned: Mapping[str, Any] | None, note: str, sabotage: str) -> None:
+def command(arguments: Sequence[str], planned: Mapping[str, Any] | None, note: str, sabotage: bool) -> None:
     """Run the command with a planned kill, in its own process and session."""
     if os.getsid(0) != os.getpid():
         os.setsid()
@@ -241,7 +227,7 @@ def command(arguments: Sequence[str], planned: Mapping[str, Any] | None, note: s
 
     torch.set_num_threads(1)
     if sabotage:
-        SABOTAGE[sabotage]()
+        forget_optimizer()
     kill = Kill(**planned) if planned else None
     fork_workers(kill, note)
     if kill and kill.after is None and not kill.by_worker:
@@ -263,7 +249,7 @@ def living(note: str) -> list[int]:
 class Started:
     """A command in a process forked from one that has imported everything already, which saves seconds."""
 
-    def __init__(self, arguments: list[str], kill: Kill | None, note: str, sabotage: str) -> None:
+    def __init__(self, arguments: list[str], kill: Kill | None, note: str, sabotage: bool) -> None:
         self.note, planned = note, asdict(kill) if kill else None
         self.process = CONTEXT.Process(target=command, args=(arguments, planned, note, sabotage))
         self.process.start()
@@ -302,7 +288,7 @@ class Attempt:
     `first` and `seconds`: the times of its first checkpoint and of its end.
     """
 
-    def __init__(self, kind: str, folder: Path, kill: Kill | None, sabotage: str) -> None:
+    def __init__(self, kind: str, folder: Path, kill: Kill | None, sabotage: bool) -> None:
         note = folder.with_suffix(".killed")
         for path in (note, note.with_suffix(".workers")):
             path.unlink(missing_ok=True)
@@ -360,7 +346,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def _chain(
-    kind: str, folder: Path, planned: Sequence[Kill], whole: Mapping[str, bytes], sabotage: str
+    kind: str, folder: Path, planned: Sequence[Kill], whole: Mapping[str, bytes], sabotage: bool
 ) -> list[tuple[str, list[str]]]:
     """Kill a command repeatedly as planned, then let it finish. Return the moment and the faults of each kill."""
     ended: list[tuple[str, list[str]]] = []
@@ -379,7 +365,13 @@ def _chain(
 
 
 def campaign(
-    kills: int, seed: int, folder: Path, *, kinds: Sequence[str] = tuple(KINDS), sabotage: str = ""
+    kills: int,
+    seed: int,
+    folder: Path,
+    *,
+    kinds: Sequence[str] = tuple(KINDS),
+    moments: Mapping[str, float] = USUAL,
+    sabotage: bool = False,
 ) -> list[Row]:
     """Kill commands this many times. Return the kills and the failed kills, per command and moment.
 
@@ -395,13 +387,13 @@ def campaign(
     numbers = np.ceil(kills * shares / shares.sum()).astype(int)
     for i, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
         if i == 0:  # the first fork waits for the imports
-            Attempt(kind, folder / "first", None, "")
-        whole = Attempt(kind, folder / f"{i}-whole", None, "")
+            Attempt(kind, folder / "first", None, False)
+        whole = Attempt(kind, folder / f"{i}-whole", None, False)
         assert not whole.wrong, whole.wrong
         expected = content(folder / f"{i}-whole")
         done = 0
         while done < number:
-            planned = [draw(kind, whole, rng) for _ in range(min(int(rng.integers(1, 5)), number - done))]
+            planned = [draw(kind, whole, rng, moments) for _ in range(min(int(rng.integers(1, 5)), number - done))]
             name = f"{i}-{done}-{rng.integers(2**31)}"
             for moment, wrong in _chain(kind, folder / name, planned, expected, sabotage):
                 done += 1
