@@ -3,7 +3,6 @@
 import math
 import shlex
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,24 +83,12 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
         root: Path = Path("runs"),
         device: str = "auto",
         members: int | None = None,
-        wandb: bool = False,
     ) -> None:
-        from ihlab.sweep.tracking import require_wandb, tracked
-        from ihlab.training.run import Run
         from ihlab.training.train import train as train_run
 
         run = to_run(options)
         require_writable("--root", root)
-        if wandb:
-            require_wandb()
-            require(
-                members is None, "--wandb follows one run: leave out --members, or train the seeds with 'ihlab sweep'."
-            )
-        if members is not None:
-            trained = train_run(run, root, device, members=members)
-        else:
-            with tracked(Run.create(run, root)) if wandb else nullcontext() as callback:
-                trained = [train_run(run, root, device, callback=callback)]
+        trained = [train_run(run, root, device)] if members is None else train_run(run, root, device, members=members)
         for each in trained:
             print(text(_ending(each)))
         if members is None and not trained[0].diverged:
@@ -120,7 +107,6 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
             root: Where runs are kept.
             device: A torch device, or auto: a GPU if there is one.
             members: Train this many seeds, the run's own and those after it, stacked where that is faster.
-            wandb: Log every evaluation to Weights & Biases too.
         """
     return train
 

@@ -4,7 +4,6 @@ import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ContextDecorator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -25,12 +24,8 @@ Callback = Callable[[dict[str, Any]], None]
 
 
 def require_callback(callback: Callback | None) -> None:
-    """Raise `ConfigError` if this is no callback. A context manager made of a generator is callable, too."""
-    require(
-        callback is None or (callable(callback) and not isinstance(callback, ContextDecorator)),
-        f"callback is {shown(callback)}, but must be a function of a dict; a context manager such as tracked(run) "
-        "yields one: with tracked(run) as callback.",
-    )
+    """Raise `ConfigError` if this is no callback."""
+    require(callback is None or callable(callback), f"callback is {shown(callback)}, but must be a function of a dict.")
 
 
 class TrainingDivergedError(RuntimeError):
