@@ -50,7 +50,9 @@ class RunConfig:
             trapezoid, constant and then linear to 0 over the last fifth of the steps.
         betas: AdamW's decay rates, per step, for the running averages of the gradient and of its square.
         weight_decay: AdamW's weight decay: each step shrinks a weight by this fraction times the learning rate. It
-            acts on matrices, never on norms, alpha or beta.
+            acts on matrices, never on norms, alpha or beta. Rows that no batch reads have no gradient, so it alone
+            moves them: towards 0.
+        undecayed: Names of parameters that weight decay leaves alone, such as "pos_embed.weight".
         clip: Largest norm of the gradient; None: no clipping.
         precision: Number format of the forward pass: fp32, or bf16 (autocast).
         compile: Train through torch.compile. Steps are faster, but compiling takes some seconds to a minute, once per
@@ -93,6 +95,7 @@ class RunConfig:
     stop_at_accuracy: float | None = renamed(default=None, was="until")
     stop_at_metric: Literal["accuracy_first", "accuracy"] = renamed(default="accuracy_first", was="until_metric")
     clamped: tuple[Clamp, ...] = ()
+    undecayed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.model is None:
