@@ -200,8 +200,8 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
         csv: Write the whole table here, including damaged runs: the table of ihlab.runs in Python.
     """
     from ihlab.stored import DIVERGED, DONE
-    from ihlab.training.run import DAMAGED
-    from ihlab.training.run import runs as stored_runs
+    from ihlab.training.listing import DAMAGED
+    from ihlab.training.listing import runs as stored_runs
 
     check_output("--csv", csv, TABLES)
     table = Table(title=f"Runs in {text(root)}", title_justify="left")
@@ -225,9 +225,7 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
         write_table(stored, csv)
     terminal = console()
     if not terminal.is_terminal:  # output to a file or another program: do not truncate names
-        terminal.width = max(
-            terminal.width, terminal.measure(table, options=terminal.options.update(width=10_000)).maximum
-        )
+        terminal.width = 10_000
     terminal.print(table)
     for sentence in stored["problem"][damaged]:
         terminal.print(text(sentence), soft_wrap=True)
