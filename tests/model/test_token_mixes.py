@@ -86,29 +86,6 @@ def test_a_gate_of_a_smear_can_be_read_and_set(make, tokens):
     torch.testing.assert_close(off, vanilla(tokens), atol=1e-12, rtol=0)
 
 
-@torch.no_grad()
-def test_a_dynamic_convolution_without_its_input_is_equation_5_with_weights_of_each_channel(make, tokens):
-    model, shift = make(attention="dynamic_conv"), make(attention="kv_shift", shift_window=4, shift_share="channel")
-    alike(model, shift)
-    for block, wanted in zip(model.layers, shift.layers, strict=True):
-        for part, weight in (("key", wanted.attn.alpha), ("value", wanted.attn.beta)):
-            block.attn.dynamic[part].of_input.zero_()
-            weight.copy_(block.attn.dynamic[part].weight / 3)
-            weight[:, 0] += 1 / 3
-    torch.testing.assert_close(model(tokens), shift(tokens), atol=1e-12, rtol=0)
-
-
-@torch.no_grad()
-def test_an_interpolation_with_closed_gates_is_vanilla_and_with_open_ones_has_the_token_before(make, tokens):
-    model, vanilla = make(smear="interpolation"), make()
-    alike(model, vanilla)
-    _, plain = vanilla.run_with_cache(tokens)
-    for gate, wanted in ((-100.0, plain["embed"]), (100.0, torch.nn.functional.pad(plain["embed"], (0, 0, 1, -1)))):
-        model.smear.weight.fill_(gate)
-        _, cache = model.run_with_cache(tokens)
-        torch.testing.assert_close(cache["embed"], wanted, atol=1e-12, rtol=0)
-
-
 @pytest.mark.parametrize("fields", [{"canon": "KVOM"}, {"canon": "ABCD"}, {"attention": "qkv_shift"}], ids=str)
 def test_from_an_identity_start_a_model_is_vanilla(make_config, tokens, fields):
     model, vanilla = Transformer(make_config(**fields, shift_start="identity")), Transformer(make_config())
