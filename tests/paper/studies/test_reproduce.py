@@ -37,7 +37,7 @@ def test_every_file_is_there(reproduced):
     _, [folder], _ = reproduced
     names = {path.name for path in folder.path.iterdir()}
     assert names == {
-        "data.csv", "claims.json", "summary.md", "manifest.json", "figure1b-smoke.png",
+        "data.csv", "claims.json", "summary.md", "manifest.json", "figure1b-smoke.svg",
     }  # fmt: skip
     page = (folder.root / "figure1b" / "README.md").read_text(encoding="utf-8")
     assert (folder.path / "summary.md").read_text(encoding="utf-8").strip() in page.replace("\\", "")
@@ -88,7 +88,7 @@ def test_a_second_time_trains_nothing_and_changes_nothing(reproduced):
 def test_redrawing_needs_no_torch_and_gives_the_same_files(smoke_root, tmp_path):
     figures = shutil.copytree(smoke_root / "figures", tmp_path / "figures")
     before = {path: path.read_bytes() for path in figures.rglob("*") if path.is_file()}
-    derived = [path for path in before if path.suffix in (".png", ".md") or path.name == "claims.json"]
+    derived = [path for path in before if path.suffix in (".svg", ".md") or path.name == "claims.json"]
     names = sorted({path.parents[1].name for path in before if path.name == "data.csv"})
     assert len(derived) >= 3 * len(names) + 1  # and the page of results
     for path in derived:
