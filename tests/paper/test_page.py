@@ -264,6 +264,7 @@ def test_other_words_change_no_headline_no_statement_and_no_history(tmp_path):
         other = [_reworded(claim, f"Said otherwise, {n}.") for n, claim in enumerate(stored)]
         assert replaced(stored, other) == []
         path.write_text(json.dumps(other), encoding="utf-8")
+    shutil.copytree(ROOT / "notebooks" / "data", tmp_path / "notebooks" / "data")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "coverage.md").touch()
     assert results_page(reworded, tuple(EXPERIMENTS)) == PAGE.read_text(encoding="utf-8")
