@@ -116,8 +116,8 @@ class RecallRule(Rule):
         pairs, later, query = tokens[:, :front], tokens[:, front:-1], tokens[:, -1:]
         keys, values = pairs[:, ::width], pairs[:, self.gap :: width]
         legal = self.right(tokens, answer) & ((keys == query) & (values == answer[:, None])).any(axis=1)
-        for part, low, high in ((keys, 1, half), (values, half, task.vocab_size)):
-            legal &= (np.diff(np.sort(part, axis=1)) != 0).all(axis=1) & ((part >= low) & (part < high)).all(axis=1)
+        for ids, low, high in ((keys, 1, half), (values, half, task.vocab_size)):
+            legal &= (np.diff(np.sort(ids, axis=1)) != 0).all(axis=1) & ((ids >= low) & (ids < high)).all(axis=1)
         slots = later[:, ::2]
         asked = (slots[:, None] == keys[:, :, None]).sum(axis=2)  # [batch, key]
         missing = ((asked == 0) & (keys != query)).sum(axis=1)

@@ -134,7 +134,9 @@ def ablate_together(
         near = [
             head
             for layer in sorted({layer for layer, _ in these})
-            for head in _some([o for o in others if o[0] == layer], sum(at == layer for at, _ in these), rng)
+            for head in _some(
+                [o for o in others if o[0] == layer], sum(of_layer == layer for of_layer, _ in these), rng
+            )
         ]
         sets.append(("same layers", draw, near))
     whole = clean.whole["loss"].sum() / clean.whole["targets"].sum()
@@ -170,7 +172,7 @@ class CleanRun:
         choose("ablation", how, HOWS)
         replace = {}
         for layer in sorted({layer for layer, _ in heads}):
-            those = [head for at, head in heads if at == layer]
+            those = [head for of_layer, head in heads if of_layer == layer]
             replace[layer] = replaced(those, replacement(self.z[layer], how, seed, real=self.real))
         with self.model.replacing(replace):
             return row_scores(self.model, self.batch)
@@ -213,8 +215,8 @@ def replacement(
     if real is None:
         return z[source]
     last = real.to(z.device).sum(dim=1)[source, None] - 1
-    at = torch.arange(z.shape[1], device=z.device).expand(len(z), -1).minimum(last)
-    return z[source[:, None], at]
+    positions = torch.arange(z.shape[1], device=z.device).expand(len(z), -1).minimum(last)
+    return z[source[:, None], positions]
 
 
 def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
@@ -294,8 +296,8 @@ def _ratio(amounts: pd.Series, counts: pd.Series) -> tuple[float, float]:
 
 def _pairs(size: HeadModel, heads: Any) -> list[Head]:
     if isinstance(heads, pd.DataFrame):
-        found = heads[heads["matches_prefix"]] if "matches_prefix" in heads else heads
-        heads = found[["layer", "head"]].to_numpy()
+        chosen = heads[heads["matches_prefix"]] if "matches_prefix" in heads else heads
+        heads = chosen[["layer", "head"]].to_numpy()
     pairs = heads.tolist() if isinstance(heads, np.ndarray) else list(heads)
     require_heads(size, pairs)
     return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))

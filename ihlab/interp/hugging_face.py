@@ -131,8 +131,8 @@ class HuggingFaceModel(HeadModel):
     @property
     def _value_shifts(self) -> list[Any]:
         """The shift of each layer of a `KVShiftForCausalLM` whose values are shifted; empty for another model."""
-        found: list[Any] = [part for name, part in self.module.named_modules() if name.endswith("shift_norm")]
-        return [shift for shift in found if "value" in getattr(shift, "sides", ())]
+        shifts: list[Any] = [module for name, module in self.module.named_modules() if name.endswith("shift_norm")]
+        return [shift for shift in shifts if "value" in getattr(shift, "sides", ())]
 
     @contextmanager
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> Iterator[None]:
@@ -233,7 +233,7 @@ class HuggingFaceModel(HeadModel):
         random = torch.randn(2, width, generator=torch.Generator().manual_seed(0))
         probe = torch.cat([torch.zeros(1, width), torch.eye(width), random, random.sum(dim=0, keepdim=True)])[:, None]
 
-        def given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        def probing(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
             if args:
                 return (probe.to(args[0]), *args[1:]), kwargs
             return args, {**kwargs, "hidden_states": probe.to(kwargs["hidden_states"])}
@@ -248,7 +248,7 @@ class HuggingFaceModel(HeadModel):
             for shift in self._value_shifts:
                 hooks.enter_context(shift.register_forward_hook(signed))
             for parts in self.layers:
-                hooks.enter_context(parts.attention.register_forward_pre_hook(given, with_kwargs=True))
+                hooks.enter_context(parts.attention.register_forward_pre_hook(probing, with_kwargs=True))
             self.logits(self._one_token.expand(len(probe), 1))
         for layer, parts in enumerate(self.layers):
             values = z[layer][:, 0].float().to(self.device)
@@ -267,8 +267,8 @@ class HuggingFaceModel(HeadModel):
             widths[module] = args[0].shape[-1]
 
         with ExitStack() as hooks:
-            for part in (*(layer.output for layer in self.layers), self.unembed):
-                hooks.enter_context(part.register_forward_pre_hook(note))
+            for module in (*(layer.output for layer in self.layers), self.unembed):
+                hooks.enter_context(module.register_forward_pre_hook(note))
             self.logits(self._one_token)
         return widths
 
@@ -281,11 +281,11 @@ class HuggingFaceModel(HeadModel):
     @cached_property
     def layers(self) -> list[Layer]:
         """The parts of each layer; empty unless all were found."""
-        found = attention_modules(self.module)
-        if len(found) != self.n_layers:
+        modules = attention_modules(self.module)
+        if len(modules) != self.n_layers:
             return []
-        norms = self._norms_read_by([attention for attention, _ in found])
-        return [Layer(*parts, norm) for parts, norm in zip(found, norms, strict=True)]
+        norms = self._norms_read_by([attention for attention, _ in modules])
+        return [Layer(*parts, norm) for parts, norm in zip(modules, norms, strict=True)]
 
     @cached_property
     def unembed(self) -> nn.Module:
@@ -308,10 +308,10 @@ class HuggingFaceModel(HeadModel):
         with eager(self.module):
             output = self._run(tokens, output_attentions=True, **self._no_logits)
         patterns = getattr(output, "attentions", None) or ()
-        given = sum(isinstance(pattern, Tensor) for pattern in patterns)
+        n_returned = sum(isinstance(pattern, Tensor) for pattern in patterns)
         require(
-            given == self.n_layers,
-            f"The {self.name} returns the attention patterns of {given} of its {self.n_layers} layers "
+            n_returned == self.n_layers,
+            f"The {self.name} returns the attention patterns of {n_returned} of its {self.n_layers} layers "
             "(output_attentions=True), so its heads cannot be scored.",
         )
         return torch.stack([pattern.float().cpu() for pattern in patterns])
@@ -358,8 +358,8 @@ class BridgedModel(HuggingFaceModel):
     @cached_property
     def layers(self) -> list[Layer]:
         """The parts of the layers that have attention with an output projection."""
-        found = [block for block in self.module.blocks if hasattr(block, "attn") and hasattr(block.attn, "o")]
-        return [Layer(block.attn, block.attn.o, getattr(block, "ln1", None)) for block in found]
+        modules = [block for block in self.module.blocks if hasattr(block, "attn") and hasattr(block.attn, "o")]
+        return [Layer(block.attn, block.attn.o, getattr(block, "ln1", None)) for block in modules]
 
     def _patterns(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "layer batch head query key"]:
         names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(self.n_layers)]
@@ -411,8 +411,8 @@ def eager(model: Any) -> Iterator[None]:
     Raises `ConfigError` for a model that does not support eager attention.
     """
     config = model.config
-    parts = [config, *(part for name in config.sub_configs if (part := getattr(config, name, None)) is not None)]
-    before = [part._attn_implementation for part in parts]
+    configs = [config, *(each for name in config.sub_configs if (each := getattr(config, name, None)) is not None)]
+    before = [each._attn_implementation for each in configs]
     if set(before) <= {"eager", None}:
         yield
         return
@@ -426,36 +426,36 @@ def eager(model: Any) -> Iterator[None]:
         )
         yield
     finally:
-        for part, implementation in zip(parts, before, strict=True):
-            part._attn_implementation = implementation
+        for each, implementation in zip(configs, before, strict=True):
+            each._attn_implementation = implementation
 
 
 def attention_modules(model: Any) -> list[tuple[nn.Module, nn.Module]]:
     """Return the attention and output projection of each decoder layer in which both are found."""
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
-    found = []
+    modules = []
     for name, module in (decoder or model).named_modules():
         children = [child for child in OUTPUT_PROJECTIONS if isinstance(getattr(module, child, None), nn.Module)]
         if re.search("attention|attn", type(module).__name__, re.IGNORECASE) and children and "cross" not in name:
-            found.append((module, getattr(module, children[0])))
-    return found
+            modules.append((module, getattr(module, children[0])))
+    return modules
 
 
 def norms_read_by(model: nn.Module, readers: Iterable[nn.Module], run: Callable[[], Any]) -> list[nn.Module | None]:
     """Run the model and return, for each reader, the norm whose output is its input; None if there is no such norm."""
-    made: dict[int, nn.Module] = {}
-    kept: list[Tensor] = []  # kept alive: another activation could reuse a freed address
+    norm_of: dict[int, nn.Module] = {}
+    alive: list[Tensor] = []  # kept alive: another activation could reuse a freed address
     read: dict[nn.Module, int] = {}
 
     def note_norm(module: nn.Module, args: Any, output: Any) -> None:
         if isinstance(output, Tensor):
-            kept.append(output)
-            made.setdefault(output.data_ptr(), module)
+            alive.append(output)
+            norm_of.setdefault(output.data_ptr(), module)
 
     def note_reader(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        given = args[0] if args else kwargs["hidden_states"]
-        kept.append(given)
-        read[module] = given.data_ptr()
+        x = args[0] if args else kwargs["hidden_states"]
+        alive.append(x)
+        read[module] = x.data_ptr()
 
     readers = list(readers)
     with ExitStack() as hooks:
@@ -465,7 +465,7 @@ def norms_read_by(model: nn.Module, readers: Iterable[nn.Module], run: Callable[
         for reader in readers:
             hooks.enter_context(reader.register_forward_pre_hook(note_reader, with_kwargs=True))
         run()
-    return [made.get(read.get(reader, 0)) for reader in readers]
+    return [norm_of.get(read.get(reader, 0)) for reader in readers]
 
 
 def ordinary_ids(d_vocab: int, *configs: Any) -> list[int]:

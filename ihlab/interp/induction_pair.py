@@ -8,7 +8,7 @@ import pandas as pd
 
 from ihlab.interp.ablation import Head, replaced, row_scores, tokens_of, totals
 from ihlab.interp.checks import transformer_only
-from ihlab.interp.composition import composition_table
+from ihlab.interp.composition import k_composition
 from ihlab.interp.head_model import OurModel
 from ihlab.interp.heads import PREFIX_LEAST, head_scores
 from ihlab.interp.patching import without_key_path
@@ -50,14 +50,13 @@ def find_induction_pair(
     """
     scores = head_scores(model, None, rows, length, ids, seed)
     scores = scores[scores["pattern"] == "effective"].set_index(["layer", "head"])
-    pairs = composition_table(model).query("mode == 'k'").rename(columns={"score": "k_composition"})
-    pairs = pairs.drop(columns=["mode", "excess"])
+    pairs = k_composition(model)
     senders = list(zip(pairs["from_layer"], pairs["from_head"], strict=True))
     receivers = list(zip(pairs["to_layer"], pairs["to_head"], strict=True))
     probe = OurModel(model).probe_rows(STRIPE_REPEATS, rows, length, ids, seed)
     without = []
     for sender, receiver in zip(senders, receivers, strict=True):
-        pattern, _ = without_key_path(model, probe, [sender], receiver, how, seed)
+        pattern, _ = without_key_path(model, probe, sender, receiver, how, seed)
         without.append(mean_attention(pattern[None, :, None], follows(probe)).item())
     pairs = pairs.assign(
         previous_token=scores["previous_token"].reindex(senders).to_numpy(),
@@ -83,7 +82,7 @@ def _task_without(
     """Return the task's loss and accuracy with the path ablated."""
     layer, head = receiver
     opened = OurModel(model)
-    _, z = without_key_path(model, opened.on_device(tokens_of(batch)), [sender], receiver, how, seed, attention_mask)
+    _, z = without_key_path(model, opened.on_device(tokens_of(batch)), sender, receiver, how, seed, attention_mask)
     values = z[:, :, None].expand(-1, -1, opened.n_heads, -1)
     with opened.replacing({layer: replaced([head], values)}):
         return totals(row_scores(opened, batch))

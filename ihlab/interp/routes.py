@@ -183,8 +183,8 @@ def _zeroing(
 
     if name in model.cfg.mixing_weights:
         return f"{point}{name}", lambda weight, hook: zeroed(weight)
-    own = zeroed(getattr(attn, name))[:, 0]
-    return f"{point}{'k' if name == 'alpha' else 'v'}", lambda x, hook: x * own[:, None].to(x.dtype)
+    scale = zeroed(getattr(attn, name))[:, 0]
+    return f"{point}{'k' if name == 'alpha' else 'v'}", lambda x, hook: x * scale[:, None].to(x.dtype)
 
 
 def _hook_z(layer: int) -> str:

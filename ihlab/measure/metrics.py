@@ -84,7 +84,7 @@ class Evaluator:
         if self.answers is not None:
             parts.append(_answer_scores(model, self.answers))
         parts += _shift_weights(model)
-        return torch.cat([part.double() for part in parts])
+        return torch.cat([each.double() for each in parts])
 
     def row(self, numbers: Sequence[float]) -> dict[str, float]:
         """Return the numbers of one model as a row of metrics."""
@@ -149,10 +149,10 @@ def slices(batch: Batch) -> list[tuple[str, int]]:
 def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice gathered"]:
     """Mark the positions of `EvaluationBatch.index` whose answers belong to each slice."""
     answered = batch.answers != IGNORE
-    kept = answered | (batch.targets != IGNORE)
-    of_group = {group: _by_position(group, batch)[kept] for group in batch.groups}
-    members = [answered[kept] & (of_group[group] == value) for group, value in slices]
-    return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), kept.sum()))
+    gathered = answered | (batch.targets != IGNORE)
+    of_group = {group: _by_position(group, batch)[gathered] for group in batch.groups}
+    members = [answered[gathered] & (of_group[group] == value) for group, value in slices]
+    return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), gathered.sum()))
 
 
 def _by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
@@ -192,8 +192,8 @@ def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPla
     places = np.pad(followed & right & earlier, ((0, 0), (1, 0)))
     if not (answered.any(axis=1) & places.any(axis=1)).all():
         return None
-    found = AnswerPlaces(torch.from_numpy(tokens.copy()), torch.from_numpy(query), torch.from_numpy(places))
-    return each_tensor(found, lambda x: x.to(device))
+    answers = AnswerPlaces(torch.from_numpy(tokens.copy()), torch.from_numpy(query), torch.from_numpy(places))
+    return each_tensor(answers, lambda x: x.to(device))
 
 
 def answer_attention(pattern: Float[Tensor, "batch head query key"], answers: AnswerPlaces) -> Float[Tensor, " head"]:

@@ -126,7 +126,7 @@ def evaluate(
     count = {"exact": rest - 2, "printed": rest, "listing": None}[form]  # number of others in the denominator
     log_counts = {"neighbours": np.log(2), "others": rest if count is None else _log(xp, count)}
 
-    logits = {name: sum(c * factors[p] * factors[b] for c, b, p in terms) for name, terms in rows.items()}
+    logits = {name: sum(c * factors[two] * factors[one] for c, one, two in terms) for name, terms in rows.items()}
     relative = {name: logits[name] - logits["target"] + log_counts.get(name, 0.0) for name in rows}
     top = reduce(xp.maximum, relative.values())
     powers = {name: xp.exp(x - top) for name, x in relative.items()}
@@ -136,21 +136,21 @@ def evaluate(
     by: dict[str, Array] = dict.fromkeys(factors, 0.0)
     for name, terms in rows.items():
         by_logit = powers[name] / total - (1.0 if name == "target" else 0.0)  # softmax minus one-hot
-        for c, b, p in terms:
-            by[b] = by[b] + by_logit * (c * factors[p])
-            by[p] = by[p] + by_logit * (c * factors[b])
+        for c, beta, attention in terms:
+            by[beta] = by[beta] + by_logit * (c * factors[attention])
+            by[attention] = by[attention] + by_logit * (c * factors[beta])
     # d a1 / d alpha1 = a1 - 2 a1 a1, d a2 / d alpha1 = -2 a1 a2, d r / d alpha1 = -2 a1 r; alpha2 likewise, once.
     mean = by["a1"] * a[0] + by["a2"] * a[1] + by["r"] * a[2]
     return value, Gradient(a[0] * (by["a1"] - 2 * mean), a[1] * (by["a2"] - mean), by["beta1"], by["beta2"])
 
 
-def _arrays(given: dict[str, Any]) -> tuple[Any, dict[str, Array]]:
-    given = {name: value for name, value in given.items() if value is not None}
-    tensors = [value for value in given.values() if isinstance(value, Tensor)]
+def _arrays(numbers: dict[str, Any]) -> tuple[Any, dict[str, Array]]:
+    numbers = {name: value for name, value in numbers.items() if value is not None}
+    tensors = [value for value in numbers.values() if isinstance(value, Tensor)]
     if tensors:
         device = tensors[0].device
-        return torch, {name: torch.as_tensor(x, dtype=torch.float64, device=device) for name, x in given.items()}
-    return np, {name: np.asarray(x, dtype=np.float64) for name, x in given.items()}
+        return torch, {name: torch.as_tensor(x, dtype=torch.float64, device=device) for name, x in numbers.items()}
+    return np, {name: np.asarray(x, dtype=np.float64) for name, x in numbers.items()}
 
 
 def _check(xp: Any, values: dict[str, Array]) -> None:

@@ -69,35 +69,35 @@ def descend(
     require(steps >= 1, f"steps is {steps}, but must be at least 1.")
     require(every >= 1, f"every is {every}, but must be at least 1.")
     loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)  # raises for an invalid start
-    at = np.stack(np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2))))
-    sums = at[0] + at[1], at[2] + at[3]
+    point = np.stack(np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2))))
+    sums = point[0] + point[1], point[2] + point[3]
     require(
         not square or np.allclose(sums, 1),
         "square holds alpha1 + alpha2 = beta1 + beta2 = 1, but a start does not satisfy it.",
     )
     products = None if d_model is None else inner_products(n_tokens or 0, d_model, samples, seed)
     times = np.arange(0, steps + 1, every)
-    visited, losses = np.empty((4, len(times), *at.shape[1:])), np.empty((len(times), *at.shape[1:]))
+    visited, losses = np.empty((4, len(times), *point.shape[1:])), np.empty((len(times), *point.shape[1:]))
     for step in range(steps + 1):
         if products is None:
-            value, by = evaluate(at, n_tokens, form, other)
+            value, by = evaluate(point, n_tokens, form, other)
             slope = np.array(by)
         else:
-            value, slope = _simulated(at, products)
+            value, slope = _simulated(point, products)
         if step % every == 0:
-            visited[:, step // every], losses[step // every] = at, value
+            visited[:, step // every], losses[step // every] = point, value
         if square:
             along = (slope[0] - slope[1], slope[2] - slope[3])
             slope = np.stack([along[0], -along[0], along[1], -along[1]])
-        at = at - lr * slope
+        point = point - lr * slope
     return Path(times * lr, visited, losses)
 
 
-def _simulated(at: Float[np.ndarray, "4 ..."], products: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-    points = torch.from_numpy(at.reshape(4, -1)).requires_grad_()
+def _simulated(point: Float[np.ndarray, "4 ..."], products: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    points = torch.from_numpy(point.reshape(4, -1)).requires_grad_()
     value = simulated_loss(points, products, repeat=2).mean(dim=1)
     (slope,) = torch.autograd.grad(value.sum(), points)
-    return value.detach().numpy().reshape(at.shape[1:]), slope.numpy().reshape(at.shape)
+    return value.detach().numpy().reshape(point.shape[1:]), slope.numpy().reshape(point.shape)
 
 
 def flow(
@@ -120,8 +120,8 @@ def flow(
     require(rise and 0 < times[-1] < math.inf, "times must increase, from at least 0 to a finite time above 0.")
     loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)
 
-    def slope(log_time: float, at: np.ndarray) -> np.ndarray:
-        by = evaluate(at, n_tokens, form, other)[1]
+    def slope(log_time: float, point: np.ndarray) -> np.ndarray:
+        by = evaluate(point, n_tokens, form, other)[1]
         return -np.exp(log_time) * np.array(by)
 
     logs = np.log1p(times)
