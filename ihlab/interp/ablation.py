@@ -189,7 +189,6 @@ def replacement(
     z: Float[Tensor, "batch pos head d_head"],
     how: str,
     seed: int = 0,
-    mean_over: tuple[int, ...] = (0, 1),
     real: Mask | None = None,
 ) -> Float[Tensor, "batch pos head d_head"]:
     """Return the replacement of z under ablation; see `ablate_heads`, also for the `ConfigError`s.
@@ -201,9 +200,9 @@ def replacement(
         return torch.zeros_like(z)
     if how == "mean":
         if real is None:
-            return z.mean(dim=mean_over, keepdim=True).expand_as(z)
+            return z.mean(dim=(0, 1), keepdim=True).expand_as(z)
         counted = real.to(z)[:, :, None, None]
-        total, n = (x.sum(dim=mean_over, keepdim=True) for x in (z * counted, counted))
+        total, n = (x.sum(dim=(0, 1), keepdim=True) for x in (z * counted, counted))
         return (total / n.clamp_min(1)).expand_as(z)
     require(
         len(z) >= 2, "The batch has one sequence, but resampling needs at least 2: it takes the values of another one."

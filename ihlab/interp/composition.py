@@ -1,4 +1,4 @@
-"""K-composition: how strongly a later head's keys read an earlier head's output."""
+"""Composition scores: how strongly a later head's weights read an earlier head's output."""
 
 from itertools import combinations
 
@@ -14,26 +14,27 @@ from ihlab.model.transformer import Transformer
 
 @transformer_only
 @torch.no_grad()
-def k_composition(model: Transformer) -> pd.DataFrame:
-    """Return the K-composition of every head with every head of a later layer (Elhage et al. 2021):
+def composition_table(model: Transformer) -> pd.DataFrame:
+    """Return Q-, K- and V-composition of every head with every head of a later layer (Elhage et al. 2021):
 
-        ||W_OV W_QK^T||_F / (||W_OV||_F ||W_QK||_F),  W_OV of the earlier head, W_QK of the later one.
+        ||W_OV W||_F / (||W_OV||_F ||W||_F),  W = W_QK (q), W_QK^T (k), W_OV (v) of the later head.
 
-    Columns: from_layer, from_head, to_layer, to_head, k_composition, baseline. The baseline, 1 / sqrt(d_model), is
+    Columns: mode, from_layer, from_head, to_layer, to_head, score, baseline. The baseline, 1 / sqrt(d_model), is
     exactly the root mean square of the score when one of the two matrices is rotated at random. Scores are
     scale-invariant, so with one alpha and beta per head every route of a shifted head has the same score. With weights
     per channel, the score is that of the routes with the largest weights. MLPs and norms' scales between the layers are
     left out. A head whose weights are all zero scores 0. A model with one layer gives an empty table. Raises
     `ConfigError` as `qk_circuit` does.
     """
+    columns = ["mode", "from_layer", "from_head", "to_layer", "to_head", "score"]
     rows = []
     for earlier, later in combinations(range(model.cfg.n_layers), 2):
-        writes, reads = _circuits(model, earlier, "beta"), _circuits(model, later, "alpha").T
-        scores = composition_scores(writes, reads).nan_to_num(0)  # 0 / 0: a matrix of zeros
-        for start, to_heads in enumerate(scores.tolist()):
-            rows += [(earlier, start, later, end, score) for end, score in enumerate(to_heads)]
-    table = pd.DataFrame(rows, columns=["from_layer", "from_head", "to_layer", "to_head", "k_composition"])
-    return table.assign(baseline=model.cfg.d_model**-0.5)
+        scores = _circuits(model, later, "alpha")
+        for mode, reads in {"q": scores, "k": scores.T, "v": _circuits(model, later, "beta")}.items():
+            composed = composition_scores(_circuits(model, earlier, "beta"), reads)
+            for start, to_heads in enumerate(composed.nan_to_num(0).tolist()):  # 0 / 0: a matrix of zeros
+                rows += [(mode, earlier, start, later, end, score) for end, score in enumerate(to_heads)]
+    return pd.DataFrame(rows, columns=columns).assign(baseline=model.cfg.d_model**-0.5)
 
 
 def _circuits(model: Transformer, layer: int, name: str) -> FactoredMatrix:

@@ -52,21 +52,17 @@ class HuggingFaceModel(HeadModel):
 
     def __init__(self, model: Any, prepend_bos: bool | None = None) -> None:
         self.module = model
-        require_finite(model)
         self._require_decoder(model.config)
         config = model.config.get_text_config(decoder=True)
         for field in ("num_hidden_layers", "num_attention_heads"):
             known = isinstance(getattr(config, field, None), int)
             require(known, f"The {self.name} has no attention heads: no {field}.")
         longest = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
-        self._take_sizes(config.num_hidden_layers, config.num_attention_heads, config.vocab_size, longest)
-        prepends = (
-            tokenizer_prepends(model.name_or_path, special_tokens(config).get("bos_token_id"))
-            if prepend_bos is None
-            else prepend_bos
-        )
-        self._take_tokens(prepends, config, getattr(model, "generation_config", None))
-        self.embed = model.get_input_embeddings()
+        sizes = config.num_hidden_layers, config.num_attention_heads, config.vocab_size, longest
+        configs = [config, getattr(model, "generation_config", None)]
+        if prepend_bos is None:
+            prepend_bos = tokenizer_prepends(model.name_or_path, special_tokens(config).get("bos_token_id"))
+        self._describe(model.get_input_embeddings(), sizes, prepend_bos, configs)
 
     @property
     def device(self) -> torch.device:
@@ -80,15 +76,18 @@ class HuggingFaceModel(HeadModel):
             f"The {self.name} has an encoder and a decoder, but induction heads are located in causal language models.",
         )
 
-    def _take_sizes(self, n_layers: int, n_heads: int, d_vocab: int, n_ctx: Any) -> None:
-        self.n_layers, self.n_heads, self.d_vocab = n_layers, n_heads, d_vocab
-        self.n_ctx = n_ctx if isinstance(n_ctx, int) and n_ctx > 0 else None
-
-    def _take_tokens(self, prepend_bos: bool, *configs: Any) -> None:
-        """Read from configs which tokens are ordinary, which token comes first, and how far back every layer sees."""
+    def _describe(
+        self, embed: nn.Module, sizes: tuple[int, int, int, Any], prepend_bos: bool, configs: Sequence[Any]
+    ) -> None:
+        """Keep sizes; read from configs which tokens are ordinary, which one is first, and how far every layer sees."""
+        require_finite(self.module)
+        self.embed = embed
+        self.n_layers, self.n_heads, self.d_vocab, longest = sizes
+        self.n_ctx = longest if isinstance(longest, int) and longest > 0 else None
         self.reach = reach(configs[0]) if configs else None
         length = min(limit for limit in (LONGEST_PROBE, self.n_ctx, self.reach) if limit is not None)
-        ordinary = ProbeTokens(ordinary_ids(self.d_vocab, *configs), (), length)
+        special = special_ids(*configs)
+        ordinary = ProbeTokens([token for token in range(self.d_vocab) if token not in special], (), length)
         self.tokens = beginning(ordinary, prepend_bos, special_tokens(*configs).get("bos_token_id"))
 
     @property
@@ -341,18 +340,13 @@ class BridgedModel(HuggingFaceModel):
     """A TransformerLens `TransformerBridge`, which has named parts and a hook point for patterns."""
 
     def __init__(self, bridge: Any, prepend_bos: bool | None = None) -> None:
-        self.module, self.embed, cfg = bridge, bridge.embed, bridge.cfg
-        require_finite(bridge)
+        self.module, cfg = bridge, bridge.cfg
         config: Any = getattr(getattr(bridge, "original_model", None), "config", None)
         self._require_decoder(config)
-        self._take_sizes(cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx)
         configs = [config.get_text_config(decoder=True)] if hasattr(config, "get_text_config") else []
-        prepends = (
-            prepends_bos(bridge.tokenizer, special_tokens(*configs).get("bos_token_id"))
-            if prepend_bos is None
-            else prepend_bos
-        )
-        self._take_tokens(prepends, *configs)
+        if prepend_bos is None:
+            prepend_bos = prepends_bos(bridge.tokenizer, special_tokens(*configs).get("bos_token_id"))
+        self._describe(bridge.embed, (cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx), prepend_bos, configs)
         self.unembed, self.final_norm = bridge.unembed, getattr(bridge, "ln_final", None)
 
     @cached_property
@@ -466,12 +460,6 @@ def norms_read_by(model: nn.Module, readers: Iterable[nn.Module], run: Callable[
             hooks.enter_context(reader.register_forward_pre_hook(note_reader, with_kwargs=True))
         run()
     return [norm_of.get(read.get(reader, 0)) for reader in readers]
-
-
-def ordinary_ids(d_vocab: int, *configs: Any) -> list[int]:
-    """Return the ids of a vocabulary except the special tokens named in the configs."""
-    special = special_ids(*configs)
-    return [token for token in range(d_vocab) if token not in special]
 
 
 @lru_cache

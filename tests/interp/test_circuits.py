@@ -11,7 +11,7 @@ from ihlab.interp.circuits import (
     qk_circuit,
     strongest_route,
 )
-from ihlab.interp.composition import k_composition
+from ihlab.interp.composition import composition_table
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.patching import without_key_path
 from ihlab.interp.patterns import score_routes
@@ -96,17 +96,19 @@ def test_circuits_that_do_not_exist_are_refused(make_model):
 def test_composition_is_the_norm_of_the_product(make_model, attention):
     """alpha and beta have no say: the matrices here are without them."""
     model = make_model(attention=attention, n_layers=3)
-    table = k_composition(model)
-    assert len(table) == 3 * 16
+    table = composition_table(model)
+    assert len(table) == 3 * 3 * 16
     with torch.no_grad():
-        for line in table.itertuples():
+        for line in table.sample(40, random_state=0).itertuples():
             one, two = model.blocks[line.from_layer], model.blocks[line.to_layer]
             norms = [torch.diag(block.ln1.w) for block in (one, two)]
             groups = line.from_head // 2, line.to_head // 2
             writes = norms[0] @ one.attn.W_V[groups[0]] @ one.attn.W_O[line.from_head]
-            reads = norms[1] @ two.attn.W_K[groups[1]] @ two.attn.W_Q[line.to_head].T @ norms[1]
+            qk = norms[1] @ two.attn.W_Q[line.to_head] @ two.attn.W_K[groups[1]].T @ norms[1]
+            ov = norms[1] @ two.attn.W_V[groups[1]] @ two.attn.W_O[line.to_head]
+            reads = {"q": qk, "k": qk.T, "v": ov}[line.mode]
             expected = (writes @ reads).norm() / writes.norm() / reads.norm()
-            assert line.k_composition == pytest.approx(expected.item())
+            assert line.score == pytest.approx(expected.item())
 
 
 def test_the_baseline_is_what_a_random_turn_gives(make_model):
@@ -119,13 +121,14 @@ def test_the_baseline_is_what_a_random_turn_gives(make_model):
         for _ in range(2000):
             turn, _ = torch.linalg.qr(torch.randn(20, 20, generator=generator).double())
             squares.append(((writes @ turn @ reads).norm() / writes.norm() / reads.norm()).item() ** 2)
-    baseline = k_composition(model)["baseline"].iloc[0]
+    baseline = composition_table(model)["baseline"].iloc[0]
     assert np.mean(squares) ** 0.5 == pytest.approx(baseline, rel=0.02)
 
 
-def test_theorem_3_2_composes_through_its_keys(theorem_3_2):
-    """W_OV and W_QK^T are both an identity of rank 40."""
-    assert k_composition(theorem_3_2)["k_composition"].item() == pytest.approx(40**-0.5)
+def test_theorem_3_2_composes_through_its_keys_alone(theorem_3_2):
+    scores = composition_table(theorem_3_2).set_index("mode")["score"]
+    assert scores["k"] == pytest.approx(40**-0.5)  # W_OV and W_QK^T are both an identity of rank 40
+    assert scores[["q", "v"]].tolist() == pytest.approx([0, 0])
 
 
 # The key path

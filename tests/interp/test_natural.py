@@ -1,9 +1,10 @@
-"""Induction on your own sequences, counted by hand."""
+"""Induction on sequences of one's own, and how much a context helps: both counted by hand."""
 
 import pytest
 import torch
+from torch.nn import functional as F
 
-from ihlab.interp.natural import induction_places, natural_scores
+from ihlab.interp.natural import in_context_learning_score, induction_places, natural_scores
 from ihlab.interp.patterns import pattern_of, probed
 from tasks import ConfigError
 
@@ -45,3 +46,17 @@ def test_scores_are_the_attention_summed_by_hand(make_model, side):
     assert table["natural_induction"].to_numpy().reshape(2, 4) == pytest.approx((total / n).numpy(), abs=1e-6)
     with pytest.raises(ConfigError, match="no repeated token has the same follower as before"):
         natural_scores(model, [[1, 2, 3, 4]])
+
+
+def test_the_in_context_learning_score_is_a_difference_of_losses(make_model):
+    model = make_model()
+    rows = torch.randint(40, (4, 20), generator=torch.Generator().manual_seed(2))
+    logs = F.log_softmax(model(rows).detach(), dim=-1)
+    right = sum(-logs[i, 14, rows[i, 15]] + logs[i, 4, rows[i, 5]] for i in range(4)) / 4
+    assert in_context_learning_score(model, rows, 5, 15) == pytest.approx(right.item())
+    padded = torch.cat([torch.zeros(4, 3, dtype=torch.int64), rows], dim=1)
+    assert in_context_learning_score(model, padded, 5, 15, (torch.arange(23) >= 3).expand(4, -1)) == pytest.approx(
+        right.item()
+    )
+    with pytest.raises(ConfigError, match="The longest sequence has 20 tokens, but the loss at token 500 needs 501"):
+        in_context_learning_score(model, rows)

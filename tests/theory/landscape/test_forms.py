@@ -1,4 +1,4 @@
-"""Theorem 3.4's three forms: against a real transformer, against the page they were printed on, against autograd."""
+"""Theorem 3.4's three forms: against a real transformer, against the page they were printed on, against differences."""
 
 import math
 
@@ -78,23 +78,22 @@ def test_a_length_stands_for_two_others_fewer():
 
 @FORMS
 @given(FOUR)
-def test_gradients_equal_autograd(form: str, parameters: Four) -> None:
-    a1, a2, b1, b2 = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in parameters)
-    expected = torch.autograd.grad(landscape.loss(a1, a2, b1, b2, form=form, **size(form)), (a1, a2, b1, b2))
-    for ours, theirs in zip(landscape.gradient(*parameters, form=form, **size(form)), expected, strict=True):
-        assert ours == pytest.approx(theirs.item(), rel=0, abs=1e-10)
+def test_gradients_equal_differences(form: str, parameters: Four) -> None:
+    def loss_along(step: float, axis: int) -> float:
+        moved = [x + step * (i == axis) for i, x in enumerate(parameters)]
+        return landscape.loss(*moved, form=form, **size(form)).item()
+
+    for axis, ours in enumerate(landscape.gradient(*parameters, form=form, **size(form))):
+        differences = [(loss_along(h, axis) - loss_along(-h, axis)) / (2 * h) for h in (1e-3, 2e-3)]
+        assert ours == pytest.approx((4 * differences[0] - differences[1]) / 3, rel=0, abs=1e-8)  # Richardson
 
 
 @FORMS
-def test_arrays_and_tensors_broadcast_alike(form):
+def test_arrays_broadcast(form):
     alpha1, beta1 = np.linspace(0, 1, 4)[None], np.linspace(0, 1, 3)[:, None]
     by_numpy = landscape.loss(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size(form))
-    a1, b1 = torch.from_numpy(alpha1), torch.from_numpy(beta1)
-    by_torch = landscape.loss(a1, 1 - a1, b1, 1 - b1, form=form, **size(form))
     assert by_numpy.shape == (3, 4)
     assert by_numpy.dtype == np.float64
-    assert isinstance(by_torch, torch.Tensor)
-    np.testing.assert_allclose(by_torch.numpy(), by_numpy, rtol=1e-14)
     one = landscape.loss(alpha1[0, 2], 1 - alpha1[0, 2], beta1[1, 0], 1 - beta1[1, 0], form=form, **size(form))
     assert one == pytest.approx(by_numpy[1, 2], rel=1e-14)
     for slope in landscape.gradient(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size(form)):
