@@ -22,11 +22,9 @@ def find_hops(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarra
     (Sanford et al. 2024, arXiv 2402.09268).
     """
     once = np.full(letters.shape, -1)
-    for row, line in enumerate(letters.tolist()):
-        latest: dict[int, int] = {}
-        for i, letter in enumerate(line):
-            once[row, i] = latest.get(letter, -2) + 1
-            latest[letter] = i
+    for i in range(1, letters.shape[1]):
+        equal = letters[:, i - 1 :: -1] == letters[:, [i]]  # the latest first
+        once[:, i] = np.where(equal.any(axis=1), i - equal.argmax(axis=1), -1)
     positions = [np.broadcast_to(np.arange(letters.shape[1]), letters.shape)]
     for _ in range(hops):
         last = positions[-1]
