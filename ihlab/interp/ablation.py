@@ -129,7 +129,9 @@ def ablate_together(
         near = [
             head
             for layer in sorted({layer for layer, _ in these})
-            for head in _some([o for o in others if o[0] == layer], sum(at == layer for at, _ in these), rng)
+            for head in _some(
+                [o for o in others if o[0] == layer], sum(of_layer == layer for of_layer, _ in these), rng
+            )
         ]
         sets.append(("same layers", draw, near))
     whole = clean.whole["loss"].sum() / clean.whole["targets"].sum()
@@ -165,7 +167,7 @@ class CleanRun:
         choose("ablation", how, HOWS)
         replace = {}
         for layer in sorted({layer for layer, _ in heads}):
-            those = [head for at, head in heads if at == layer]
+            those = [head for of_layer, head in heads if of_layer == layer]
             replace[layer] = replaced(those, replacement(self.z[layer], how, seed, real=self.real))
         with self.model.replacing(replace):
             return row_scores(self.model, self.batch)
@@ -182,7 +184,6 @@ def replacement(
     z: Float[Tensor, "batch pos head d_head"],
     how: str,
     seed: int = 0,
-    mean_over: tuple[int, ...] = (0, 1),
     real: Mask | None = None,
 ) -> Float[Tensor, "batch pos head d_head"]:
     """Return the replacement of z under ablation; see `ablate_heads`, also for the `ConfigError`s.
@@ -194,9 +195,9 @@ def replacement(
         return torch.zeros_like(z)
     if how == "mean":
         if real is None:
-            return z.mean(dim=mean_over, keepdim=True).expand_as(z)
+            return z.mean(dim=(0, 1), keepdim=True).expand_as(z)
         counted = real.to(z)[:, :, None, None]
-        total, n = (x.sum(dim=mean_over, keepdim=True) for x in (z * counted, counted))
+        total, n = (x.sum(dim=(0, 1), keepdim=True) for x in (z * counted, counted))
         return (total / n.clamp_min(1)).expand_as(z)
     require(
         len(z) >= 2, "The batch has one sequence, but resampling needs at least 2: it takes the values of another one."
@@ -208,8 +209,8 @@ def replacement(
     if real is None:
         return z[source]
     last = real.to(z.device).sum(dim=1)[source, None] - 1
-    at = torch.arange(z.shape[1], device=z.device).expand(len(z), -1).minimum(last)
-    return z[source[:, None], at]
+    positions = torch.arange(z.shape[1], device=z.device).expand(len(z), -1).minimum(last)
+    return z[source[:, None], positions]
 
 
 def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
@@ -289,8 +290,8 @@ def _ratio(amounts: pd.Series, counts: pd.Series) -> tuple[float, float]:
 
 def _pairs(size: HeadModel, heads: Any) -> list[Head]:
     if isinstance(heads, pd.DataFrame):
-        found = heads[heads["matches_prefix"]] if "matches_prefix" in heads else heads
-        heads = found[["layer", "head"]].to_numpy()
+        chosen = heads[heads["matches_prefix"]] if "matches_prefix" in heads else heads
+        heads = chosen[["layer", "head"]].to_numpy()
     pairs = heads.tolist() if isinstance(heads, np.ndarray) else list(heads)
     require_heads(size, pairs)
     return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))

@@ -115,10 +115,10 @@ def head_scores(
         more = [probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, i), i)[0] for i in again]
         for kind, of_kind in scores.items():
             for name in ("prefix_matching", "same_distance_control"):
-                found = torch.stack([of_kind[name], *(each[kind][name] for each in more)])
-                of_kind[name] = found.mean(dim=0)
+                over_probes = torch.stack([of_kind[name], *(each[kind][name] for each in more)])
+                of_kind[name] = over_probes.mean(dim=0)
                 if name == "prefix_matching":
-                    of_kind["prefix_matching_sd"] = found.std(dim=0)
+                    of_kind["prefix_matching_sd"] = over_probes.std(dim=0)
     table = _by_head(scores)
     return table if batch is None else with_ablation(table, source, batch, attention_mask)
 
@@ -187,8 +187,8 @@ def scored_heads(
     scores = head_scores(model, **probe)
     heads = None
     if model.n_layers * model.n_heads > FEW:
-        found = judged(scores).query("matches_prefix")[["layer", "head"]].drop_duplicates()
-        heads = list(zip(found["layer"], found["head"], strict=True))
+        matching = judged(scores).query("matches_prefix")[["layer", "head"]].drop_duplicates()
+        heads = list(zip(matching["layer"], matching["head"], strict=True))
     return judged(with_ablation(scores, model, batch, attention_mask, heads))
 
 
@@ -206,10 +206,8 @@ def judged(scores: pd.DataFrame) -> pd.DataFrame:
     costs = (rise >= RISE_LEAST) & (rise > error)
     needed = costs if known.all() else costs.astype(object).where(known, None)  # bool, so that ~needed negates it
     suppresses = (rise <= -RISE_LEAST) & (-rise > error)
-    verdict = np.select(
-        [~matches, ~known, costs, suppresses], ["", "matches", "induction", "suppresses"],
-        "not needed",
-    )  # fmt: skip
+    words = ["", "matches", "induction", "suppresses"]
+    verdict = np.select([~matches, ~known, costs, suppresses], words, "not needed")
     names = ["layer", "head"]
     verdicts = last[names].assign(
         matches_prefix=matches, needed=needed, verdict=verdict, induction=np.isin(verdict, ["induction", "matches"])
@@ -230,15 +228,15 @@ def random_scores(
     copied = dict.fromkeys(scores, unknown)
     if with_copying and source.unembeds:
         copied = copying_of(source, reading.z, reading.patterns, probe, source.period(probe, PREFIX_REPEATS))
-    found = {}
+    by_kind = {}
     for kind, of_kind in scores.items():
         places = follows(twice.to(stripe[kind].device))
-        found[kind] = {**of_kind, "induction_stripe": mean_attention(stripe[kind], places)}
+        by_kind[kind] = {**of_kind, "induction_stripe": mean_attention(stripe[kind], places)}
         if with_copying:
             times = copied[kind] * source.d_vocab
-            found[kind] |= {"copying": copied[kind], "copying_times_chance": times}
-        found[kind]["eigenvalue_copying"] = eigenvalues
-    return found
+            by_kind[kind] |= {"copying": copied[kind], "copying_times_chance": times}
+        by_kind[kind]["eigenvalue_copying"] = eigenvalues
+    return by_kind
 
 
 def probe_scores(
@@ -277,7 +275,7 @@ def probe_scores(
 
 
 def given_scores(
-    given: GivenPatterns, tokens: Any, batch: Batch | None, ids: Sequence[int] | None, attention_mask: Any = None
+    source: GivenPatterns, tokens: Any, batch: Batch | None, ids: Sequence[int] | None, attention_mask: Any = None
 ) -> pd.DataFrame:
     """Score patterns on their tokens: `pattern_scores` and `best_offset`, one row per head and kind of pattern.
 
@@ -289,9 +287,9 @@ def given_scores(
         "batch and ids are given, but only a model can be run on them: patterns alone cannot be ablated.",
     )
     require(tokens is not None, "tokens are not given, but patterns can only be scored with their tokens.")
-    found, rows, real = given.on(tokens, attention_mask)
+    by_kind, rows, real = source.on(tokens, attention_mask)
     scores = {}
-    for kind, patterns in found.items():
+    for kind, patterns in by_kind.items():
         offset, weight = best_offset(patterns, rows, real)
         offsets = {"best_offset": offset, "best_offset_weight": weight}
         scores[kind] = {**pattern_scores(patterns, rows, real), **offsets}
