@@ -9,11 +9,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import NEEDED, Track, ablation_sweep, require_batch
+from ihlab.interp.ablation import NEEDED, Track, ablation_sweep
 from ihlab.interp.copying import copying as copying_of
 from ihlab.interp.given_patterns import GivenPatterns
 from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, Reading
 from ihlab.interp.sources import opened, opened_model
+from ihlab.measure.batches import require_whole
 from ihlab.measure.columns import explained
 from ihlab.measure.heads import best_offset, follows, mean_attention, pattern_scores, prefix_matches
 from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, rolled
@@ -177,7 +178,7 @@ def scored_heads(
     """
     if batch is None:
         return judged(head_scores(source, attention_mask=attention_mask, **probe))
-    require_batch(batch)
+    require_whole(batch)
     require(
         len(batch.inputs) >= 2,
         f"The batch needs at least 2 sequences, but has {len(batch.inputs)}: the rise of "
