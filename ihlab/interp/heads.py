@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ihlab.interp.ablation import NEEDED, Track, ablation_sweep
 from ihlab.interp.copying import copying as copying_of
-from ihlab.interp.given_patterns import GivenPatterns
 from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, Reading
+from ihlab.interp.patterns_alone import GivenPatterns
 from ihlab.interp.sources import opened, opened_model
 from ihlab.measure.batches import require_whole
 from ihlab.measure.columns import explained

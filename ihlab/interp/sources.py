@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens import ActivationCache
 
-from ihlab.interp.given_patterns import TAKEN, GivenPatterns, stacked
 from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.interp.hugging_face import BridgedModel, HuggingFaceModel
+from ihlab.interp.patterns_alone import TAKEN, GivenPatterns, stacked
 from ihlab.measure.padding import without_padding
 from ihlab.model.hf.proof import require_merged
 from ihlab.model.lens.token_ids import token_rows

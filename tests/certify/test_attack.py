@@ -10,7 +10,7 @@ import torch
 
 from ihlab import ModelConfig, Run, Transformer, kept
 from ihlab.certify import attack
-from ihlab.interp.given_patterns import GivenPatterns
+from ihlab.interp.patterns_alone import GivenPatterns
 from ihlab.model.hf.llama import to_llama
 from ihlab.theory.constructions import kv_shift_induction_head
 from tasks import BrevoTask, ConfigError, InductionTask, MQARTask, MultiHopTask, NGramTask, TriggerTask
