@@ -61,8 +61,8 @@ def dots(
         mine = data if panel is None else data[data[panels] == panel]
         low, high, never, ticks = step_axis(mine[view.columns])
         each: Any = points[mine.index.get_indexer_for(points.index) >= 0].groupby("number")
-        for number, part in each:
-            _draw(figure, part.assign(never=never), int(number), series, xlabel, cell)
+        for number, of_color in each:
+            _draw(figure, of_color.assign(never=never), int(number), series, xlabel, cell)
         for line in lines:
             figure.add_vline(line, line={"color": "#777777", "dash": "dot", "width": 1}, **cell)
         if view.is_log:
@@ -83,15 +83,15 @@ def _points(
     data: pd.DataFrame, view: Dots, names: Sequence[Any], number: int, name: Any, claims: Claims
 ) -> pd.DataFrame:
     """Return the dots of one colour: value, seed, place and text of each, by the index of the data."""
-    part = data[data[view.colors] == name] if view.colors else data
+    runs = data[data[view.colors] == name] if view.colors else data
     column = view.columns[0] if view.colors else name
-    part = part[part[column].notna()].sort_values("seed")
+    runs = runs[runs[column].notna()].sort_values("seed")
     cell_columns = [each for each in (view.rows, view.panels, view.colors) if each]
-    cells = part[cell_columns].astype(str).agg(", ".join, axis=1) if len(part) else pd.Series(dtype=str)
-    by_place = part.groupby([each for each in (view.panels, view.rows) if each])["seed"]
+    cells = runs[cell_columns].astype(str).agg(", ".join, axis=1) if len(runs) else pd.Series(dtype=str)
+    by_place = runs.groupby([each for each in (view.panels, view.rows) if each])["seed"]
     order, count = by_place.cumcount(), by_place.transform("size")
     spread = (-0.7 + 1.4 * order / (count - 1).clip(lower=1)).where(count > 1, 0.0)
-    row = part[view.rows].map({value: place for place, value in enumerate(names)})
+    row = runs[view.rows].map({value: place for place, value in enumerate(names)})
     n_series = len(in_order(data, view.colors)) if view.colors else len(view.columns)
     return pd.DataFrame(
         {
@@ -100,11 +100,11 @@ def _points(
             "middle": row + SPREAD * 2 * ((number + 0.5) / n_series - 0.5),
             "half": SPREAD / n_series,
             "spread": spread,
-            "value": part[column].astype(float),
-            "seed": part["seed"],
-            "rate": part.get("lr", np.nan),
+            "value": runs[column].astype(float),
+            "seed": runs["seed"],
+            "rate": runs.get("lr", np.nan),
             "cell": cells.map(escaped) + ("" if view.colors or len(view.columns) == 1 else f": {escaped(name)}"),
-            "claims": _entered(part, claims),
+            "claims": _entered(runs, claims),
         }
     )
 
@@ -141,13 +141,13 @@ def _draw(
     grouped: Any = points.assign(endless=np.isinf(points["value"])).groupby(
         ["cell", "rate", "claims", "endless"], dropna=False
     )
-    for (name, rate, claims, endless), part in grouped:
+    for (name, rate, claims, endless), alike in grouped:
         value = "never" if endless else "%{x:.5~g}"
         tuned = "" if np.isnan(rate) else f", learning rate {rate:g}"
         figure.add_scatter(
-            x=(part["never"] if endless else part["value"]).to_numpy(dtype=np.float32),
-            y=(part["middle"] + part["spread"] * part["half"]).to_numpy(dtype=np.float32),
-            customdata=part["seed"].to_numpy(), mode="markers", showlegend=False, **style, **cell,
+            x=(alike["never"] if endless else alike["value"]).to_numpy(dtype=np.float32),
+            y=(alike["middle"] + alike["spread"] * alike["half"]).to_numpy(dtype=np.float32),
+            customdata=alike["seed"].to_numpy(), mode="markers", showlegend=False, **style, **cell,
             hovertemplate=f"{name}<br>seed %{{customdata}}{tuned}<br>{xlabel}: {value}{claims}<extra></extra>",
         )  # fmt: skip
     bars = points.groupby("middle").agg(value=("value", "median"), half=("half", "first")).reset_index()

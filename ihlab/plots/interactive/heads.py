@@ -83,9 +83,9 @@ def shift_weights(metrics: pd.DataFrame, title: str = "Shift weights over traini
     named: set[str] = set()
     each: Any = weights.groupby(["kind", "back", "layer", "group"])
     for (kind, back, layer, group), curve in each:
-        color, part = SHIFT_COLORS[kind]
+        color, shifted = SHIFT_COLORS[kind]
         token = SHIFT_TOKENS[back - 1] if back <= len(SHIFT_TOKENS) else f"{back - 1} tokens before"
-        name = f"{ {'alpha': 'α', 'beta': 'β'}[kind] }<sub>{back}</sub> {part}, {token}"
+        name = f"{ {'alpha': 'α', 'beta': 'β'}[kind] }<sub>{back}</sub> {shifted}, {token}"
         figure.add_scatter(
             x=curve["step"].to_numpy(), y=curve["weight"].to_numpy(dtype=np.float32), mode="lines", name=name,
             legendgroup=name, showlegend=name not in named, row=layer + 1, col=group + 1,
@@ -145,8 +145,8 @@ def _node(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
     """Return the names of nodes: "1.0 q" of a layer, a head and an input."""
     parts = [table[column].astype(str) for column in columns]
     name = parts[0]
-    for column, part in zip(columns[1:], parts[1:], strict=True):
-        name = name + (" " if column == "input" else ".") + part
+    for column, text in zip(columns[1:], parts[1:], strict=True):
+        name = name + (" " if column == "input" else ".") + text
     return name
 
 

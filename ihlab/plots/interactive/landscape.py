@@ -84,7 +84,7 @@ def basin_map(table: pd.DataFrame, title: str = "Which solution does descent rea
         grid.pivot_table(name, "beta1", "alpha1", aggfunc="first", dropna=False).to_numpy()
         for name in ("shade", "other", "decided", "basin")
     )
-    at = "start (%{x:.3f}, %{y:.3f})<br>"
+    start = "start (%{x:.3f}, %{y:.3f})<br>"
     low, high = np.nanmin(shade), np.nanmax(shade)
     ticks = [tick for tick in STEPS if low <= np.log10(tick) <= high]
     figure = go.Figure()
@@ -92,11 +92,11 @@ def basin_map(table: pd.DataFrame, title: str = "Which solution does descent rea
         **axes, z=shade.astype(np.float32), customdata=decided.astype(np.float32), colorscale="Blues",
             hoverongaps=False,
         colorbar={"title": "time to<br>induction", "tickvals": np.log10(ticks), "ticktext": list(map(str, ticks))},
-        hovertemplate=f"{at}induction, decided at time %{{customdata:.4g}}<extra></extra>",
+        hovertemplate=f"{start}induction, decided at time %{{customdata:.4g}}<extra></extra>",
     )  # fmt: skip
     figure.add_heatmap(
         **axes, z=other.astype(np.float32), text=np.where(np.isnan(other), "", basin), showscale=False,
-        colorscale=[[0, ORANGE], [1, ORANGE]], hoverongaps=False, hovertemplate=f"{at}%{{text}}<extra></extra>",
+        colorscale=[[0, ORANGE], [1, ORANGE]], hoverongaps=False, hovertemplate=f"{start}%{{text}}<extra></extra>",
     )  # fmt: skip
     _corner(figure.add_scatter, x=[0], y=[1])
     figure.update_xaxes(title_text="α₁ at the start").update_yaxes(title_text="β₁ at the start", scaleanchor="x")
@@ -132,13 +132,13 @@ def _descents(table: pd.DataFrame) -> np.ndarray:
     slopes = _over(table, ["slope_alpha1", "slope_beta1"])
     low, high = float(table["alpha1"].min()), float(table["alpha1"].max())
     side, starts = high - low, low + (high - low) * np.array(STARTS)
-    at = np.stack(np.meshgrid(starts, starts), axis=-1).reshape(-1, 2)
-    visited = [at]
+    points = np.stack(np.meshgrid(starts, starts), axis=-1).reshape(-1, 2)
+    visited = [points]
     for _ in range(STRIDES):
-        slope = slopes(at)
+        slope = slopes(points)
         length = np.linalg.norm(slope, axis=1, keepdims=True)
-        at = np.clip(at - STRIDE * side * slope / np.maximum(length, 1e-12), low, high)
-        visited.append(at)
+        points = np.clip(points - STRIDE * side * slope / np.maximum(length, 1e-12), low, high)
+        visited.append(points)
     lines = []
     for line in np.stack(visited, axis=1)[:, ::2]:
         moved = np.linalg.norm(np.diff(line, axis=0), axis=1) > STRIDE * side / 2

@@ -14,9 +14,10 @@ def worst_sequences(table: pd.DataFrame, title: str = "The worst sequence of eac
     worst sequence. Blue margins are positive: the answer's logit is the largest. Red ones are negative.
     """
     figure, groups = go.Figure(), {}
-    for number, (length, part) in enumerate(table.assign(worst=table["worst"].map(_text)).groupby("length")):
+    for number, (length, of_length) in enumerate(table.assign(worst=table["worst"].map(_text)).groupby("length")):
         grids = {
-            name: part.pivot_table(name, "query", "answer", aggfunc="first") for name in ("margin", "verdict", "worst")
+            name: of_length.pivot_table(name, "query", "answer", aggfunc="first")
+            for name in ("margin", "verdict", "worst")
         }
         figure.add_heatmap(
             x=[escaped(token) for token in grids["margin"].columns],
