@@ -150,8 +150,8 @@ def corrected(claims: Sequence[dict[str, Any]]) -> str:
     p_values = [float(claim["p"]) for claim in claims if claim["verdict"] != NOT_TESTED and claim["p"] is not None]
     if not p_values:
         return ""
-    adjusted = [holm(p_values), false_discovery_control(p_values)]
-    by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in each) for each in adjusted)
+    corrections = (holm, false_discovery_control)
+    by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in correct(p_values)) for correct in corrections)
     return (
         f"If all claims are corrected together, {by_holm} of {len(p_values)} p-values stay significant by Holm's "
         f"method and {by_rate} by Benjamini and Hochberg's."

@@ -35,8 +35,9 @@ def circuits(members: Mapping[str, Mapping[int, Measured]]) -> Figure:
     shown = sorted(set().union(*members.values()))
     columns = 1 + max(map(len, members.values()))
     figure = new_figure(PAGE, sum(heights) + 0.5)
-    grid = figure.subplots(len(members), columns, squeeze=False, width_ratios=[1.3] + [1] * (columns - 1),
-                           height_ratios=heights)  # fmt: skip
+    grid = figure.subplots(
+        len(members), columns, squeeze=False, width_ratios=[1.3] + [1] * (columns - 1), height_ratios=heights
+    )
     for row, (name, seeds) in zip(grid, members.items(), strict=True):
         _curves(row[0], name, {seed: curve for seed, (curve, _) in seeds.items()})
         for axes in row[1 + len(seeds) :]:
@@ -74,11 +75,23 @@ def _circuit(axes: Axes, truth: Mapping[str, Any]) -> None:
     for edge in edges.itertuples():
         size = max(abs(edge.effect), abs(edge.reverse)) / swing
         aside = 0.07 * (list(INPUTS).index(edge.input) - 1)
-        axes.plot([edge.from_head + aside, edge.to_head + aside], [edge.from_layer, edge.to_layer],
-                  color=INPUTS[edge.input], linewidth=0.8 + 4 * min(size, 1), solid_capstyle="butt")  # fmt: skip
+        axes.plot(
+            [edge.from_head + aside, edge.to_head + aside],
+            [edge.from_layer, edge.to_layer],
+            color=INPUTS[edge.input],
+            linewidth=0.8 + 4 * min(size, 1),
+            solid_capstyle="butt",
+        )
     fraction = (heads["effect"] / swing).clip(-1, 1)
-    axes.scatter(heads["head"], heads["layer"], s=430, c=colormaps["RdBu_r"](0.5 + fraction / 2), edgecolors="#555555",
-                 linewidths=[2.0 if true else 0.5 for true in heads["true"]], zorder=3)  # fmt: skip
+    axes.scatter(
+        heads["head"],
+        heads["layer"],
+        s=430,
+        c=colormaps["RdBu_r"](0.5 + fraction / 2),
+        edgecolors="#555555",
+        linewidths=[2.0 if true else 0.5 for true in heads["true"]],
+        zorder=3,
+    )
     for (layer, head), of_head in inputs.groupby(["layer", "head"]):
         dark = abs(fraction[(heads["layer"] == layer) & (heads["head"] == head)].iloc[0]) > 0.6
         color = "white" if dark else "black"

@@ -211,11 +211,13 @@ def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
     )
     causal = not np.triu(pattern, 1).any()
     return _Cell(
-        causal, reading.alpha, reading.beta,
+        causal,
+        reading.alpha,
+        reading.beta,
         panels={kind: quantised(panel, causal) for kind, panel in reading.panels.items()},
         norms={name: packed(norm.astype("<f4")) for name, norm in reading.norms.items()},
         predicted={} if reading.logits is None else predictions.packed(reading.logits, row),
-    )  # fmt: skip
+    )
 
 
 def _row_data(

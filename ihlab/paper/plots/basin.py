@@ -1,5 +1,7 @@
 """Starts and ends of runs in the planes of alpha and beta, coloured by the number of steps to learn induction."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -57,7 +59,11 @@ def coloured(
     never = np.isinf(steps)
     learned, name = ~never, f"not within {slowest:.0f} steps"
     axes.scatter(x[never], y[never], s=0.6 * size, marker="x", color=BLACK, linewidths=1.3, zorder=4, label=name)
-    return axes.scatter(
-        x[learned], y[learned], c=steps[learned], s=size, marker=marker, cmap="viridis", vmin=0, vmax=slowest,
-        edgecolors="white", linewidths=0.6, zorder=4,
-    )  # fmt: skip
+    colours: dict[str, Any] = {
+        "c": steps[learned],
+        "cmap": "viridis",
+        "vmin": 0,
+        "vmax": slowest,
+        "edgecolors": "white",
+    }
+    return axes.scatter(x[learned], y[learned], s=size, marker=marker, linewidths=0.6, zorder=4, **colours)

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
-from ihlab.plots.interactive.base import FOOT, TITLE, escaped, lay_out
+from ihlab.plots.interactive.base import FOOT, TITLE, escaped, lay_out, panels_of
 from ihlab.plots.style import COLORS
 from ihlab.plots.views import SPREAD, Dots, in_order, panel_grid, step_axis
 
@@ -52,10 +51,7 @@ def dots(
     points = pd.concat([_points(data, view, names, number, name, claims or {}) for number, name in enumerate(series)])
     down, across = panel_grid(len(shown))
     inner, gap = max(120, len(names) * (14 + 10 * len(series))), 76  # pixels of a panel, and between two
-    figure = make_subplots(
-        down, across, shared_yaxes=True, horizontal_spacing=0.03, vertical_spacing=gap / (down * (inner + gap) - gap),
-        subplot_titles=[escaped(panel) for panel in shown] if panels else None,
-    )  # fmt: skip
+    figure = panels_of(down, across, gap / (down * (inner + gap) - gap), shown if panels else None)
     for place, panel in enumerate(shown):
         cell = {"row": 1 + place // across, "col": 1 + place % across}
         mine = data if panel is None else data[data[panels] == panel]
@@ -147,15 +143,25 @@ def _draw(
         figure.add_scatter(
             x=(alike["never"] if endless else alike["value"]).to_numpy(dtype=np.float32),
             y=(alike["middle"] + alike["spread"] * alike["half"]).to_numpy(dtype=np.float32),
-            customdata=alike["seed"].to_numpy(), mode="markers", showlegend=False, **style, **cell,
+            customdata=alike["seed"].to_numpy(),
+            mode="markers",
+            showlegend=False,
+            **style,
+            **cell,
             hovertemplate=f"{name}<br>seed %{{customdata}}{tuned}<br>{xlabel}: {value}{claims}<extra></extra>",
-        )  # fmt: skip
+        )
     bars = points.groupby("middle").agg(value=("value", "median"), half=("half", "first")).reset_index()
     bars = bars[np.isfinite(bars["value"])]
     middle, half = (bars[name].to_numpy(dtype=np.float32) for name in ("middle", "half"))
     ends = np.stack([middle - half, middle + half, middle * np.nan], axis=1)
     figure.add_scatter(
-        x=np.repeat(bars["value"].to_numpy(dtype=np.float32), 3), y=ends.ravel(),
-        mode="lines", line={"color": COLORS[number], "width": 2.5}, hoverinfo="skip", showlegend=False,
-        name=style["name"], legendgroup=style["legendgroup"], **cell,
-    )  # fmt: skip
+        x=np.repeat(bars["value"].to_numpy(dtype=np.float32), 3),
+        y=ends.ravel(),
+        mode="lines",
+        line={"color": COLORS[number], "width": 2.5},
+        hoverinfo="skip",
+        showlegend=False,
+        name=style["name"],
+        legendgroup=style["legendgroup"],
+        **cell,
+    )

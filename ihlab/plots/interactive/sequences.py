@@ -22,11 +22,13 @@ def worst_sequences(table: pd.DataFrame, title: str = "The worst sequence of eac
         figure.add_heatmap(
             x=[escaped(token) for token in grids["margin"].columns],
             y=[escaped(token) for token in grids["margin"].index],
-            z=grids["margin"].to_numpy(dtype=np.float32), coloraxis="coloraxis", hoverongaps=False,
+            z=grids["margin"].to_numpy(dtype=np.float32),
+            coloraxis="coloraxis",
+            hoverongaps=False,
             customdata=np.stack([grids["verdict"].to_numpy(), grids["worst"].to_numpy()], axis=-1),
             hovertemplate="query %{y}, answer %{x}<br>margin %{z:.4g}: %{customdata[0]}<br>%{customdata[1]}"
             "<extra></extra>",
-        )  # fmt: skip
+        )
         groups[str(length)] = [number]
     most = max(float(np.nanmax(np.abs(table["margin"]))), 1e-9)
     bar = {"title": "margin", "thickness": 12}
