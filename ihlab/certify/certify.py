@@ -20,8 +20,8 @@ from ihlab.certify.sequences import Sequences, sequences_of
 from ihlab.certify.tables import PairTables, lengthened, pair_tables, require_pairs
 from ihlab.interp.sources import opened_model
 from ihlab.model.transformer import Transformer
+from ihlab.progress import tracked
 from ihlab.settings import own_settings
-from ihlab.training.progress import counting
 from tasks.config import require
 
 Row = dict[str, Any]
@@ -79,14 +79,13 @@ def certify(
             f"{path} is the certificate of another model, task or lengths: give another path.",
         )
     parts: list[pd.DataFrame] = []
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool, counting("certify", len(asked)) as advance:
-        for query, of_query in groupby(asked, key=lambda sequences: sequences.query):
-            group = list(of_query)
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        groups = [(query, list(group)) for query, group in groupby(asked, key=lambda sequences: sequences.query)]
+        for query, group in tracked(groups, "certifying query tokens"):
             if stored is not None and query in set(stored.table["query"]):
                 parts.append(stored.table[stored.table["query"] == query])
             else:
                 parts.append(pd.DataFrame(judged.rows(group, pool)))
-            advance(len(group))
             certificate = Certificate(in_order(pd.concat(parts)), judged.rounding, digest, stored_task)
             if path is not None:
                 certificate.save(path)

@@ -1,6 +1,6 @@
 """Zero-, mean- and resample-ablation of heads: a task's loss and accuracy without them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,15 +17,13 @@ from ihlab.interp.sources import opened_model
 from ihlab.measure.batches import require_whole
 from ihlab.measure.padding import moved_batch
 from ihlab.model.lens.padding import Mask
+from ihlab.progress import tracked
 from ihlab.settings import own_settings
 from tasks import IGNORE, Batch
 from tasks.config import choose, require
 
 Head = tuple[int, int]
 """(layer, head), counted from 0."""
-
-Track = Callable[[Sequence[Any]], Iterable[Any]]
-"""Iterates over a sequence, and may show progress."""
 
 HOWS = ("zero", "mean", "resample")
 
@@ -76,21 +74,19 @@ def ablation_sweep(
     seed: int = 0,
     attention_mask: Any = None,
     heads: Sequence[Head] | None = None,
-    track: Track = iter,
 ) -> pd.DataFrame:
     """Ablate each of `heads` (default: all) alone.
 
     Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
 
     `loss_rise_error` is the standard error of the rise over the batch's sequences (a ratio of sums over sequences).
-    `track` may show progress: it iterates over the heads, like `rich.progress.track`.
     The other arguments and the errors are those of `ablate_heads`.
     """
     clean = CleanRun(opened_model(model, NEEDED), batch, attention_mask)
     each = every_head(clean.model) if heads is None else heads
     table = [
         {"layer": layer, "head": head, "how": how} | clean.effect([(layer, head)], how, seed)
-        for layer, head in track(each)
+        for layer, head in tracked(each, "ablating heads")
     ]
     return pd.DataFrame(table, columns=["layer", "head", "how", "loss_rise", "loss_rise_error", "accuracy_fall"])
 
@@ -104,7 +100,6 @@ def ablate_together(
     controls: int = CONTROLS,
     seed: int = 0,
     attention_mask: Any = None,
-    track: Track = iter,
 ) -> pd.DataFrame:
     """Ablate heads together, and random sets of equally many other heads as controls. Return one row per set.
 
@@ -119,7 +114,7 @@ def ablate_together(
     - `draw`: 0, 1, ... of `controls` draws; `n`: the number of heads in the set;
     - `loss`, `loss_rise`, `loss_rise_error`, `accuracy_fall`, as in `ablation_sweep`.
 
-    `track` is as in `ablation_sweep`. Raises `ConfigError` without heads, and as `ablate_heads` does.
+    Raises `ConfigError` without heads, and as `ablate_heads` does.
     """
     opened = opened_model(model, NEEDED)
     these = _pairs(opened, heads)
@@ -141,7 +136,7 @@ def ablate_together(
         sets.append(("same layers", draw, near))
     whole = clean.whole["loss"].sum() / clean.whole["targets"].sum()
     rows = []
-    for name, draw, chosen in track(sets):
+    for name, draw, chosen in tracked(sets, "ablating sets of heads"):
         effect = clean.effect(chosen, how, seed)
         rows.append({"heads": name, "draw": draw, "n": len(chosen), "loss": whole + effect["loss_rise"], **effect})
     return pd.DataFrame(rows)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import NEEDED, Track, ablation_sweep, require_batch
+from ihlab.interp.ablation import NEEDED, ablation_sweep, require_batch
 from ihlab.interp.copying import copying as copying_of
 from ihlab.interp.given_patterns import GivenPatterns
 from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, Reading
@@ -17,6 +17,7 @@ from ihlab.interp.sources import opened, opened_model
 from ihlab.measure.columns import explained
 from ihlab.measure.heads import best_offset, follows, mean_attention, pattern_scores, prefix_matches
 from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, rolled
+from ihlab.progress import tracked
 from ihlab.settings import own_settings
 from tasks import Batch
 from tasks.config import require, require_integer
@@ -168,12 +169,11 @@ def scored_heads(
     source: Any,
     batch: Batch | None = None,
     attention_mask: Any = None,
-    track: Track = iter,
     **probe: Any,
 ) -> pd.DataFrame:
     """Return `head_scores` of every kind of pattern, ranked and judged as in `locate_induction_heads`.
 
-    `track` may show the progress of ablation; `probe` holds other arguments of `head_scores`.
+    `probe` holds other arguments of `head_scores`.
     """
     if batch is None:
         return judged(head_scores(source, attention_mask=attention_mask, **probe))
@@ -189,7 +189,7 @@ def scored_heads(
     if model.n_layers * model.n_heads > FEW:
         matching = judged(scores).query("matches_prefix")[["layer", "head"]].drop_duplicates()
         heads = list(zip(matching["layer"], matching["head"], strict=True))
-    return judged(with_ablation(scores, model, batch, attention_mask, heads, track))
+    return judged(with_ablation(scores, model, batch, attention_mask, heads))
 
 
 def judged(scores: pd.DataFrame) -> pd.DataFrame:
@@ -252,9 +252,10 @@ def probe_scores(
     between the same positions when the last repeat is rolled, so that they are not prefix matches. Offsets are measured
     on the rolled sequences too.
     """
-    reading = model.read(probe, kinds, with_z=with_z)
     moved = rolled(probe, model.period(probe, PREFIX_REPEATS), seed)
-    control = model.read(moved, kinds).patterns
+    with_zs = ((probe, with_z), (moved, False))
+    reading, of_moved = (model.read(rows, kinds, with_z=z) for rows, z in tracked(with_zs, "reading random tokens"))
+    control = of_moved.patterns
     scores: dict[str, Scores] = {}
     for kind, patterns in reading.patterns.items():
         same = next((done for done in scores if reading.patterns[done] is patterns), None)
@@ -301,10 +302,9 @@ def with_ablation(
     batch: Batch,
     attention_mask: Any = None,
     heads: Sequence[tuple[int, int]] | None = None,
-    track: Track = iter,
 ) -> pd.DataFrame:
     """Return the table with the effects of mean-ablating each of `heads` (default: all) alone; see `ablation_sweep`."""
-    effects = ablation_sweep(model, batch, "mean", attention_mask=attention_mask, heads=heads, track=track)
+    effects = ablation_sweep(model, batch, "mean", attention_mask=attention_mask, heads=heads)
     return table.merge(effects.drop(columns="how"), on=["layer", "head"], how="left")
 
 
