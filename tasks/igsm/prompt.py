@@ -76,18 +76,18 @@ def numbers(modulus: int) -> dict[str, int]:
 def _grammar(format: Format) -> _Grammar:
     natural = format == "natural"
     name = {"natural": "each X 's Y", "compact": "X Y", "pairs": "X/Y"}[format]
-    p = name.replace("X", r"\w+").replace("Y", r"\w+")
+    one = name.replace("X", r"\w+").replace("Y", r"\w+")
     if natural:
-        several = f"the sum of {p}(?: , {p})* and {p}|the difference of {p} and {p}"
-        applied, inner = "more than|times as much as", f"{p}|{several}"
+        several = f"the sum of {one}(?: , {one})* and {one}|the difference of {one} and {one}"
+        applied, inner = "more than|times as much as", f"{one}|{several}"
     else:
-        several = rf"{p}(?: \+ {p})+|{p} - {p}"
-        applied, inner = r"[+*]", rf"{p}|\( (?:{several}) \)"
-    right = rf"(?:(?P<number>\d+)(?: (?P<applied>{applied}) (?P<inner>{inner}))?|(?P<terms>{p}|{several}))"
+        several = rf"{one}(?: \+ {one})+|{one} - {one}"
+        applied, inner = r"[+*]", rf"{one}|\( (?:{several}) \)"
+    right = rf"(?:(?P<number>\d+)(?: (?P<applied>{applied}) (?P<inner>{inner}))?|(?P<terms>{one}|{several}))"
     sentence = rf"The number of {name} equals {right} \." if natural else rf"{name} = {right} \."
     question = r"How many Y does each X have \?" if natural else rf"{name} \?"
     forms = (form.replace("X", r"(?P<x>\w+)").replace("Y", r"(?P<y>\w+)") for form in (sentence, question))
-    return _Grammar(re.compile(p.replace(r"\w+", r"(\w+)")), *map(re.compile, forms))
+    return _Grammar(re.compile(one.replace(r"\w+", r"(\w+)")), *map(re.compile, forms))
 
 
 def _fit(form: re.Pattern[str], text: str, what: str, format: str) -> tuple[re.Match[str], Parameter]:

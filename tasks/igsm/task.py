@@ -283,7 +283,7 @@ def _words(language: Language) -> "Words":
     """Return the vocabulary for the kernel: the first id of each part."""
     from tasks.igsm.kernels.language import FUNCTION, Words
 
-    _, _, number, letter, category, noun = np.cumsum([0, *(len(part) for part in language.parts[:-1])]).tolist()
+    _, _, number, letter, category, noun = np.cumsum([0, *(len(words) for words in language.parts[:-1])]).tolist()
     pair = np.empty((0, 0), np.int64)
     if language.format == "pairs":
         owned = (*language.categories, *language.nouns)

@@ -88,9 +88,9 @@ def encode(text: str, vocabulary: Sequence[bytes]) -> Int64[np.ndarray, " token"
             first = min(merged, default=len(vocabulary))
             if first == len(vocabulary):
                 break
-            at = merged.index(first)
-            parts[at : at + 2] = [vocabulary[first]]
-        ids += [id_of[part] for part in parts]
+            place = merged.index(first)
+            parts[place : place + 2] = [vocabulary[first]]
+        ids += [id_of[token] for token in parts]
     return np.array(ids, np.int64)
 
 
@@ -99,8 +99,8 @@ def cache() -> Path:
 
     Raises `ConfigError` for a user without a home folder, as in some containers.
     """
-    if own := os.environ.get("IHLAB_CACHE"):
-        return Path(own)
+    if folder := os.environ.get("IHLAB_CACHE"):
+        return Path(folder)
     users = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     require(not users.startswith("~"), "This user has no home for prepared corpora: set IHLAB_CACHE to a folder.")
     return Path(users) / "ihlab"
@@ -144,10 +144,10 @@ def _trained(texts: Sequence[str], vocab_size: int) -> Any:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
     )
     tokenizer.train_from_iterator(texts, trainer)
-    found = tokenizer.get_vocab_size()
+    size = tokenizer.get_vocab_size()
     require(
-        found == vocab_size,
-        f"TextTask.vocab_size is {vocab_size}, but the corpus has only {found} byte pairs that occur twice.",
+        size == vocab_size,
+        f"TextTask.vocab_size is {vocab_size}, but the corpus has only {size} byte pairs that occur twice.",
     )
     return tokenizer
 
