@@ -113,7 +113,7 @@ def _read_sentence(text: str, format: Format, numbers: dict[str, int]) -> tuple[
     known = number is None or number in numbers
     require(known, f"The prompt cannot be read at {shown(text)}: {number} is not a number below the modulus.")
     return _known(x, y, text, instance=True), Definition(
-        tuple((_known(*words, text),) for words in grammar.parameter.findall(terms)),
+        tuple((_known(owner, owned, text),) for owner, owned in grammar.parameter.findall(terms)),
         "-" if " - " in terms or "difference" in terms else "+",
         None if number is None else numbers[number],
         "*" if applied[:1] in ("*", "t") else "+",
