@@ -17,12 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attend import explicit_pattern, read_values
+from ihlab.model.attend import Keys, Queries, Values, explicit_pattern, read_values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, Past
 from ihlab.model.positions import Positions, as_tensor
-from ihlab.model.shapes import Keys, Queries, Values
 from tasks.config import require
 
 
@@ -70,5 +69,5 @@ class SelectiveAttention(Attention):
     ) -> Float[Tensor, "batch query key"]:
         scores = torch.einsum("bqd,bkd->bqk", q, k) / math.sqrt(q.shape[-1]) + bias
         keys = torch.arange(k.shape[1], device=k.device)
-        own = keys == as_tensor(positions, k.device)[:, :, None]
-        return scores.relu().masked_fill(own | (keys == 0), 0)
+        itself = keys == as_tensor(positions, k.device)[:, :, None]
+        return scores.relu().masked_fill(itself | (keys == 0), 0)
