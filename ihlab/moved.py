@@ -21,6 +21,7 @@ MOVED = {
     "ihlab.claims": "ihlab.study",
     "ihlab.studies": "ihlab.paper.studies",
     "ihlab.igsm": "ihlab.paper.igsm",
+    "ihlab.interp.given_patterns": "ihlab.interp.patterns_alone",
     "ihlab.model.mla": "ihlab.model.variants.mla",
 }
 """Where modules and packages of public names are now. The first path that fits is used, so a package comes last."""

@@ -161,4 +161,4 @@ def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_voc
 def _says_all(cfg: Any) -> bool:
     """Return True if one alpha and beta per head fully describe how a model's keys and values mix tokens."""
     shifts = isinstance(cfg, ModelConfig) and bool(cfg.learned_shifts)
-    return shifts and cfg.shift_share != "channel" and cfg.values_mixed_elsewhere is None
+    return shifts and cfg.shift_share != "channel" and cfg.mixes_tokens is None
