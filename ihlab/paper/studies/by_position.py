@@ -89,7 +89,7 @@ _OURS = "related to Appendix D"
 BY_POSITION = Study(
     name="by_position",
     title="Two vanilla layers can learn induction by position, if the usual way is cut",
-    key="Dot: a seed. Bar: the median. Dotted: guessing.",
+    caption="Dot: a seed. Bar: the median. Dotted: guessing.",
     declared="2026-11-27",
     cells=cells(variant=(FREE, ONLY, NO_MLP)),
     config=config,
@@ -140,7 +140,7 @@ BY_POSITION = Study(
             source=_OURS,
         ),
     ],
-    shown=("steps_to_90", "moved"),
+    summary_columns=("steps_to_90", "moved"),
     view=dots(
         "variant", "moved", xlabel="fraction of answers that follow the position", lines=(1 / (TASK.length - 2),),
         xlim=(0, 1.03),

@@ -196,10 +196,10 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
 DEPO = Study(
     name="depo",
     title=f"How many steps do models follow in Depo after {TRAINED}?",
-    key="Dot: a seed. Bar: the median. Dotted: guessing another name, and the accuracy that counts as following.",
+    caption="Dot: a seed. Bar: the median. Dotted: guessing another name, and the accuracy that counts as following.",
     declared="2026-11-27",
     cells=cells(variant=tuple(VARIANTS), layers=LAYERS),
-    smoke=cells(variant=tuple(VARIANTS), layers=LAYERS[:1]),
+    smoke_cells=cells(variant=tuple(VARIANTS), layers=LAYERS[:1]),
     config=config,
     seeds=range(3),
     measure=accuracies,
@@ -213,5 +213,5 @@ DEPO = Study(
         ),
     ],
     view=view,
-    shown=shown,
+    summary_columns=shown,
 )  # fmt: skip

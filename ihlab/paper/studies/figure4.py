@@ -182,10 +182,10 @@ def diverged(data: pd.DataFrame) -> Figure:
 FIGURE4 = Study(
     name="figure4",
     title="Two layers on text without clipping, by learning rate",
-    key="Marker: a seed. Bar: the median.",
+    caption="Marker: a seed. Bar: the median.",
     declared="2026-11-23",
     cells=cells(arm=tuple(ARMS), lr=RATES),
-    smoke=cells(arm=tuple(ARMS), lr=(4e-3, 0.5)),
+    smoke_cells=cells(arm=tuple(ARMS), lr=(4e-3, 0.5)),
     config=config,
     seeds=seeds,
     measure=measure,
@@ -205,7 +205,7 @@ FIGURE4 = Study(
             source="Section 4.3, Figure 4c", of_paper=True, statement=22,
         ),
     ),
-    shown=shown,
+    summary_columns=shown,
     view=differences,
     more_views={"diverged": diverged},
 )  # fmt: skip

@@ -98,10 +98,10 @@ CELLS = cells(variant=(V2, GIVEN, K1), length=LENGTHS)
 FORMATION_LAWS = Study(
     name="formation_laws",
     title="Steps to 90% accuracy by the length of sequences",
-    key="Dot: a seed. Bar: the median. Batches have equally many tokens at every length.",
+    caption="Dot: a seed. Bar: the median. Batches have equally many tokens at every length.",
     declared="2026-11-28",
     cells=CELLS,
-    smoke=CELLS[::4],
+    smoke_cells=CELLS[::4],
     config=config,
     tuned=Tuned(rates=lambda cell: (1.6e-2, 3.2e-2) if cell["variant"] == K1 else (4e-3, 8e-3)),
     seeds=range(6),
@@ -127,5 +127,5 @@ FORMATION_LAWS = Study(
         ),
     ],
     view=dots("length", colors="variant"),
-    shown=wide("length", "variant"),
+    summary_columns=wide("length", "variant"),
 )  # fmt: skip

@@ -165,10 +165,10 @@ CELLS = [
 IDLE_LAYERS = Study(
     name="idle_layers",
     title="How much the loss rises if one layer's attention is replaced by its mean",
-    key="Dot: a seed. Bar: the median. Dotted: the rise below which a layer is idle. Rows: places of convolutions.",
+    caption="Dot: a seed. Bar: the median. Dotted: the rise below which a layer is idle. Rows: places of convolutions.",
     declared="2026-11-28",
     cells=CELLS,
-    smoke=CELLS[:2],
+    smoke_cells=CELLS[:2],
     config=config,
     measure=measure,
     seeds=lambda cell: range(5 if cell["task"] == INDUCTION else 3 if cell["task"] == TEXT else 4),
@@ -183,5 +183,5 @@ IDLE_LAYERS = Study(
         ),
     ],
     view=rises,
-    shown=("accuracy", "idle", *(f"{what}_{i}" for what in ("rise", "gate") for i in range(4))),
+    summary_columns=("accuracy", "idle", *(f"{what}_{i}" for what in ("rise", "gate") for i in range(4))),
 )  # fmt: skip

@@ -166,7 +166,7 @@ def view(data: pd.DataFrame) -> Figure:
 LENGTHS = Study(
     name="lengths",
     title="Accuracy on sequences up to eight times as long as in training",
-    key="Line: the median. Band: all seeds. Shortest: the trained length.",
+    caption="Line: the median. Band: all seeds. Shortest: the trained length.",
     declared="2026-11-26",
     cells=[{"variant": model, "setting": positions} for model, positions, _ in QUESTIONS],
     config=config,
@@ -174,7 +174,7 @@ LENGTHS = Study(
     tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2), smoke=(1e-3, 4e-3), changes={"stop_at_accuracy": ACCURACY}),
     measure=measure,
     asks=[*(ask(*question) for question in QUESTIONS), *map(helps, (ROPE, ALIBI, LEARNED))],
-    shown=tuple(f"accuracy_at_{32 * factor}" for factor in FACTORS),
+    summary_columns=tuple(f"accuracy_at_{32 * factor}" for factor in FACTORS),
     view=view,
 )
 
@@ -239,5 +239,5 @@ LENGTHS_16 = replace(
     tuned=None,
     seeds=range(6),
     asks=[shift_helps(model, positions) for positions in (ROPE, ALIBI, LEARNED) for model in (KV1, KV2)],
-    shown=tuple(f"accuracy_at_{16 * factor}" for factor in FACTORS),
+    summary_columns=tuple(f"accuracy_at_{16 * factor}" for factor in FACTORS),
 )

@@ -252,14 +252,14 @@ CELLS = [
 PACKING = Study(
     name="packing",
     title="What a leak from the document before costs, by the distance from a document's first token",
-    key="Dot: a seed. Bar: the median. Leak less zero: right of 0, the leak costs.",
+    caption="Dot: a seed. Bar: the median. Leak less zero: right of 0, the leak costs.",
     declared="2026-11-27",
     cells=CELLS,
-    smoke=[cell for cell in CELLS if cell["variant"] == SMEAR_EMBED and cell["steps"] == STEPS],
+    smoke_cells=[cell for cell in CELLS if cell["variant"] == SMEAR_EMBED and cell["steps"] == STEPS],
     config=config,
     measure=measure,
     seeds=lambda cell: range(8 if cell["steps"] == STEPS else 5),
     asks=ASKS,
     view=leaks,
-    shown=("loss_1", "loss_2", "loss_3", "loss_more", "loss", "alone_1", "alone"),
+    summary_columns=("loss_1", "loss_2", "loss_3", "loss_more", "loss", "alone_1", "alone"),
 )

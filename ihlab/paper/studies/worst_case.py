@@ -173,10 +173,10 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
 WORST_CASE = Study(
     name="worst_case",
     title="Worst-case accuracy of models with a sampled accuracy of .999",
-    key="Fraction of 24 questions still answered rightly after the search. Dot: a seed. Bar: the median.",
+    caption="Fraction of 24 questions still answered rightly after the search. Dot: a seed. Bar: the median.",
     declared="2026-11-28",
     cells=cells(variant=tuple(MODELS), setting=tuple(POSITIONS), mlp=tuple(MLPS)),
-    smoke=cells(variant=(V2, K1), setting=(ROPE,), mlp=("no MLP",)),
+    smoke_cells=cells(variant=(V2, K1), setting=(ROPE,), mlp=("no MLP",)),
     config=config,
     seeds=range(300, 304),
     stacked=True,
@@ -209,7 +209,7 @@ WORST_CASE = Study(
             "sequences of the task.", {"variant": K1, "mlp": "no MLP"}, above=0.9,
         ),
     ],
-    shown=shown,
+    summary_columns=shown,
     view=dots(
         "variant", "worst_case", panels="setting", colors="mlp", xlabel="worst-case accuracy", xlim=(-0.04, 1.04)
     ),

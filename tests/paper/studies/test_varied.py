@@ -20,14 +20,14 @@ def test_rates_and_steps_are_factors_of_each_runs_own():
     own, changed = Figure1a().runs("laptop"), plans("figure1a", "laptop", rate=0.5, steps=0.1)
     assert [plan.config.lr for plan in changed] == [plan.config.lr / 2 for plan in own]
     assert {plan.config.steps for plan in changed} == {200}
-    assert [plan.curve for plan in changed] == [plan.curve for plan in own]
+    assert [plan.cell_name for plan in changed] == [plan.cell_name for plan in own]
 
 
 @pytest.mark.parametrize(("seeds", "expected"), [(2, [32, 33]), (20, list(range(32, 52)))])
 def test_every_curve_gets_so_many_seeds(seeds, expected):
     planned = plans("figure1a", "laptop", seeds=seeds)
     for curve in (KV1, V2):
-        runs = [plan.config for plan in planned if plan.curve == curve]
+        runs = [plan.config for plan in planned if plan.cell_name == curve]
         assert [config.seed for config in runs] == expected
         assert [config.name.rpartition("-")[2] for config in runs] == [str(seed) for seed in expected]
     assert len({plan.config.digest for plan in planned}) == len(planned)
