@@ -43,6 +43,7 @@ FIGURES = {
     "parallel": Figure("Parallel inductions: do narrow models find fewer?", "parallel:PARALLEL"),
     "lengths": Figure("What happens on longer sequences?", "lengths:LENGTHS"),
     "lengths_16": Figure("Does the shift help on longer sequences?", "lengths:LENGTHS_16"),
+    "untrained_positions": Figure("What does decay do to untrained positions?", "lengths:UNTRAINED_POSITIONS"),
     "figure8_learned": Figure("Figure 8, learned positions: how many hops?", "hops:FIGURE8_LEARNED"),
     "saved_layer": Figure("Is the shift worth one layer?", "hops:SAVED_LAYER"),
     "text": Figure("Does the shift help on text?", "text:TEXT"),

@@ -47,15 +47,23 @@ T = TypeVar("T")
 def make_optimizer(
     model: Transformer, config: RunConfig, parameters: Mapping[str, Tensor] | None = None
 ) -> torch.optim.AdamW:
-    """Return fused AdamW. Weight decay acts on the model's `decayed_parameters` alone.
+    """Return fused AdamW. Weight decay acts on the model's `decayed_parameters` alone, without `RunConfig.undecayed`.
 
-    `parameters`: the tensors to optimise, by the model's parameter names; None: the model's own.
+    `parameters`: the tensors to optimise, by the model's parameter names; None: the model's own. Raises `ConfigError`
+    if `undecayed` names none of the decayed parameters.
     """
     decayed = model.decayed_parameters()
-    given = dict(model.named_parameters()) if parameters is None else parameters
+    unknown = set(config.undecayed) - decayed
+    require(
+        not unknown,
+        f"RunConfig.undecayed names {', '.join(sorted(unknown))}, but the parameters with weight decay are "
+        f"{', '.join(sorted(decayed))}.",
+    )
+    decayed -= set(config.undecayed)
+    optimized = dict(model.named_parameters()) if parameters is None else parameters
     groups = [
-        {"params": [p for name, p in given.items() if name in decayed], "weight_decay": config.weight_decay},
-        {"params": [p for name, p in given.items() if name not in decayed], "weight_decay": 0.0},
+        {"params": [p for name, p in optimized.items() if name in decayed], "weight_decay": config.weight_decay},
+        {"params": [p for name, p in optimized.items() if name not in decayed], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
 
