@@ -378,6 +378,6 @@ UNTRAINED_POSITIONS = replace(
         better("set to 0, each model's own rate", "zeroed", of_table(KV1, UNDECAYED), of_table(V2, UNDECAYED)),
         *(ask_of(variant) for ask_of in (from_decay, needs_none) for variant in (KV1, V2)),
     ],
-    shown=(*(f"accuracy_at_{32 * factor}" for factor in FACTORS), "zeroed_at_256"),
+    summary_columns=(*(f"accuracy_at_{32 * factor}" for factor in FACTORS), "zeroed_at_256"),
     view=view_of_tables,
 )
