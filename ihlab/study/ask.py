@@ -293,9 +293,9 @@ def mean(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = 
     """Return the mean of a column, or of a formula of columns, over the seeds of a cell. `words`: what it is."""
 
     def number(data: pd.DataFrame) -> Measured:
-        found = values(data, cell, column)
+        by_seed = values(data, cell, column)
         measure = f"{words or WORDS.get(column, column)}, mean over seeds, {_side(data, cell)}"
-        return Measured(measure, stats.mean(found, within), len(found))
+        return Measured(measure, stats.mean(by_seed, within), len(by_seed))
 
     return _of_cells("mean(column, cell)", column, (cell,), number)
 
@@ -326,8 +326,8 @@ def less(
         if guess is not None and at_floor(*means, guess=guess):
             return Measured("", None, len(a), "Neither model has learned the task.")
         first, second, common = _sides(data, one, other)
-        told = f"{first} minus {second}{common} (means {means[0]:.2f} and {means[1]:.2f})"
-        measure = f"{WORDS.get(column, column.replace('_', ' '))}, {told}"
+        sides = f"{first} minus {second}{common} (means {means[0]:.2f} and {means[1]:.2f})"
+        measure = f"{WORDS.get(column, column.replace('_', ' '))}, {sides}"
         return Measured(measure, stats.shift(a, b, within), len(a))
 
     return _of_cells("less(column, one, other)", column, (one, other), number)
@@ -353,8 +353,8 @@ def ratio(
         measure = f"{words}, {first} / {second}{common} ({counts})"
         if at_floor(*(float(np.isfinite(side).mean()) for side in (a, b))):
             return Measured(measure, None, len(a), "Neither model reaches it within the steps, so nothing is compared.")
-        found = stats.ratio_of_times(a, b, last)
-        return Measured(measure, stats.factor(found) if factor else found, len(a))
+        estimate = stats.ratio_of_times(a, b, last)
+        return Measured(measure, stats.factor(estimate) if factor else estimate, len(a))
 
     return _of_cells("ratio(one, other, column)", column, (one, other), number)
 
@@ -383,13 +383,13 @@ def unless(reason: Callable[[pd.DataFrame], str], number: Number, counted: bool 
     """
     _require_functions("unless(reason, number)", reason, number)
 
-    def told(data: pd.DataFrame) -> Measured:
-        found, why = number(data), reason(data)
+    def if_tested(data: pd.DataFrame) -> Measured:
+        measured, why = number(data), reason(data)
         if why and not counted:
-            return Measured("", None, found.seeds, why)
-        return found._replace(why=why or found.why)
+            return Measured("", None, measured.seeds, why)
+        return measured._replace(why=why or measured.why)
 
-    return OfCells(number.cells, told) if isinstance(number, OfCells) else told
+    return OfCells(number.cells, if_tested) if isinstance(number, OfCells) else if_tested
 
 
 def claims_of(
@@ -413,7 +413,7 @@ def claims_of(
                 why = why or (f"It has no {error}." if isinstance(error, KeyError) else str(error))
     if left:
         unanswered = f"The table leaves {len(left)} of {len(asks)} questions unanswered ({why.rstrip('.')})"
-        told = f"{unanswered}: {', '.join(left)}."
-        require(bool(claims), told)
-        warnings.warn(told, stacklevel=2)
+        message = f"{unanswered}: {', '.join(left)}."
+        require(bool(claims), message)
+        warnings.warn(message, stacklevel=2)
     return claims

@@ -126,10 +126,10 @@ def effects(run: Run, step: int) -> tuple[pd.DataFrame, pd.Series]:
 
     model = run.model(step)
     pair = prompt_pair(run.config.task, PROMPTS, seed=0, corrupt="key")
-    p = problem(model, clean=pair.clean, corrupted=pair.corrupted, metric=pair.logit_differences)
-    table = exact(p).rename(columns={"effect": "exact"}).assign(swing=p.swing)
+    patching = problem(model, clean=pair.clean, corrupted=pair.corrupted, metric=pair.logit_differences)
+    table = exact(patching).rename(columns={"effect": "exact"}).assign(swing=patching.swing)
     for method in METHODS:
-        table[method] = attribute(p, method)["effect"]
+        table[method] = attribute(patching, method)["effect"]
     with torch.no_grad():
         _, cache = model.run_with_cache(pair.clean)
     rows = torch.arange(len(pair.clean))
@@ -326,10 +326,10 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
     last = data.groupby(["model", "method", "seed"], sort=False).last()
     last["seen"] = last["prev_estimate"] / last["prev_exact"]
     middle = last.groupby(["model", "method"], sort=False)[["rho", "seen"]].median()
-    told = middle["rho"].map("{:.2f}".format) + middle["seen"].map(" (sees {:.2f})".format).where(
+    words = middle["rho"].map("{:.2f}".format) + middle["seen"].map(" (sees {:.2f})".format).where(
         middle["seen"].notna(), ""
     )
-    table = pd.DataFrame({method: told.xs(method, level="method") for method in METHODS})
+    table = pd.DataFrame({method: words.xs(method, level="method") for method in METHODS})
     return table.rename_axis("rank correlation with exact effects, median").reset_index()
 
 

@@ -81,13 +81,13 @@ def loss_and_sharpness(model: "Transformer", batch: Batch) -> tuple[float, float
     from torch.nn.functional import cross_entropy
 
     weights = list(model.parameters())
-    inputs, targets = (torch.from_numpy(part.copy()) for part in (batch.inputs, batch.targets))
+    inputs, targets = (torch.from_numpy(tokens.copy()) for tokens in (batch.inputs, batch.targets))
     with sdpa_kernel(SDPBackend.MATH):  # no other kernel can be differentiated twice
         loss = cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
         slopes = torch.cat([slope.flatten() for slope in grad(loss, weights, create_graph=True)])
 
     def bent(along: torch.Tensor) -> torch.Tensor:
-        return torch.cat([part.flatten() for part in grad(slopes, weights, along, retain_graph=True)])
+        return torch.cat([slope.flatten() for slope in grad(slopes, weights, along, retain_graph=True)])
 
     return loss.item(), largest_eigenvalue(bent, len(slopes))
 

@@ -113,10 +113,10 @@ def idle(cell: Cell, predicted: bool) -> Ask:
 
     def number(data: pd.DataFrame) -> Measured:
         rises, accuracy = (values(data, cell, column) for column in ("least", "accuracy"))
-        told = ", ".join(f"{rise:.2g}" for rise in rises)
+        smallest = ", ".join(f"{rise:.2g}" for rise in rises)
         counts = np.array(accuracy) >= (0 if cell["task"] == TEXT else LEARNED)
         agrees = np.mean(counts & ((np.array(rises) < IDLE) == predicted)) > 0.5
-        words = f"1 if so (smallest rise of the loss, nats: {told}; lowest accuracy {min(accuracy):.2f})"
+        words = f"1 if so (smallest rise of the loss, nats: {smallest}; lowest accuracy {min(accuracy):.2f})"
         return Measured(words, stats.exact(float(agrees)), len(rises))
 
     what = "one layer's attention can be removed" if predicted else "no layer's attention can be removed"

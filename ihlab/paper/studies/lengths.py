@@ -88,10 +88,10 @@ def accuracy_by_length(
         batch = draw(longer, TEST_SEED, "eval", 0, ROWS)
         right, total = 0, int((batch.answers != IGNORE).sum())
         for start in range(0, ROWS, 32):
-            part = batch.rows(start, start + 32)
+            rows = batch.rows(start, start + 32)
             with torch.no_grad():
-                answers = model(torch.from_numpy(part.inputs.copy())).argmax(dim=-1).numpy()
-            right += int((answers == part.answers).sum())
+                answers = model(torch.from_numpy(rows.inputs.copy())).argmax(dim=-1).numpy()
+            right += int((answers == rows.answers).sum())
         accuracies[f"accuracy_at_{length}"] = round(right / total, 6)
     return accuracies
 

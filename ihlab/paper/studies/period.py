@@ -147,12 +147,12 @@ def answers(column: str, curve: str, period: int) -> Number:
 def of_value(data: pd.DataFrame) -> Measured:
     """Return the accuracy in period 3 of seeds that need a token's own value, minus that of the others."""
     rows = pick(data, {"curve": KV_2})
-    own = rows["fall_own"] > rows["fall_before"]
+    own_value = rows["fall_own"] > rows["fall_before"]
     measure = (
-        f"accuracy in period 3 of the {own.sum()} seeds that need the own value more than the previous token's, minus "
-        f"that of the other {(~own).sum()}"
+        f"accuracy in period 3 of the {own_value.sum()} seeds that need the own value more than the previous token's, minus "
+        f"that of the other {(~own_value).sum()}"
     )
-    ahead = stats.shift(rows.loc[own, "right_3"].tolist(), rows.loc[~own, "right_3"].tolist(), (-1, 1))
+    ahead = stats.shift(rows.loc[own_value, "right_3"].tolist(), rows.loc[~own_value, "right_3"].tolist(), (-1, 1))
     return Measured(measure, ahead, len(rows))
 
 

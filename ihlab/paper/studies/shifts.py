@@ -103,7 +103,7 @@ PREDICTED: dict[tuple[str, str], str] = {
 """The prediction for each variant in each setting, in the order of the runs."""
 
 
-def found(data: pd.DataFrame, cell: Cell) -> str:
+def outcome(data: pd.DataFrame, cell: Cell) -> str:
     """Return whether a variant learned a setting: `YES`, `PARTLY` or `NO`, by the rule of the module."""
     if np.isfinite(values(data, cell, "steps_to_90")).mean() > 0.5:
         return YES
@@ -122,10 +122,10 @@ def foretells(variant: str, setting: str) -> Ask:
     def agrees(data: pd.DataFrame) -> Measured:
         steps, vanilla = values(data, cell, "steps_to_90"), _highest(data, {**cell, "variant": VANILLA})
         measure = (
-            f"1 if the prediction is right, else 0 (found: {found(data, cell)}; {count_in_words(steps)} seeds reach "
+            f"1 if the prediction is right, else 0 (found: {outcome(data, cell)}; {count_in_words(steps)} seeds reach "
             f"90%; mean highest accuracy {_highest(data, cell):.2f}, vanilla's {vanilla:.2f})"
         )
-        return Measured(measure, stats.exact(float(found(data, cell) == predicted)), len(steps))
+        return Measured(measure, stats.exact(float(outcome(data, cell) == predicted)), len(steps))
 
     return Ask(
         id=claim_id("learned", setting, variant),
@@ -143,7 +143,7 @@ def in_a_matrix(data: pd.DataFrame) -> Figure:
     drawn = {}
     for variant, setting in dict.fromkeys(zip(data["variant"], data["setting"], strict=True)):
         cell = {"variant": variant, "setting": setting}
-        is_learned, wrong = found(data, cell) == YES, found(data, cell) != PREDICTED[variant, setting]
+        is_learned, wrong = outcome(data, cell) == YES, outcome(data, cell) != PREDICTED[variant, setting]
         middle = float(np.median(values(data, cell, "steps_to_90")))
         text = f"{middle:.0f}" if is_learned else f"no ({_highest(data, cell):.2f})"
         last = pick(data, cell)["horizon"].max()

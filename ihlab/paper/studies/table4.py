@@ -190,13 +190,13 @@ def problems_like_training(
     rng = np.random.default_rng([seed, ops])
     no_parts = trained_on.letters == "parts" and trained_on.most_ops < PART_OPS
     letters = [task.language.ids[letter] for letter in LETTERS] if no_parts else []
-    kept: list[Problems] = []
-    while sum(len(problems.size) for problems in kept) < n:
+    drawn: list[Problems] = []
+    while sum(len(problems.size) for problems in drawn) < n:
         problems = task.prompts(n, rng, ops)
         alike = (problems.size <= trained_on.length + 1) & ~np.isin(problems.tokens, letters).any(axis=1)
         require(bool(alike.any()), f"Of {n} problems with {ops} operations none is drawn like those of training.")
-        kept.append(problems.only(alike))
-    columns = [np.concatenate([getattr(problems, field.name) for problems in kept]) for field in fields(Problems)]
+        drawn.append(problems.only(alike))
+    columns = [np.concatenate([getattr(problems, field.name) for problems in drawn]) for field in fields(Problems)]
     return Problems(*columns).only(slice(n))
 
 

@@ -156,10 +156,10 @@ def _heads(model: "Transformer") -> dict[str, float]:
     cells, heads = quadrant_table([model]).set_index(["key", "value"])["gauge_free"], shift_report(model)
     row = {f"{key}_key_{value}_value": float(cells[key, value]) for key, value in cells.index}
     for name in ("alpha", "beta"):
-        own, previous = heads[f"{name}1"], heads[f"{name}2"]
+        itself, previous = heads[f"{name}1"], heads[f"{name}2"]
         row |= {
-            f"{name}_sum": float((own + previous).abs().mean()),
-            f"{name}_opposed": float((own * previous < 0).mean()),
+            f"{name}_sum": float((itself + previous).abs().mean()),
+            f"{name}_opposed": float((itself * previous < 0).mean()),
         }
     return row
 
