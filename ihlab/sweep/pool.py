@@ -19,9 +19,10 @@ from typing import Any
 
 from rich.console import Console
 
+from ihlab.progress import add_bar, progress_bar
 from ihlab.sweep.jobs import cores
 from ihlab.training.config import RunConfig
-from ihlab.training.progress import Report, Row, add_bar, evaluated, progress_bar, shortened
+from ihlab.training.progress import Report, Row, evaluated, shortened
 from tasks.config import require
 
 Update = tuple[int, int, Row]

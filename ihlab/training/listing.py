@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from ihlab.progress import tracked
 from ihlab.stored import DIVERGED, DONE, UNFINISHED
 from ihlab.training.config import ForkConfig
 from ihlab.training.folder import RunFolder
@@ -33,7 +34,8 @@ def runs(root: str | Path = "runs") -> pd.DataFrame:
 
     Raises `ConfigError` if `root` cannot be read.
     """
-    table = pd.DataFrame([_row(folder) for folder in run_folders(root)], columns=list(COLUMNS), dtype=object)
+    rows = [_row(folder) for folder in tracked(run_folders(root), "reading runs")]
+    table = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
     return table.astype({"accuracy": float, "seconds": float})
 
 

@@ -137,7 +137,7 @@ def test_sample_marks_repeats(capsys):
         (["train", "mutlihop"], 2, ["There is no task 'mutlihop'; did you mean 'multihop'?"]),
         (["train", "--seed", "3", "indction"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),
         (["train", *TINY, "--root", "/not/there/runs"], 2, ["--root is '/not/there/runs'", "top of the file system"]),
-        (["reproduce", "--figures", "/not/there"], 2, ["figures is '/not/there/table2/laptop'", "top of the file"]),
+        (["reproduce", "--figures", "/not/there"], 2, ["figures is '/not/there/figure2/laptop'", "top of the file"]),
         (["sample", "inducton"], 2, ["There is no task 'inducton'; did you mean 'induction'?"]),
         (["sample", "induction", "--rows", "0"], 2, ["rows is 0"]),
         (["sample", "induction", "--vocab-size", "20"], 2, ["vocab_size is 20", "at least 43"]),

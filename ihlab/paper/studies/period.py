@@ -149,8 +149,8 @@ def of_value(data: pd.DataFrame) -> Measured:
     rows = pick(data, {"curve": KV_2})
     own_value = rows["fall_own"] > rows["fall_before"]
     measure = (
-        f"accuracy in period 3 of the {own_value.sum()} seeds that need the own value more than the previous token's, minus "
-        f"that of the other {(~own_value).sum()}"
+        f"accuracy in period 3 of the {own_value.sum()} seeds that need the own value more than the previous token's, "
+        f"minus that of the other {(~own_value).sum()}"
     )
     ahead = stats.shift(rows.loc[own_value, "right_3"].tolist(), rows.loc[~own_value, "right_3"].tolist(), (-1, 1))
     return Measured(measure, ahead, len(rows))
