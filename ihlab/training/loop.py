@@ -338,7 +338,9 @@ class Training:
 
     def _conclude(self, *members: int) -> None:
         """Write the summaries of members that have ended, and take them out of training."""
-        more = {"ensemble": len(self.writers)} if self.stacked else {}
+        more: dict[str, float] = {"ensemble": len(self.writers)} if self.stacked else {}
+        if not math.isnan(self.evaluator.guess):
+            more["guess"] = round(self.evaluator.guess, 4)
         for i in [i for i in members if i in self.ongoing]:
             self.writers[i].conclude(self.resumed_from, self.n_params, self.device, **more)
             self.ongoing.remove(i)
