@@ -94,19 +94,21 @@ def answer(
 
     None if it has no stored claims. `link` makes a number a link to its experiment.
     """
-    found = [(part, claims) for part in asked if (claims := part.of(claims_of))]
-    if not found:
+    answers = [(question, claims) for question in asked if (claims := question.of(claims_of))]
+    if not answers:
         return None
-    counted = Counter(claim["verdict"] for _, claims in found for claim in claims)
+    counted = Counter(claim["verdict"] for _, claims in answers for claim in claims)
     verdicts = [
         f"{mark}&nbsp;{SHORT[verdict]}{'' if len(counted) == 1 else f'&nbsp;({counted[verdict]})'}"
         for verdict, mark in MARKS.items()
         if counted[verdict]
     ]
     numbers = [
-        escaped(part.number).format(number) for part, claims in found if (number := _number(claims, part.unit, link))
+        escaped(question.number).format(number)
+        for question, claims in answers
+        if (number := _number(claims, question.unit, link))
     ]
-    failed = ((claim, part.unit) for part, claims in found for claim in claims if claim["verdict"] == "fails")
+    failed = ((claim, question.unit) for question, claims in answers for claim in claims if claim["verdict"] == "fails")
     thresholds = " and ".join(dict.fromkeys(needed(claim, unit=unit) for claim, unit in failed))
     return ", ".join(verdicts), "; ".join([*numbers, *([f"needed: {thresholds}"] if thresholds else [])])
 
