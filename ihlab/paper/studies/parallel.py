@@ -78,7 +78,7 @@ def view(data: pd.DataFrame) -> Figure:
 PARALLEL = Study(
     name="parallel",
     title="How many of one or four followers does one layer of KV shifting find?",
-    key="Dot: a seed. Bar: the median.",
+    caption="Dot: a seed. Bar: the median.",
     declared="2026-11-27",
     cells=cells(width=(8, 32), followers=(1, 4)),
     config=config,
@@ -101,6 +101,6 @@ PARALLEL = Study(
             less("found", WIDE_ONE, WIDE_FOUR), below=NEARLY, statement=11, source="section 3.2",
         ),
     ],
-    shown=("found",),
+    summary_columns=("found",),
     view=view,
 )  # fmt: skip
