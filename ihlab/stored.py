@@ -141,7 +141,7 @@ def read_tensors(path: Path, tensors: bool = True) -> "tuple[dict[str, Tensor], 
     require_regular(path)
     try:
         path.open("rb").close()  # safetensors would report an unreadable file as missing
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt" if tensors else "np") as file:  # metadata need no torch
             names = file.keys() if tensors else ()
             return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
     except PermissionError as error:
@@ -152,11 +152,12 @@ def read_tensors(path: Path, tensors: bool = True) -> "tuple[dict[str, Tensor], 
 
 def _check(value: Any, path: Path, deeper: int) -> None:
     """Raise for JSON that is nested too deeply, and for text that cannot be encoded (half of a surrogate pair)."""
-    require(deeper > 0, f"{path} is nested too deeply.")
+    require(deeper > 0, lambda: f"{path} is nested too deeply.")
     if isinstance(value, str):
-        require(
-            all(not "\ud800" <= character <= "\udfff" for character in value), f"{path} holds text that is not Unicode."
-        )
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{path} holds text that is not Unicode.") from None
     elif isinstance(value, dict):
         for name, item in value.items():
             _check(name, path, deeper)

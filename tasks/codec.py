@@ -60,10 +60,10 @@ def _check_shape(hint: Any, plain: Any, name: str) -> None:
     size = len(get_args(hint))
     if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
         right = isinstance(plain, list | tuple) and len(plain) == size
-        require(right, f"{name} is {shown(plain)}, but must be a list of {size}.")
+        require(right, lambda: f"{name} is {shown(plain)}, but must be a list of {size}.")
     if isinstance(hint, type) and (hint is Task or is_dataclass(hint)):
         right = isinstance(plain, Mapping | hint)
-        require(right, f"{name} is {shown(plain)}, but must be the fields of a {hint.__name__}.")
+        require(right, lambda: f"{name} is {shown(plain)}, but must be the fields of a {hint.__name__}.")
 
 
 def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
@@ -86,13 +86,13 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
 def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> Any:
     known, hints, stored = {field.name: field for field in fields(cls)}, type_hints(cls), stored_names(cls)
     prefix = f"{name}." if name else ""
-    plain = {next((now for now, was in stored.items() if was == given), given): item for given, item in plain.items()}
-    plain = without_removed(cls, plain)
-    for given in plain:
+    current = {was: now for now, was in stored.items()}
+    plain = without_removed(cls, {current.get(given, given): item for given, item in plain.items()})
+    for given in plain.keys() - known.keys():
         choose(f"{cls.__name__} field", given, known)
     for field in known.values():
         optional = field.default is not MISSING or field.default_factory is not MISSING
-        require(optional or field.name in plain, f"{prefix}{field.name} is missing.")
+        require(optional or field.name in plain, lambda missing=field.name: f"{prefix}{missing} is missing.")
     values = {at: from_plain(hints[at], item, null, prefix + at) for at, item in plain.items()}
     for at in (field.name for field in known.values() if PATH in field.metadata):
         if isinstance(values.get(at), str) and not named(FromFile(values[at])):

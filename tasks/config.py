@@ -105,6 +105,11 @@ def renamed(*, default: Any, was: str) -> Any:
 
 def stored_names(cls: Any) -> dict[str, str]:
     """Return the name under which each field of a config is stored: its former name if it was `renamed`."""
+    return _stored_names(cls if isinstance(cls, type) else type(cls))
+
+
+@cache
+def _stored_names(cls: Any) -> dict[str, str]:
     return {known.name: known.metadata.get(WAS, known.name) for known in fields(cls)}
 
 

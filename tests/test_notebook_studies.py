@@ -34,12 +34,17 @@ def coefficients():
     return names_of("12_learning_coefficients")
 
 
-@pytest.mark.parametrize("name", ["upcycling", "coefficients"])
+@pytest.fixture(scope="module")
+def printed():
+    return names_of("15_printed_tables")
+
+
+@pytest.mark.parametrize("name", ["upcycling", "coefficients", "printed"])
 def test_claims_are_the_stored_ones(name, request):
     """Sentences, measures, numbers, intervals, p-values, thresholds and verdicts."""
     claims = request.getfixturevalue(name)["claims"]
-    stored = {"upcycling": "upcycling_claims.json", "coefficients": "learning_coefficients_claims.json"}[name]
-    wanted = json.loads((ROOT / "notebooks" / "data" / stored).read_text("utf-8"))
+    stored = {"upcycling": "upcycling", "coefficients": "learning_coefficients", "printed": "printed_tables"}[name]
+    wanted = json.loads((ROOT / "notebooks" / "data" / f"{stored}_claims.json").read_text("utf-8"))
     found = [claim.to_dict() for claim in claims]
     for claim, named in zip(found, wanted, strict=True):
         names = {"id", "setting", "statement"}  # by which pages of results would find it

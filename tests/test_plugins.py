@@ -101,7 +101,7 @@ def test_a_stored_run_of_an_unknown_task_is_not_trained_on(tmp_path, trained):
 
 def test_a_figure_of_ones_own_is_made_and_stands_on_the_page(folder):
     ihlab(folder, "reproduce", "mine:COPYING", "--scale", "smoke", "--jobs", "1", run=started)
-    assert (folder / "figures" / "copying" / "smoke" / "copying-smoke.png").exists()
+    assert (folder / "figures" / "copying" / "smoke" / "copying-smoke.svg").exists()
     page = (folder / "figures" / "copying" / "README.md").read_text(encoding="utf-8")
     assert "| vanilla | 2 |" in page
     assert "It copies." in page

@@ -127,6 +127,6 @@ def test_every_picture_to_explore_is_drawn_and_fits_its_page(opened, site):
 
 def test_without_javascript_the_still_stands_in_the_page(opened):
     page = opened(FIGURE_1A, java_script_enabled=False)
-    [still] = page.locator("img[src$='figure1a-laptop.png']").all()
+    [still] = page.locator("img[src$='figure1a-laptop.svg']").all()
     assert still.bounding_box()["width"] > 800
     assert page.locator(".explored").count() == 0

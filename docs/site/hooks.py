@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "benchmarks/results.md"),
     "benchmarks/*.svg",
-    *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/*/*/*.png"),
+    *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/*/*/*.svg"),
     "notebooks/*.ipynb",
 )
 """Files of the checkout that the site shows as they are."""
@@ -193,7 +193,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri != "README.md":
         return markdown
     cards = [
-        f"[![](figures/{name}/laptop/{name}-laptop.png){{loading=lazy}}<br>{question}](figures/{name}/README.md)"
+        f"[![](figures/{name}/laptop/{name}-laptop.svg){{loading=lazy}}<br>{question}](figures/{name}/README.md)"
         for name, question in GALLERY.items()
     ]
     start, then, end = markdown.partition("## Where to go on")

@@ -13,6 +13,7 @@ Shapes, with V tokens, and index V for "none before": mass [back, V, V + 1]; gai
 positions after a token, with the state there.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numba
@@ -156,49 +157,40 @@ def _margin_against(
 
 
 @compiled
-def smallest_bound(
-    mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, length: int, rival: int
-) -> tuple[float, int, Array]:
-    """Return a lower bound of the margin over all walks of a length, its rival, and each head's worst walk.
+def smallest_margins(
+    mass: Array,
+    read: Array,
+    direct: Array,
+    answer: int,
+    automaton: Automaton,
+    query: int,
+    length: int,
+    every: bool = True,
+    rival: int = 0,
+) -> tuple[Array, Array]:
+    """Return a lower bound of the margin against every rival over all walks of a length, and each head's worst walk.
 
-    It is the sum of each head's smallest mean (exact for one head), at the worst of all rivals; `rival` is tried first.
+    A bound is the sum of each head's smallest mean (exact for one head), inf where there is no walk. Unless `every`
+    rival counts, those of one head that are above the smallest bound so far are inf, and `rival` is tried first.
     mass [head, back, V, V + 1], read [head, output, place, V, V + 1], direct [output] of the query.
     """
     n_heads, n_outputs = read.shape[:2]
-    smallest, worst = np.inf, -1
+    margins, smallest = np.full(n_outputs, np.inf), np.inf
     walks, trial = np.zeros((n_heads, length), np.int64), np.zeros((n_heads, length), np.int64)
     for number in range(n_outputs):
         other = (rival + number) % n_outputs
         if other == answer:
             continue
-        if n_heads == 1 and worst >= 0:  # nothing below the smallest bound so far?
+        if n_heads == 1 and not every and smallest < np.inf:  # nothing below the smallest bound so far?
             gain, level = read[0, answer] - read[0, other], smallest - (direct[answer] - direct[other])
-            weights = lightest(mass[0], gain, level, automaton, query, length)
-            if weights[length] >= 0:
+            if lightest(mass[0], gain, level, automaton, query, length)[length] >= 0:
                 continue
-        bound = _margin_against(mass, read, direct, answer, other, automaton, query, trial)
-        if bound == np.inf:
-            return np.inf, -1, walks
-        if bound < smallest:
-            smallest, worst = bound, other
+        margins[other] = _margin_against(mass, read, direct, answer, other, automaton, query, trial)
+        if margins[other] == np.inf:
+            break
+        if margins[other] < smallest:
+            smallest = margins[other]
             walks[:] = trial
-    return smallest, worst, walks
-
-
-@compiled
-def smallest_margins(
-    mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, length: int
-) -> tuple[Array, Array]:
-    """Return a lower bound of the margin against every rival, and each head's worst walk for the smallest one."""
-    n_heads, n_outputs = read.shape[:2]
-    margins, walks = np.full(n_outputs, np.inf), np.zeros((n_heads, length), np.int64)
-    trial = np.zeros((n_heads, length), np.int64)
-    for other in range(n_outputs):
-        if other != answer:
-            margin = _margin_against(mass, read, direct, answer, other, automaton, query, trial)
-            if margin < margins.min():
-                walks[:] = trial
-            margins[other] = margin
     return margins, walks
 
 
@@ -232,51 +224,32 @@ def lightest_of_rivals(
     return weights
 
 
-@compiled
-def margin_of(mass: Array, read: Array, direct: Array, answer: int, walk: Array) -> tuple[float, int]:
-    """Return the margin of a walk, before the final norm's scale, and its rival."""
-    margins = direct[answer] - direct
-    for head in range(len(mass)):
-        total = 0.0
-        for number in range(len(walk)):
-            total += mass[head, len(walk) - 1 - number, walk[number], walk[number - 1] if number else mass.shape[3] - 1]
-        for number in range(len(walk)):
-            back, before = len(walk) - 1 - number, walk[number - 1] if number else mass.shape[3] - 1
-            attention = mass[head, back, walk[number], before] / total
-            place = back % read.shape[2]
-            for output in range(read.shape[1]):
-                margins[output] += attention * (
-                    read[head, answer, place, walk[number], before] - read[head, output, place, walk[number], before]
-                )
-    margins[answer] = np.inf
-    return margins.min(), margins.argmin()
+def margins_of(mass: Array, read: Array, direct: Array, answer: int, walks: Array) -> Array:
+    """Return the margin of each of `walks` [walk, length], before the final norm's scale."""
+    back = np.arange(walks.shape[1])[::-1]
+    before = np.column_stack([np.full(len(walks), mass.shape[3] - 1), walks[:, :-1]])
+    weight = mass[:, back, walks, before]  # [head, walk, position]
+    weight = weight / weight.sum(axis=2, keepdims=True)
+    reads = read[:, :, back % read.shape[2], walks, before]  # [head, output, walk, position]
+    margins = direct[answer] - direct + np.einsum("hwp,howp->wo", weight, reads[:, [answer]] - reads)
+    return np.delete(margins, answer, axis=1).min(axis=1)
 
 
-@compiled
-def _is_allowed(walk: Array, automaton: Automaton) -> bool:
-    state = automaton.first[walk[0]]
-    for number in range(1, len(walk)):
-        if state < 0 or (number == len(walk) - 1 and not automaton.asks[state]):
-            return False
-        state = automaton.follow[automaton.rule[state, walk[number - 1]], walk[number]]
-    return state >= 0
+def descend(
+    mass: Array, read: Array, direct: Array, answer: int, walk: Array, holds: Callable[[Array], bool]
+) -> tuple[Array, float]:
+    """Return a walk near the given one whose margin is smallest when one token is exchanged at a time, and its margin.
 
-
-@compiled
-def descend(mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, walk: Array) -> Array:
-    """Return a walk near the given one whose margin is smallest when one token is exchanged at a time."""
-    walk, (smallest, _) = walk.copy(), margin_of(mass, read, direct, answer, walk)
-    improved = True
-    while improved:
-        improved = False
+    `holds` returns whether a walk is in the set.
+    """
+    margin, before = margins_of(mass, read, direct, answer, walk[None])[0], np.inf
+    while margin < before:
+        before = margin
         for number in range(len(walk) - 1):
-            for token in range(automaton.rule.shape[1]):
-                before, walk[number] = walk[number], token
-                margin = np.inf
-                if _is_allowed(walk, automaton):
-                    margin = margin_of(mass, read, direct, answer, walk)[0]
-                if margin < smallest:
-                    smallest, improved = margin, True
-                else:
-                    walk[number] = before
-    return walk
+            near = np.tile(walk, (read.shape[3], 1))
+            near[:, number] = np.arange(len(near))
+            near = near[[holds(each) for each in near]]
+            margins = margins_of(mass, read, direct, answer, near)
+            if margins.min() < margin:
+                walk, margin = near[margins.argmin()], margins.min()
+    return walk, margin

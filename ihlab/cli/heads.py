@@ -2,13 +2,11 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.progress import track
 from rich.table import Table
 
 from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, model_name, number_column
@@ -93,7 +91,7 @@ def heads(
             kind = "sequences of random tokens read twice"
         few = model.n_layers * model.n_heads <= FEW
         probe = {"seed": seed, "length": length, "probes": probes} | ({"rows": HF_PROBE_ROWS} if found is None else {})
-        scores = scored_heads(model, batch, track=_progress(few), **probe)
+        scores = scored_heads(model, batch, **probe)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
     if not scores["induction"].any():
@@ -101,7 +99,7 @@ def heads(
     terminal.print("", _heads_legend(), f"Heads are ablated on {len(batch.inputs)} {kind}.", sep="\n")
     terminal.print(_reads(scores))
     if not few and scores["matches_prefix"].any():
-        terminal.print(_together(ablate_together(model, batch, scores, seed=seed, track=_progress(few))))
+        terminal.print(_together(ablate_together(model, batch, scores, seed=seed)))
     if csv is not None:
         write_table(scores, csv)
     if out is not None:
@@ -123,15 +121,6 @@ def _draw(scores: "pd.DataFrame", patterns: Any, title: str, out: Path) -> None:
         from ihlab.plots.head_map import head_map
 
         write_picture(head_map(scores, title), out)
-
-
-def _progress(few: bool) -> Any:
-    """Return a function that iterates and, unless `few`, shows a progress bar on a terminal."""
-
-    def each(items: Sequence[Any]) -> Iterable[Any]:
-        return track(items, "ablating heads", console=console(stderr=True), transient=True, disable=few)
-
-    return each
 
 
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:

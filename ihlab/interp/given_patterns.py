@@ -29,9 +29,6 @@ LATER_MOST = 1e-3
 SUM_ERROR = 0.02
 """Largest allowed distance of a query's attention sum from 1: bfloat16 rounds each probability by up to 1/256."""
 
-EVEN = 1e-4
-"""Largest relative difference between probabilities that count as equal."""
-
 
 @dataclass(frozen=True)
 class GivenPatterns:
@@ -44,20 +41,17 @@ class GivenPatterns:
     ) -> tuple[dict[str, Float[Tensor, "layer batch head query key"]], Int[Tensor, "batch pos"], Mask | None]:
         """Return the patterns by kind, their tokens, and which tokens are not padding (None: all).
 
-        Without a mask, padding is inferred from the patterns (`hidden_queries`) or from the cached model's task. Raises
-        `ConfigError` for patterns that do not fit the tokens and, if `scored`, for patterns that are not those of a
-        causal model.
+        Without a mask, padding is recognised by the padding id of a cached model's task. Raises `ConfigError` for
+        patterns that do not fit the tokens and, if `scored`, for patterns that are not those of a causal model.
         """
         raw, ids = with_batch_axis(self.patterns("raw"), tokens)
-        model = None if isinstance(self.source, Tensor) else self.source.model
+        model = getattr(self.source, "model", None)
         ours = isinstance(model, Transformer)
         real = mask_of(ids, attention_mask, padding_id(model) if isinstance(model, Transformer) else None)
-        real = hidden_queries(raw) if real is None and not ours else real
         if scored:
             require_causal(raw, real, probabilities=not ours)
         wanted = self.kinds if kinds is None else kinds
-        found = {kind: raw if kind == "raw" else with_batch_axis(self.patterns(kind), ids)[0] for kind in wanted}
-        return found, ids, real
+        return {kind: with_batch_axis(self.patterns(kind), ids)[0] for kind in wanted}, ids, real
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -101,7 +95,7 @@ def with_batch_axis(
 ) -> tuple[Float[Tensor, "layer batch head query key"], Int[Tensor, "batch pos"]]:
     """Return patterns and tokens, both with a batch axis. Raises `ConfigError` if they do not match."""
     tokens = token_ids(tokens).long()
-    shape, given = list(patterns.shape), list(tokens.shape)
+    shape, of_tokens = list(patterns.shape), list(tokens.shape)
     require(
         patterns.ndim in (4, 5),
         f"The patterns have the shape {shape}, but must be [layer, head, query, key] or "
@@ -113,23 +107,10 @@ def with_batch_axis(
     )
     require(patterns.numel() > 0, f"The patterns have the shape {shape}: they are empty.")
     one, wanted = [1, shape[-1]], shape[1:-3] + shape[-1:]
-    fits = given == wanted or (given == one[1:] and wanted == one) or (given == one and patterns.ndim == 4)
-    require(fits, f"The tokens have the shape {given}, but patterns of shape {shape} need {wanted}.")
+    fits = of_tokens == wanted or (of_tokens == one[1:] and wanted == one) or (of_tokens == one and patterns.ndim == 4)
+    require(fits, f"The tokens have the shape {of_tokens}, but patterns of shape {shape} need {wanted}.")
     patterns = patterns[:, None] if patterns.ndim == 4 else patterns
     return patterns, tokens.reshape(-1, shape[-1]).to(patterns.device)
-
-
-def hidden_queries(patterns: Float[Tensor, "layer batch head query key"]) -> Mask | None:
-    """Return which positions are tokens, judged by padding on the left that the patterns show; None if they show none.
-
-    A query whose keys are all masked comes out of the softmax as even attention to all keys, later ones included.
-    Queries at the start of a sequence are padding if every head of every layer attends evenly there.
-    """
-    least, most = (patterns.aminmax(dim=-1)[i].float() for i in (0, 1))
-    even = ((most - least) <= EVEN * most).all(dim=2).all(dim=0) & (patterns[0, :, 0, :, 0] > 0)
-    hidden = even.cumprod(dim=1).bool()
-    found = hidden[:, 0] & ~hidden.all(dim=1) if patterns.shape[-1] > 1 else torch.zeros(len(hidden), dtype=torch.bool)
-    return ~(hidden & found[:, None]) if bool(found.any()) else None
 
 
 def require_causal(
@@ -156,7 +137,11 @@ def require_causal(
     if probabilities:
         negative = (wide < -SUM_ERROR).any(dim=-1)
         _refuse(negative, "holds negative numbers", "give patterns, not the scores before the softmax")
-    _refuse(later, "attends to later tokens", "heads are scored in causal language models only")
+    _refuse(
+        later,
+        "attends to later tokens",
+        "heads are scored in causal language models only, and padding needs attention_mask",
+    )
     if not probabilities:
         return
     sums = wide.sum(dim=-1)

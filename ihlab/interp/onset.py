@@ -91,14 +91,14 @@ def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int =
     pair = int(best.pair[0])
     curve = fit.curve(v, pair)
     again = fit.best(curve + _blocks(rng, v - curve, draws)).pair
-    start, middle, at = int(fit.starts[pair]), float(fit.middles[pair]), np.arange(len(t))
+    start, middle, index = int(fit.starts[pair]), float(fit.middles[pair]), np.arange(len(t))
     start_low, start_high = np.quantile(t[fit.starts[again]], [0.025, 0.975])
-    middle_low, middle_high = np.quantile(np.interp(fit.middles[again], at, t), [0.025, 0.975])
+    middle_low, middle_high = np.quantile(np.interp(fit.middles[again], index, t), [0.025, 0.975])
     return Onset(
         start=float(t[start]),
         start_low=min(float(start_low), float(t[max(start - 1, 0)])),
         start_high=max(float(start_high), float(t[start + 1])),
-        middle=float(np.interp(middle, at, t)),
+        middle=float(np.interp(middle, index, t)),
         middle_low=min(float(middle_low), float(t[math.ceil(middle) - 1])),
         middle_high=max(float(middle_high), float(t[math.floor(middle) + 1])),
         end=float(t[fit.ends[pair]]),
@@ -155,8 +155,8 @@ class _Fit:
         """
         n, k = self.basis.shape
         about = v - self.drift(v)
-        seen = about[1:] @ about[:-1] / (about @ about)
-        return float(np.clip((seen + k / n) / (1 - (k + 2) / n), 0, 0.99))
+        biased = about[1:] @ about[:-1] / (about @ about)
+        return float(np.clip((biased + k / n) / (1 - (k + 2) / n), 0, 0.99))
 
 
 def _points(steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -184,5 +184,5 @@ def _blocks(rng: np.random.Generator, residuals: np.ndarray, draws: int) -> np.n
     """Block bootstrap of the residuals [draws, n], with circular blocks."""
     n = len(residuals)
     begin = rng.integers(0, n, (draws, -(-n // BLOCK)))
-    at = (begin[:, :, None] + np.arange(BLOCK)).reshape(draws, -1)[:, :n] % n
-    return residuals[at]
+    places = (begin[:, :, None] + np.arange(BLOCK)).reshape(draws, -1)[:, :n] % n
+    return residuals[places]

@@ -38,9 +38,9 @@ class PromptPair:
 
     def logit_differences(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, " batch"]:
         """Return logit(answer) - logit(other) of each sequence."""
-        at = torch.arange(len(logits), device=logits.device)
-        scored = logits[at, self.position.to(logits.device)]
-        return scored[at, self.answer.to(logits.device)] - scored[at, self.other.to(logits.device)]
+        rows = torch.arange(len(logits), device=logits.device)
+        scored = logits[rows, self.position.to(logits.device)]
+        return scored[rows, self.answer.to(logits.device)] - scored[rows, self.other.to(logits.device)]
 
     def logit_difference(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, ""]:
         """Return the mean of `logit_differences`: the metric of `transformer_lens.patching`."""
@@ -98,9 +98,9 @@ def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer
         hops = np.broadcast_to(hops if hops.ndim == 2 else hops[:, None], batch.inputs.shape)
         scored_answers = np.where(batch.groups.get("choices", 1) == 1, batch.answers, IGNORE)
         for tokens, answers, n in zip(batch.inputs, scored_answers, hops, strict=True):
-            found = swap(tokens, answers, rules, n, rng)
-            if found is not None and len(clean) < size:
-                swapped, position, other = found
+            swapped_prompt = swap(tokens, answers, rules, n, rng)
+            if swapped_prompt is not None and len(clean) < size:
+                swapped, position, other = swapped_prompt
                 clean.append(tokens)
                 corrupted.append(np.concatenate([swapped, tokens[position:]]))
                 scored.append((position, int(answers[position]), other))
@@ -125,10 +125,12 @@ Swapped = tuple[np.ndarray, int, int] | None
 def _swapped_answer(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np.ndarray, rng: Any) -> Swapped:
     # The scored token stays: if it were the answer, only its earlier occurrences would change.
     copied = [
-        at for at in np.flatnonzero(answers != IGNORE) if answers[at] in tokens[:at] and answers[at] != tokens[at]
+        place
+        for place in np.flatnonzero(answers != IGNORE)
+        if answers[place] in tokens[:place] and answers[place] != tokens[place]
     ]
     if rules.copies:
-        copied = [at for at in copied if _followed(tokens[:at], int(tokens[at]), 1) == answers[at]]
+        copied = [place for place in copied if _followed(tokens[:place], int(tokens[place]), 1) == answers[place]]
     if not copied:
         return None
     before, answer = tokens[: copied[-1]], answers[copied[-1]]
@@ -142,37 +144,39 @@ def _swapped_answer(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops:
 
 def _swapped_key(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np.ndarray, rng: Any) -> Swapped:
     for position in np.flatnonzero(answers != IGNORE)[::-1].tolist():
-        before, found = tokens[:position], []
+        before, options = tokens[:position], []
         once = [
-            at for at in range(position) if (before == before[at]).sum() == 1 and int(before[at]) not in rules.special
+            place
+            for place in range(position)
+            if (before == before[place]).sum() == 1 and int(before[place]) not in rules.special
         ]
         token, answer = int(tokens[position]), int(answers[position])
-        key = next((at for at in once if before[at] == token), None)
+        key = next((place for place in once if before[place] == token), None)
         if key is None or _followed(before, token, int(hops[position])) != answer:
             continue
-        for at in once:
-            if abs(at - key) < 2:
+        for place in once:
+            if abs(place - key) < 2:
                 continue
             swapped = before.copy()
-            swapped[[key, at]] = before[[at, key]]
+            swapped[[key, place]] = before[[place, key]]
             other = _followed(swapped, token, int(hops[position]))
             if other not in (None, answer, token):
-                found.append((swapped, other))
-        if found:
-            swapped, other = found[rng.integers(len(found))]
+                options.append((swapped, other))
+        if options:
+            swapped, other = options[rng.integers(len(options))]
             return swapped, position, other
     return None
 
 
 def _followed(before: np.ndarray, token: int, hops: int) -> int | None:
     """Return the token that `hops` hops lead to from a `token` that comes next. One hop: the latest one's follower."""
-    at = len(before)
+    end = len(before)
     for _ in range(hops):
-        earlier = np.flatnonzero(before[:at] == token)
+        earlier = np.flatnonzero(before[:end] == token)
         if not len(earlier) or earlier[-1] + 1 == len(before):
             return None
-        at = int(earlier[-1]) + 1
-        token = int(before[at])
+        end = int(earlier[-1]) + 1
+        token = int(before[end])
     return token
 
 
@@ -182,11 +186,11 @@ def absent(pair: PromptPair, seed: int = 0) -> PromptPair:
     It is the token at `pair.earlier`. The new token is drawn from those that other prompts have there, or else anywhere
     that has changed. Raises `ConfigError` for a prompt that holds all of these.
     """
-    rng, rows, at = np.random.default_rng(seed), np.arange(len(pair.clean)), pair.earlier.numpy()
+    rng, rows, places = np.random.default_rng(seed), np.arange(len(pair.clean)), pair.earlier.numpy()
     clean = pair.clean.numpy()
-    same_place, anywhere = clean[rows, at], clean[(pair.clean != pair.corrupted).numpy()]
+    same_place, anywhere = clean[rows, places], clean[(pair.clean != pair.corrupted).numpy()]
     corrupted = clean.copy()
-    for row, place in enumerate(at):
+    for row, place in enumerate(places):
         pools = [np.setdiff1d(pool, clean[row]) for pool in (same_place, anywhere)]
         pool = next((pool for pool in pools if len(pool)), pools[0])
         require(len(pool) > 0, f"Prompt {row} holds every token that could replace one: give a larger vocabulary.")

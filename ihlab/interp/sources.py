@@ -79,8 +79,8 @@ def attention_patterns(
     """
     model = opened(source)
     if isinstance(model, GivenPatterns):
-        found, ids, real = model.on(tokens, attention_mask, ("raw",), scored=False)
-        return without_padding(found["raw"], real).float().cpu()
+        patterns, ids, real = model.on(tokens, attention_mask, ("raw",), scored=False)
+        return without_padding(patterns["raw"], real).float().cpu()
     ids = token_rows(tokens).long()
     require(ids.numel() > 0, f"The tokens have the shape {list(ids.shape)}, but must hold at least one token.")
     return model.read(ids, ("raw",), attention_mask).patterns["raw"].float().cpu()

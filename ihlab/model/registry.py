@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from tasks.config import require, shown
+from tasks.config import ConfigError, require, shown
 
 
 class Limit(NamedTuple):
@@ -179,12 +179,13 @@ line here. If it has its own parameters or formula, it is also a subclass of `At
 
 def require_attention(name: str) -> None:
     """Raise `ConfigError` for an attention that is neither built in nor registered in this process."""
+    if name in VARIANTS:
+        return
     near = difflib.get_close_matches(str(name), VARIANTS, n=1)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
-    require(
-        name in VARIANTS,
+    raise ConfigError(
         f"ModelConfig.attention is {shown(name)}{hint}, but must be one of {', '.join(map(repr, VARIANTS))}; for "
-        "your own, import its module and call ihlab.register_attention with this name.",
+        "your own, import its module and call ihlab.register_attention with this name."
     )
 
 

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ihlab.model.attend import Heads
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import shifted
 from ihlab.model.kv_cache import Past
 from ihlab.model.registry import RULES, VARIANTS
-from ihlab.model.shapes import Heads
 
 
 def token_shift(

@@ -32,10 +32,9 @@ sides have such runs.
 <sub>The date under a threshold is the day on which measure and threshold were fixed, before the runs that they judge.
 Beside it is the first commit of that day with this measure and threshold. If that commit also brought the results, the
 repository does not show which came first. If a measure was changed after the runs, the row says when and why, and gives
-the verdict by the first measure. The source of a claim says if the claim was added after the runs. The paper's printed
-tables need no runs: thresholds for them were chosen after reading them. Statements about large language models are
-tested on small models, and the verdicts are about the small ones. Replaced claims were published once. They are no
-longer asked, or had another verdict before runs, measure or statistics changed.</sub>"""
+the verdict by the first measure. The source of a claim says if the claim was added after the runs. Statements about
+large language models are tested on small models, and the verdicts are about the small ones. Replaced claims were
+published once. They are no longer asked, or had another verdict before runs, measure or statistics changed.</sub>"""
 
 COLUMNS = ("claim", "measured", "needed", "verdict")
 GONE = ("claim", "measured", "needed", "last verdict", "replaced")

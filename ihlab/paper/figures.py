@@ -32,8 +32,6 @@ FIGURES = {
     "attribution": Figure("Which attribution methods see the circuit?", "attribution:ATTRIBUTION"),
     "checker": Figure("Which half recalls, which checks?", "checker:CHECKER"),
     "mqar": Figure("MQAR: does the shift help?", "mqar:MQAR"),
-    "table2": Figure("Tables 2, 14 and 15: what is printed?", "printed:Table2", by_default=True),
-    "tables6to13": Figure("Tables 6 to 13: what is printed?", "printed:Tables6To13", by_default=True),
     "table4": Figure("Table 4: are more iGSM problems solved?", "table4:TABLE4"),
     "basin_map": Figure("Which starts lead to induction?", "basin_map:BasinMap"),
     "many_heads": Figure("Do more heads learn faster?", "many_heads:MANY_HEADS"),

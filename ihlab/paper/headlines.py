@@ -46,7 +46,7 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
     ),
     "One layer with KV shifting learns induction in less than half the steps of two vanilla layers.": (
         Asked("figure1a", "faster", "{} of the steps at one learning rate", also="figure1a_learned"),
-        Asked("robustness", "faster", "{} at each model's own learning rate"),
+        Asked("robustness", "faster", "{} at each model's own learning rate", also="width"),
     ),
     "Four vanilla layers learn induction no faster than two.": (
         Asked("figure1a", "four_layers_no_faster", "{} of the steps at one learning rate", also="figure1a_learned"),

@@ -68,7 +68,7 @@ class Folder:
         more = experiment.draw_more(data, self.scale) if isinstance(experiment, MorePictures) else {}
         for ending, picture in {"": experiment.draw(data, self.scale), **more}.items():
             name = "-".join(filter(None, (self.experiment, self.scale, ending)))
-            write_picture(picture, self.path / f"{name}.png")
+            write_picture(picture, self.path / f"{name}.svg")
 
     def write_interactive(self, experiment: Interactive) -> Path:
         """Write the picture to explore as `<experiment>-<scale>.html`, beside the `plotly.min.js` that it needs."""
@@ -99,13 +99,13 @@ class Folder:
 
     @property
     def picture(self) -> Path:
-        """The first picture, as PNG."""
-        return self.path / f"{self.experiment}-{self.scale}.png"
+        """The first picture, as SVG."""
+        return self.path / f"{self.experiment}-{self.scale}.svg"
 
     @property
     def pictures(self) -> list[Path]:
         """All pictures of the folder, `picture` first."""
-        return sorted(self.path.glob(f"{self.picture.stem}*.png"), key=lambda path: path.stem)
+        return sorted(self.path.glob(f"{self.picture.stem}*.svg"), key=lambda path: path.stem)
 
     def summary(self) -> str:
         """Return the stored summary: a sentence, or a Markdown table."""
@@ -115,7 +115,7 @@ class Folder:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Show the picture and the summary in a notebook."""
         picture, tag = base64.b64encode(self.picture.read_bytes()).decode(), "pre" if "\n" in self.summary() else "p"
-        image = f'<img style="max-width: 100%" src="data:image/png;base64,{picture}">'
+        image = f'<img style="max-width: 100%" src="data:image/svg+xml;base64,{picture}">'
         text = f"<{tag}>{html.escape(self.summary())}</{tag}>"
         return {"text/html": f"{image}{text}", "text/plain": self.summary()}
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import field, fields, is_dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -323,11 +324,18 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
     for name in ("task", "model"):
         require(isinstance(stored[name], dict), f"The stored config's {name} is {stored[name]!r}, but must be fields.")
     config_type = ForkConfig if "fork" in stored else RunConfig
-    parts = {"task": _stored_task(stored["task"], stored["model"]), "model": _filled(ModelConfig, stored["model"])}
+    parts = {"task": _stored_task(stored["task"], stored["model"]), "model": _stored_model(json.dumps(stored["model"]))}
     if isinstance(stored.get("fork"), dict):
         parts["fork"] = _filled(Fork, stored["fork"])
     run: RunConfig = from_plain(config_type, {**_filled(RunConfig, stored), **parts})
     return run
+
+
+@lru_cache
+def _stored_model(stored: str) -> ModelConfig:
+    """Return the config of a model stored as JSON, built once: thousands of runs have a few models."""
+    model: ModelConfig = from_plain(ModelConfig, _filled(ModelConfig, json.loads(stored)), name="model")
+    return model
 
 
 def _filled(cls: Any, stored: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ihlab.training.loop import initial_model
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, digests, require_callback
+from ihlab.training.stored_checkpoint import stored_about
 from ihlab.training.train import train
 from tasks import Task
 from tasks.config import choose, require
@@ -134,7 +135,7 @@ def _start(run: Run, made: Run, config: ForkConfig) -> None:
     impose(model, state, config.clamps)
     # The fork's running loss and seconds start at 0.
     state |= {name: tensor.clone() for name, tensor in checkpoint.RUNNING_LOSS.items()}
-    data = digests(checkpoint.stored_about(run.checkpoint_path(step))) if config.task == run.config.task else {}
+    data = digests(stored_about(run.checkpoint_path(step))) if config.task == run.config.task else {}
     about = {**data, **made.about(step)}
     checkpoint.save(made.optimizer_path(step), state, about)
     checkpoint.save(made.checkpoint_path(step), checkpoint.model_state(model), about)

@@ -102,14 +102,13 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def digest(documents: Sequence[Document], rules: Sequence[str] = ()) -> str:
-    """Return the SHA-256 of paths and contents, and of the rules of `tasks.text.mixes` that are applied to them."""
+def digest(documents: Sequence[Document], rule: str = "") -> str:
+    """Return the SHA-256 of paths and contents, and of the rule of `tasks.text.mixes` that is applied to them."""
     of_all = hashlib.sha256()
     for document in documents:
         of_all.update(f"{document.path}\0{len(document.content)}\0".encode())
         of_all.update(document.content)
-    if rules:
-        of_all.update(":".join(rules).encode())
+    of_all.update(rule.encode())
     return of_all.hexdigest()
 
 

@@ -39,7 +39,7 @@ class Part:
 class Prepared:
     """A corpus as token ids.
 
-    - `sha256`: digest of the files as they were read, and of the rules that change them (`tasks.text.mixes`);
+    - `sha256`: digest of the files as they were read, and of the rule that changes them (`tasks.text.mixes`);
     - `vocabulary`: the bytes of each id;
     - `train`, `test`: the two sides.
     """
@@ -60,13 +60,13 @@ def prepare(corpus: str, vocab_size: int) -> Prepared:
     Raises `ConfigError` for a corpus that cannot be read (`tasks.text.corpus`), has an unknown rule, is too small for
     the vocabulary, or has a file that is not UTF-8 (plain bytes accept any file).
     """
-    source, rules = parsed(corpus)
+    source, rule = parsed(corpus)
     documents = read(source)
-    sha256 = digest(documents, rules)
+    sha256 = digest(documents, rule)
     folder = cache() / f"text-{RULE}-{sha256[:20]}-{vocab_size}"
     stored = _load(folder, sha256)
     if stored is None:
-        _store(folder, sha256, *_encoded(split(mixed(documents, rules)), vocab_size))
+        _store(folder, sha256, *_encoded(split(mixed(documents, rule)), vocab_size))
         stored = _load(folder, sha256)
     require(stored is not None, f"{folder} was written, but cannot be read: remove it.")
     assert stored is not None

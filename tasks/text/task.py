@@ -30,8 +30,8 @@ class TextTask:
 
     Attributes:
         corpus: stdlib: the sources of the running Python's standard library (9 MB, on every machine); sample: the
-            sources of the package `tasks`; either of them changed by rules, such as stdlib:prose for its docstrings and
-            comments (`tasks.text.mixes`); or a folder, whose files are all read, except hidden ones.
+            sources of the package `tasks`; stdlib:paragraphs or sample:paragraphs: the paragraphs of their docstrings;
+            or a folder, whose files are all read, except hidden ones.
         vocab_size: Size of the vocabulary: 256 for bytes, more for a byte-level BPE trained on the corpus' training
             side.
         length: Number of input tokens in a sequence.

@@ -35,8 +35,8 @@ MOMENTS = ANY, WRITE, LATER = "at any moment", "in the middle of a write", "afte
 USUAL = {ANY: 0.2, WRITE: 0.4, LATER: 0.4}
 """Probabilities of the moments."""
 
-TO_END, RAY_TO_END = 10.0, 90.0
-"""Seconds after which no process of a killed command may still be alive. Ray's agents notice its end after a minute."""
+TO_END = 10.0
+"""Seconds after which no process of a killed command may still be alive."""
 
 FOR_EVER = 300.0  # seconds
 
@@ -74,10 +74,6 @@ def sweep(folder: Path) -> list[str]:
     return ["sweep", str(grid), "--device", "cpu", "--jobs", "2", "--root", str(folder), "--out", f"{folder}/all.csv"]
 
 
-def ray_sweep(folder: Path) -> list[str]:
-    return [*sweep(folder), "--engine", "ray"]
-
-
 def reproduce(folder: Path) -> list[str]:
     places = ["--runs", str(folder), "--figures", f"{folder}/figures"]
     return [*"reproduce table5 --scale smoke --device cpu --jobs 2".split(), *places]
@@ -87,15 +83,14 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
     "train": train,
     "train --members 3": ensemble,
     "sweep": sweep,
-    "sweep --engine ray": ray_sweep,
     "reproduce": reproduce,
 }
 """The `ihlab` commands that are killed, by their names in the table."""
 
-SHARES = {"train": 0.35, "train --members 3": 0.15, "sweep": 0.2, "sweep --engine ray": 0.05, "reproduce": 0.25}
+SHARES = {"train": 0.35, "train --members 3": 0.15, "sweep": 0.25, "reproduce": 0.25}
 """Fractions of all kills. A command with worker processes takes seconds, because each of them has to import torch."""
 
-POOLED = ("sweep", "sweep --engine ray", "reproduce")
+POOLED = ("sweep", "reproduce")
 """The commands with worker processes."""
 
 WRITES = {"train": 22, "train --members 3": 66, "sweep": 5, "reproduce": 8}
@@ -267,10 +262,7 @@ class Started:
                 os.kill(pid, kill.signum)
 
     def workers(self) -> list[int]:
-        """Return the living processes that train, of a pool or of Ray."""
-        with suppress(psutil.Error):
-            below = psutil.Process(self.process.pid).children(recursive=True)
-            return living(self.note) + [each.pid for each in below if "ray::_do" in each.cmdline()]
+        """Return the living processes that train."""
         return living(self.note)
 
     def alive(self) -> list[int]:
@@ -310,7 +302,7 @@ class Attempt:
         self.wrong = []
         if self.code not in self._codes(kill):
             self.wrong.append(f"exit code {self.code}")
-        deadline = time.monotonic() + (RAY_TO_END if kind == "sweep --engine ray" else TO_END)
+        deadline = time.monotonic() + TO_END
         while (alive := started.alive()) and time.monotonic() < deadline:
             time.sleep(0.1)
         if alive:

@@ -71,8 +71,6 @@ def test_a_padded_row_scores_what_it_scores_alone(at_padding):
     )
     scores = ["prefix_matching", "previous_token", "duplicate_token", "first_position", "best_offset_weight"]
     assert np.allclose(alone[scores], padded[scores])
-    if at_padding == "even":  # what softmax makes of a query whose keys are all masked says so itself
-        assert np.allclose(alone[scores], locate_induction_heads(pattern, tokens)[scores])
     shown = attention_patterns(pattern, tokens, mask)[0, 0, 0]
     assert torch.equal(shown[left:, left:], perfect()[0, 0])
     assert shown[:left].abs().sum() == shown[:, :left].abs().sum() == 0
@@ -81,24 +79,20 @@ def test_a_padded_row_scores_what_it_scores_alone(at_padding):
         locate_induction_heads(pattern, tokens, attention_mask=mask)
 
 
-def test_a_left_padded_batch_of_transformers_says_by_itself_what_is_padding():
-    """Eager attention of a fully masked query is even over all keys."""
+def test_a_left_padded_batch_of_transformers():
+    """Eager attention of a fully masked query is even over all keys, and is left out with the mask."""
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-        attn_implementation="eager", max_position_embeddings=64,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config).eval()
-    rows = [TOKENS.tolist(), TOKENS[:16].tolist()]
-    ids = torch.tensor([rows[0], [0] * 8 + rows[1]])
+    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, attn_implementation="eager")).eval()
+    ids = torch.tensor([TOKENS.tolist(), [0] * 8 + TOKENS[:16].tolist()])
     mask = (torch.arange(N) >= torch.tensor([[0], [8]])).long()
     with torch.no_grad():
-        given = model(ids, attention_mask=mask, output_attentions=True).attentions
-    scores = head_scores(given, tokens=ids)
-    assert np.allclose(scores.iloc[:, 3:], head_scores(given, tokens=ids, attention_mask=mask).iloc[:, 3:])
+        patterns = model(ids, attention_mask=mask, output_attentions=True).attentions
+    with pytest.raises(ConfigError, match=r"attends to later tokens at query 0 of sequence 1: .* needs attention_mask"):
+        head_scores(patterns, tokens=ids)
+    scores = head_scores(patterns, tokens=ids, attention_mask=mask)
     read = attention_patterns(model, ids, mask)
-    alone = attention_patterns(model, [rows[1]])
-    torch.testing.assert_close(read[:, 1:, :, 8:, 8:], alone)
+    torch.testing.assert_close(read[:, 1:, :, 8:, 8:], attention_patterns(model, [TOKENS[:16].tolist()]))
     again = head_scores(read, tokens=ids, attention_mask=mask)
     assert np.allclose(scores.iloc[:, 3:], again.iloc[:, 3:], atol=1e-6)
 

@@ -30,7 +30,11 @@ def test_a_claim_against_a_statement_counts_the_other_way_round(tmp_path):
     contrary = [{**asked, "verdict": verdict, "against": True} for verdict in ("holds", "fails", "undecided")]
     claims = [{**asked, "verdict": "holds"}, *contrary]
     write_json(tmp_path / "elsewhere" / "laptop" / "claims.json", claims)
-    assert verdicts(tmp_path) == {"40": {"elsewhere": {"holds": 2, "fails": 1, "undecided": 1}}}
+    assert verdicts(tmp_path) == {
+        "40": {
+            "[Does shifting elsewhere help?](../figures/elsewhere/README.md)": {"holds": 2, "fails": 1, "undecided": 1}
+        }
+    }
 
 
 def test_tests_and_modules_that_are_named_exist():

@@ -80,7 +80,7 @@ def test_a_figures_page_has_picture_sentence_and_the_papers_claims_before_ours(m
         "## How it was measured",
     ]
     section = page.partition("## At laptop scale")[2].split("\n\n")
-    assert section[1] == "![Which starts lead to induction? (laptop scale)](laptop/basin_map-laptop.png)"
+    assert section[1] == "![Which starts lead to induction? (laptop scale)](laptop/basin_map-laptop.svg)"
     assert words(section[2]).endswith("Claims, the paper's + our own: ✔ holds 0+1, ✘ fails 1, – not tested 1.")
     assert section[3] == "It does."
     assert [row[3] for row in claim_rows(page)] == ["✘ fails", "– not tested", "✔ holds"]
@@ -167,7 +167,7 @@ def test_the_first_page_counts_verdicts_and_links_to_pages(made_up):
     assert f"(2)</summary>\n\n{links}" in page
     assert "our own: ✔ holds 1+1, ✘ fails 1, ? undecided 1, – not tested 1." in words(page)
     assert_links_lead_somewhere(page, made_up)
-    assert "![Figure 1a](figure1a/laptop/figure1a-laptop.png)" in page
+    assert "![Figure 1a](figure1a/laptop/figure1a-laptop.svg)" in page
 
 
 def assert_links_lead_somewhere(page: str, folder: Path) -> None:
@@ -284,12 +284,13 @@ def test_a_headline_reads_every_figure_that_asks_its_question():
 
 def test_other_words_change_no_headline_no_statement_and_no_history(tmp_path):
     """Every sentence, measure and source of the committed claims is written anew."""
-    reworded = shutil.copytree(FIGURES, tmp_path / "figures", ignore=shutil.ignore_patterns("*.png", "data.csv"))
+    reworded = shutil.copytree(FIGURES, tmp_path / "figures", ignore=shutil.ignore_patterns("*.svg", "data.csv"))
     for path in reworded.glob("*/*/claims.json"):
         stored = json.loads(path.read_text(encoding="utf-8"))
         other = [_reworded(claim, f"Said otherwise, {n}.") for n, claim in enumerate(stored)]
         assert replaced(stored, other) == []
         path.write_text(json.dumps(other), encoding="utf-8")
+    shutil.copytree(ROOT / "notebooks" / "data", tmp_path / "notebooks" / "data")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "coverage.md").touch()
     assert results_page(reworded, tuple(EXPERIMENTS)) == PAGE.read_text(encoding="utf-8")

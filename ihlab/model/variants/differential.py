@@ -15,13 +15,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attend import explicit_pattern, fused, is_hooked, read_values
+from ihlab.model.attend import Keys, Queries, Values, explicit_pattern, fused, is_hooked, read_values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import Past
 from ihlab.model.norm import RMSNorm
 from ihlab.model.positions import Positions, Rotary
-from ihlab.model.shapes import Keys, Queries, Values
 
 
 class DifferentialAttention(Attention):

@@ -1,7 +1,7 @@
 """Make the attention that a config names."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
 from typing import Any
 
@@ -61,6 +61,17 @@ def reads_queries_alone(attention: nn.Module) -> bool:
         return False
     own = type(attention)
     return attention.queries_alone and (own.forward is Attention.forward or "queries_alone" in vars(own))
+
+
+def require_separable(cfg: ModelConfig, attentions: Sequence[nn.Module]) -> None:
+    """Raise `ConfigError` unless a model's layers of attention can keep packed documents apart."""
+    variant = VARIANTS[cfg.attention]
+    alone = all(isinstance(part, Attention) and part.queries_alone and takes_cache(part) for part in attentions)
+    require(
+        alone and not (variant.recurrent or variant.registered),
+        f"ModelConfig.attention is {cfg.attention!r}, which cannot keep packed documents apart: recurrences, "
+        "attention whose queries depend on each other, and attention from outside cannot.",
+    )
 
 
 def require_decodable(attention: nn.Module) -> None:

@@ -18,11 +18,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.attend import Heads, Keys, Queries, Stream, Values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, Past
 from ihlab.model.positions import Positions, Rotary
-from ihlab.model.shapes import Heads, Keys, Queries, Stream, Values
 from ihlab.model.shift import TokenShift
 
 

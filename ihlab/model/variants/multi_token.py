@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attend import pattern_of, read_values, scores_of
+from ihlab.model.attend import Keys, Queries, Values, pattern_of, read_values, scores_of
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.positions import Positions
-from ihlab.model.shapes import Keys, Queries, Values
 from tasks.config import require
 
 QUERIES, KEYS = 6, 11

@@ -4,11 +4,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from ihlab.model.attend import Keys, Queries, Stream, Values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, Past, earlier
 from ihlab.model.mixes.input_shift import InputShift, rwkv_mu
-from ihlab.model.shapes import Keys, Queries, Stream, Values
 
 
 class RWKVAttention(Attention):

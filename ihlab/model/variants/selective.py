@@ -17,12 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attend import explicit_pattern, read_values
+from ihlab.model.attend import Keys, Queries, Values, explicit_pattern, read_values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, Past
 from ihlab.model.positions import Positions, as_tensor
-from ihlab.model.shapes import Keys, Queries, Values
 from tasks.config import require
 
 

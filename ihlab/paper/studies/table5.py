@@ -78,7 +78,7 @@ def of_heads(id: str, sentence: str, words: str, hit: str) -> Ask:
     )  # fmt: skip
 
 
-# Appendix F's sentences about the table are of a language model: `printed` and `text` have them.
+# Appendix F's sentences about the table are of a language model: notebook 15 and `text` have them.
 ASKS = (
     of_heads(
         "sum_leaves_1", "After training alpha1 + alpha2 is away from 1 in most heads trained for induction.",
