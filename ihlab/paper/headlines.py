@@ -74,7 +74,7 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
     "On longer sequences one layer with KV shifting keeps its accuracy, better than two vanilla layers.": (
         Asked("lengths_16", "helps", "accuracy higher by {} at eight times the length", also="untrained_positions"),
         Asked("lengths", "helps", "accuracy higher by {} at eight times the length"),
-        Asked("lengths", "keeps.kv1", "its own accuracy changes by {}"),
+        Asked("lengths", "keeps", "its own accuracy changes by {}"),
     ),
     "KV shifting lowers the loss on real text at equal numbers of tokens.": (Asked("text", "better_on_text", "bits per byte change by {}"),),
     "A shift elsewhere (residual stream, Canon layers) does not let a narrow layer learn induction.": (
