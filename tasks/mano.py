@@ -58,16 +58,16 @@ class ManoTask:
     max_operations: int = 3
 
     def __post_init__(self) -> None:
-        p, most = self.modulus, self.max_operations
+        prime, most = self.modulus, self.max_operations
         require(most >= 1, f"ManoTask.max_operations is {most}, but must be at least 1.")
         require(
-            2 <= p < 2**31 and all(p % divisor for divisor in range(2, isqrt(p) + 1)),
-            f"ManoTask.modulus is {p}, but must be a prime below 2 to the power of 31, such as 7 or 23.",
+            2 <= prime < 2**31 and all(prime % divisor for divisor in range(2, isqrt(prime) + 1)),
+            f"ManoTask.modulus is {prime}, but must be a prime below 2 to the power of 31, such as 7 or 23.",
         )
-        least = p + 4 + most
+        least = prime + 4 + most
         require(
             self.vocab_size >= least,
-            f"ManoTask.vocab_size is {self.vocab_size}, but must be at least {least}: {p} numbers (modulus), three "
+            f"ManoTask.vocab_size is {self.vocab_size}, but must be at least {least}: {prime} numbers (modulus), three "
             f"operations, '=', and {most} numbers of operations (max_operations).",
         )
         require(

@@ -33,7 +33,7 @@ def require_pairs(model: Transformer) -> None:
     """Raise `ConfigError` unless one attention layer reads pairs of tokens and nothing else, naming what breaks it."""
     cfg = model.cfg
     variant = VARIANTS[cfg.attention]
-    plain = not (variant.query or variant.elsewhere or variant.recurrent or variant.fixed)
+    plain = not (variant.query or variant.mixes_tokens or variant.recurrent or variant.fixed)
     settings: list[tuple[bool, str, str]] = [
         (cfg.n_layers == 1, f"n_layers={cfg.n_layers}", "a second layer reads what the first one mixed"),
         (cfg.mlp != "gelu", f"mlp={cfg.mlp!r}", "an MLP is not a sum over tokens, and only swiglu is enclosed"),

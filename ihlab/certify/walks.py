@@ -33,16 +33,6 @@ class Automaton(NamedTuple):
 
 
 @compiled
-def _begin(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, value: Array) -> None:
-    """Fill `value` with the weight of the query's own position after each token before it."""
-    n_states, n_tokens = automaton.rule.shape
-    for state in range(n_states):
-        for before in range(n_tokens):
-            allowed = automaton.asks[state] and automaton.follow[automaton.rule[state, before], query] >= 0
-            value[state, before] = mass[0, query, before] * (gain[0, query, before] - level) if allowed else np.inf
-
-
-@compiled
 def _step(mass: Array, gain: Array, level: float, automaton: Automaton, value: Array) -> None:
     """Move `value` one position back, past a token of weight mass [V, V + 1] * (gain - level)."""
     n_states, n_tokens = automaton.rule.shape
@@ -66,48 +56,60 @@ def _step(mass: Array, gain: Array, level: float, automaton: Automaton, value: A
 
 
 @compiled
+def _rest(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, longest: int) -> Array:
+    """Return the lightest weight of all positions after a token [back, state, token], if it is at that distance."""
+    n_states, n_tokens = automaton.rule.shape
+    rest = np.full((longest, n_states, n_tokens), np.inf)
+    for state in range(n_states):
+        for before in range(n_tokens):
+            if automaton.asks[state] and automaton.follow[automaton.rule[state, before], query] >= 0:
+                rest[1, state, before] = mass[0, query, before] * (gain[0, query, before] - level)
+    for back in range(1, longest - 1):
+        rest[back + 1] = rest[back]
+        _step(mass[back], gain[back % len(gain)], level, automaton, rest[back + 1])
+    return rest
+
+
+@compiled
+def _lightest_first(
+    mass: Array, gain: Array, level: float, automaton: Automaton, rest: Array, back: int
+) -> tuple[float, int]:
+    """Return the weight of the lightest walk from a first token `back` positions before the query, and this token."""
+    smallest, first, none = np.inf, 0, mass.shape[2] - 1
+    for token in range(len(automaton.first)):
+        if automaton.first[token] >= 0:
+            weight = mass[back, token, none] * (gain[back % len(gain), token, none] - level)
+            weight += rest[back, automaton.first[token], token]
+            if weight < smallest:
+                smallest, first = weight, token
+    return smallest, first
+
+
+@compiled
 def lightest(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, longest: int) -> Array:
     """Return the weight of the lightest walk of each length up to `longest`, inf where there is none."""
-    n_states, n_tokens = automaton.rule.shape
-    value, weights = np.empty((n_states, n_tokens)), np.full(longest + 1, np.inf)
-    _begin(mass, gain, level, automaton, query, value)
+    rest, weights = _rest(mass, gain, level, automaton, query, longest), np.full(longest + 1, np.inf)
     for back in range(1, longest):
-        place = back % len(gain)
-        for token in range(n_tokens):
-            if automaton.first[token] >= 0:
-                alone = mass[back, token, n_tokens] * (gain[place, token, n_tokens] - level)
-                weights[back + 1] = min(weights[back + 1], value[automaton.first[token], token] + alone)
-        _step(mass[back], gain[place], level, automaton, value)
+        weights[back + 1] = _lightest_first(mass, gain, level, automaton, rest, back)[0]
     return weights
 
 
 @compiled
 def lightest_walk(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, length: int) -> Array:
     """Return the tokens of the lightest walk of a length, first to last; empty if there is none."""
-    n_states, n_tokens = automaton.rule.shape
-    values = np.empty((length, n_states, n_tokens))  # values[back] is for a token at that distance
-    _begin(mass, gain, level, automaton, query, values[1])
-    for back in range(1, length - 1):
-        values[back + 1] = values[back]
-        _step(mass[back], gain[back % len(gain)], level, automaton, values[back + 1])
-    walk = np.full(length, query)
-    smallest, state, place = np.inf, 0, (length - 1) % len(gain)
-    for token in range(n_tokens):
-        if automaton.first[token] >= 0:
-            weight = mass[length - 1, token, n_tokens] * (gain[place, token, n_tokens] - level)
-            weight += values[length - 1, automaton.first[token], token]
-            if weight < smallest:
-                smallest, state, walk[0] = weight, automaton.first[token], token
+    rest, walk = _rest(mass, gain, level, automaton, query, length), np.full(length, query)
+    smallest, walk[0] = _lightest_first(mass, gain, level, automaton, rest, length - 1)
     if smallest == np.inf:
         return walk[:0]
+    state = automaton.first[walk[0]]
     for number in range(1, length - 1):
         back, before = length - 1 - number, walk[number - 1]
         allowed, smallest, place = automaton.follow[automaton.rule[state, before]], np.inf, back % len(gain)
-        for token in range(n_tokens):
+        for token in range(len(allowed)):
             if allowed[token] >= 0:
                 weight = mass[back, token, before] * (gain[place, token, before] - level)
-                if values[back, allowed[token], token] + weight < smallest:
-                    smallest, walk[number] = values[back, allowed[token], token] + weight, token
+                if rest[back, allowed[token], token] + weight < smallest:
+                    smallest, walk[number] = rest[back, allowed[token], token] + weight, token
         state = allowed[walk[number]]
     return walk
 

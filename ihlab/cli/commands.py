@@ -122,10 +122,14 @@ def _next(run: "Run", root: Path) -> str:
 def _ending(run: "Run") -> str:
     if run.diverged:
         return f"{run.folder}: the loss is not finite at step {run.diverged['step']}; the last checkpoint is kept."
-    last = run.metrics.iloc[-1]
+    from ihlab.training.listing import slices
+
+    last, guess = run.metrics.iloc[-1], (run.done or {}).get("guess")
+    parts = [f"first answer of a sequence {last['accuracy_first']:.4f}", slices(dict(last))]
+    parts += [] if guess is None else [f"a guess {guess:.4f}"]
     return (
         f"{run.folder}: step {last['step']:.0f}, loss {last['eval_loss']:.4f}, accuracy {last['accuracy']:.4f} "
-        f"(first answer of a sequence {last['accuracy_first']:.4f})"
+        f"({'; '.join(filter(None, parts))})"
     )
 
 
@@ -205,8 +209,9 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
 
     check_output("--csv", csv, TABLES)
     table = Table(title=f"Runs in {text(root)}", title_justify="left")
-    for column in ("run", "task", "model", "seed", "steps", "accuracy", "seconds"):
-        table.add_column(column, justify="right" if column in ("seed", "steps", "accuracy", "seconds") else "left")
+    numbers = ("seed", "steps", "accuracy", "guess", "seconds")
+    for column in ("run", "task", "model", "seed", "steps", "accuracy", "slices", "guess", "seconds"):
+        table.add_column(column, justify="right" if column in numbers else "left")
     stored = stored_runs(listable(root))
     damaged = stored["status"] == DAMAGED
     require(len(stored) > 0, f"There are no runs in {root}.")
@@ -219,6 +224,8 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
             str(run["seed"]),
             str(run["step"]) if done else f"{run['step']}/{run['steps']}" + " diverged" * (run["status"] == DIVERGED),
             "" if math.isnan(accuracy) else f"{accuracy:.3f}",
+            run["slices"],
+            "" if math.isnan(run["guess"]) else f"{run['guess']:.3f}",
             f"{run['seconds']:.0f}" if done else "",
         )
     if csv is not None:

@@ -241,22 +241,13 @@ def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
 
 def check_measurable(batch: Batch) -> None:
     """Raise `ConfigError` for a batch on which loss or accuracy cannot be measured."""
-    require_batch(batch)
+    require_whole(batch)
     for name in ("targets", "answers"):
         shape, inputs = list(np.shape(getattr(batch, name))), list(np.shape(batch.inputs))
         require(shape == inputs, f"The batch's {name} have the shape {shape}, but its inputs are {inputs}.")
         require(
             bool((getattr(batch, name) != IGNORE).any()), f"The batch has no {name}: nothing can be measured on it."
         )
-
-
-def require_batch(batch: Any) -> None:
-    """Raise `ConfigError` for anything but a `Batch` of whole sequences."""
-    require(
-        isinstance(batch, Batch),
-        f"batch is a {type(batch).__name__}, but must be a tasks.Batch, as from task.batch(size, rng).",
-    )
-    require_whole(batch)
 
 
 def totals(rows: pd.DataFrame) -> dict[str, float]:

@@ -9,11 +9,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import NEEDED, ablation_sweep, require_batch
+from ihlab.interp.ablation import NEEDED, ablation_sweep
 from ihlab.interp.copying import copying as copying_of
-from ihlab.interp.given_patterns import GivenPatterns
 from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, Reading
+from ihlab.interp.patterns_alone import PatternsAlone
 from ihlab.interp.sources import opened, opened_model
+from ihlab.measure.batches import require_whole
 from ihlab.measure.columns import explained
 from ihlab.measure.heads import best_offset, follows, mean_attention, pattern_scores, prefix_matches
 from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, rolled
@@ -89,8 +90,8 @@ def head_scores(
     a vanilla model are the raw ones.
 
     `model` may also be precomputed patterns, scored on their `tokens`: an `ActivationCache`, or a tensor, array or
-    tuple [layer][batch, head, query, key]. The table then has only the columns of `given_scores`, and one row per head
-    (two for a cache). `attention_mask` then marks the padding of the tokens.
+    tuple [layer][batch, head, query, key]. The table then has only the columns of `scores_of_patterns`, and one row per
+    head (two for a cache). `attention_mask` then marks the padding of the tokens.
 
     Raises `ConfigError` if fewer than 3 distinct tokens would be repeated, for a `length` over n_ctx or over a
     sliding window, for patterns without tokens or with a `batch`, for tokens that do not fit the patterns or do not
@@ -99,8 +100,8 @@ def head_scores(
     The columns:
     """
     source = opened(model, bos)
-    if isinstance(source, GivenPatterns):
-        return given_scores(source, tokens, batch, ids, attention_mask)
+    if isinstance(source, PatternsAlone):
+        return scores_of_patterns(source, tokens, batch, ids, attention_mask)
     require(
         tokens is None, "tokens are given, but a model is probed with tokens of its own: give `ids`, or its patterns."
     )
@@ -177,7 +178,7 @@ def scored_heads(
     """
     if batch is None:
         return judged(head_scores(source, attention_mask=attention_mask, **probe))
-    require_batch(batch)
+    require_whole(batch)
     require(
         len(batch.inputs) >= 2,
         f"The batch needs at least 2 sequences, but has {len(batch.inputs)}: the rise of "
@@ -274,8 +275,8 @@ def probe_scores(
     return scores, reading
 
 
-def given_scores(
-    source: GivenPatterns, tokens: Any, batch: Batch | None, ids: Sequence[int] | None, attention_mask: Any = None
+def scores_of_patterns(
+    source: PatternsAlone, tokens: Any, batch: Batch | None, ids: Sequence[int] | None, attention_mask: Any = None
 ) -> pd.DataFrame:
     """Score patterns on their tokens: `pattern_scores` and `best_offset`, one row per head and kind of pattern.
 

@@ -19,9 +19,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ihlab.interp.circuits import eigenvalue_fraction
-from ihlab.interp.given_patterns import LATER_MOST
 from ihlab.interp.head_model import HeadModel, Reading, ReplaceZ
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
+from ihlab.interp.patterns_alone import LATER_MOST
 from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
 from ihlab.model.hf.configs import reach, special_ids, special_tokens
 from ihlab.model.hf.proof import require_finite

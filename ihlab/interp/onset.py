@@ -18,7 +18,6 @@ the evaluations on either side, because nothing is measured between two evaluati
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -80,17 +79,17 @@ def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int =
     about = v - fit.drift(v)
     if np.abs(about).max() <= 1e-9 * np.abs(v).max():  # a drift, up to rounding errors
         return None
-    best = fit.best(v[None])
+    pairs, taken = fit.best(v[None])
+    pair = int(pairs[0])
     rng = np.random.default_rng(seed)
     noise = _autoregressive(rng, draws, len(t), fit.correlation(v))
-    explained = float(best.taken[0] / (about @ about + len(v) * (FLOOR * np.ptp(v)) ** 2))
-    by_noise = fit.best(noise).taken / ((noise - fit.drift(noise)) ** 2).sum(axis=1)
+    explained = float(taken[0] / (about @ about + len(v) * (FLOOR * np.ptp(v)) ** 2))
+    by_noise = fit.best(noise)[1] / ((noise - fit.drift(noise)) ** 2).sum(axis=1)
     p = (1 + int((by_noise >= explained).sum())) / (1 + draws)
     if p > level:
         return None
-    pair = int(best.pair[0])
     curve = fit.curve(v, pair)
-    again = fit.best(curve + _blocks(rng, v - curve, draws)).pair
+    again = fit.best(curve + _blocks(rng, v - curve, draws))[0]
     start, middle, index = int(fit.starts[pair]), float(fit.middles[pair]), np.arange(len(t))
     start_low, start_high = np.quantile(t[fit.starts[again]], [0.025, 0.975])
     middle_low, middle_high = np.quantile(np.interp(fit.middles[again], index, t), [0.025, 0.975])
@@ -107,11 +106,6 @@ def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int =
         explained=explained,
         p=p,
     )
-
-
-class _Best(NamedTuple):
-    pair: np.ndarray
-    taken: np.ndarray
 
 
 class _Fit:
@@ -136,11 +130,11 @@ class _Fit:
         """Return the least-squares drift through each curve."""
         return v @ self.basis @ self.basis.T
 
-    def best(self, curves: np.ndarray) -> _Best:
-        """Return the ramp that reduces each curve's squared error about its drift most."""
+    def best(self, curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ramp that reduces each curve's squared error about its drift most, and by how much."""
         taken = (curves @ self.ramps.T) ** 2  # ramps are orthogonal to every drift
         pair = taken.argmax(axis=1)
-        return _Best(pair, taken[np.arange(len(curves)), pair])
+        return pair, taken[np.arange(len(curves)), pair]
 
     def curve(self, v: np.ndarray, pair: int) -> np.ndarray:
         """Return the fit to v of a drift plus the ramp of a pair."""

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.gathered import EvaluationBatch, each_tensor, evaluation_batch
+from ihlab.measure.guess import guess_of
 from ihlab.measure.heads import mean_attention, scored_patterns
 from ihlab.measure.probe import task_probe
 from ihlab.model.config import ModelConfig
@@ -46,6 +47,7 @@ class Evaluator:
         chunks = [batch.rows(i, i + rows) for i in range(0, run.eval_rows, rows)]
         self.batches = [evaluation_batch(chunk, device) for chunk in chunks]
         self.slices = slices(batch)
+        self.guess = guess_of(batch)
         masks = [membership(chunk, self.slices) for chunk in chunks]
         self.n_in_slices = torch.stack([mask.sum(dim=1) for mask in masks]).sum(dim=0).tolist()
         self.masks = [mask.to(device) for mask in masks]

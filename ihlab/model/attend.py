@@ -33,10 +33,10 @@ def is_hooked(*points: HookPoint) -> bool:
 
 
 def at_positions(
-    x: Float[Tensor, "batch pos *wide"], at: Int[Tensor, "batch query"]
+    x: Float[Tensor, "batch pos *wide"], positions: Int[Tensor, "batch query"]
 ) -> Float[Tensor, "batch query *wide"]:
     """Gather vectors at positions of each sequence."""
-    return x.gather(1, at.reshape(*at.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:]))
+    return x.gather(1, positions.reshape(*positions.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:]))
 
 
 def fused(

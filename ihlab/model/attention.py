@@ -19,7 +19,7 @@ from ihlab.model.attend import (
     read_values,
 )
 from ihlab.model.config import ModelConfig
-from ihlab.model.documents import elsewhere, separate
+from ihlab.model.documents import other_documents, separate
 from ihlab.model.kv_cache import KVCache, Past, next_positions
 from ihlab.model.lens.head_weights import HeadWeights
 from ihlab.model.mixes.places import HeadMixes
@@ -152,7 +152,7 @@ class Attention(HeadMixes, HeadWeights):
 
     def masked_bias(self, k: Keys, positions: Positions, cache: Past | None) -> Scores:
         """Return `score_bias`, with -inf at keys of other packed documents."""
-        bias, others = self.score_bias(k, positions), elsewhere(cache, positions)
+        bias, others = self.score_bias(k, positions), other_documents(cache, positions)
         return bias if others is None else bias.masked_fill(others[:, None], -torch.inf)
 
     def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:

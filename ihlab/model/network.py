@@ -215,9 +215,9 @@ class Network(EmbeddingMixes, LensHooks):
         x = self.embed(tokens)
         x = self.hook_embed(self.mixed(x, tokens, cache))
         if self.pos_embed is not None:
-            own = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
+            vectors = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
             # One copy per sequence, because a hook may write into its tensor.
-            x = x + self.hook_pos_embed(own.repeat(len(tokens), 1, 1))
+            x = x + self.hook_pos_embed(vectors.repeat(len(tokens), 1, 1))
         return self.dropout(x)
 
     def before_last_layer(self, tokens: Int[Tensor, "batch pos"], documents: Documents | None = None) -> Stream:
@@ -234,15 +234,15 @@ class Network(EmbeddingMixes, LensHooks):
 
     def decayed_parameters(self) -> set[str]:
         """Return the names of the parameters with weight decay (`own_decayed` of every module)."""
-        decayed = {id(p) for module in self.modules() for p in own_decayed(module)}
-        return {name for name, p in self.named_parameters() if id(p) in decayed}
+        decayed = {id(weight) for module in self.modules() for weight in own_decayed(module)}
+        return {name for name, weight in self.named_parameters() if id(weight) in decayed}
 
     @property
     def n_params(self) -> int:
         """The number of parameters without embeddings (tokens, pairs, positions) and unembedding, as in the paper."""
         embeddings = {id(self.embed.weight), id(self.unembed.weight)}
-        embeddings |= {id(part.weight) for part in (self.pos_embed, self.bigram) if part is not None}
-        return sum(p.numel() for p in self.parameters() if id(p) not in embeddings)
+        embeddings |= {id(embedding.weight) for embedding in (self.pos_embed, self.bigram) if embedding is not None}
+        return sum(weight.numel() for weight in self.parameters() if id(weight) not in embeddings)
 
 
 def own_decayed(module: nn.Module) -> list[nn.Parameter]:
@@ -252,10 +252,10 @@ def own_decayed(module: nn.Module) -> list[nn.Parameter]:
     other parameter decays, whatever its shape: a gain per head is not a matrix.
     """
     named: Sequence[str] = getattr(module, "decays", ("weight",) if isinstance(module, WITH_MATRIX) else ())
-    found = {name: getattr(module, name, None) for name in named}
-    wrong = [name for name, p in found.items() if not isinstance(p, nn.Parameter)]
+    parameters = {name: getattr(module, name, None) for name in named}
+    wrong = [name for name, weight in parameters.items() if not isinstance(weight, nn.Parameter)]
     require(not wrong, f"{type(module).__name__}.decays names {', '.join(wrong)}, which is not one of its parameters.")
-    return [p for p in found.values() if isinstance(p, nn.Parameter)]
+    return [weight for weight in parameters.values() if isinstance(weight, nn.Parameter)]
 
 
 def make_dropout(cfg: ModelConfig) -> nn.Module:

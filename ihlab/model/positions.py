@@ -56,8 +56,8 @@ class Rotary(nn.Module):
         self, x: Float[Tensor, "batch query head d_head"], positions: Positions | None = None
     ) -> Float[Tensor, "batch query head d_head"]:
         """Rotate every head's vector by the angles of its position; without positions they are 0, 1, 2, ..."""
-        at = slice(0, x.shape[1]) if positions is None else positions
-        cos, signed_sin = (table[at, : x.shape[2]].to(x.dtype) for table in (self.cos, self.signed_sin))
+        rows = slice(0, x.shape[1]) if positions is None else positions
+        cos, signed_sin = (table[rows, : x.shape[2]].to(x.dtype) for table in (self.cos, self.signed_sin))
         first, second = x.chunk(2, dim=-1)
         return x * cos + torch.cat([second, first], dim=-1) * signed_sin
 
@@ -76,8 +76,8 @@ class Alibi(nn.Module):
         below = 2 ** (n_heads.bit_length() - 1)
         usual = [2 ** (-8 * i / below) for i in range(1, below + 1)]
         usual += [2 ** (-4 * i / below) for i in range(1, 2 * (n_heads - below), 2)]
-        given = torch.tensor(usual if slopes is None else list(slopes), dtype=torch.float64)
-        self.register_buffer("slopes", given, persistent=False)
+        per_head = torch.tensor(usual if slopes is None else list(slopes), dtype=torch.float64)
+        self.register_buffer("slopes", per_head, persistent=False)
 
     def forward(
         self, ahead: Int[Tensor, "batch query key"], dtype: torch.dtype

@@ -76,7 +76,9 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
         Asked("lengths", "helps", "accuracy higher by {} at eight times the length"),
         Asked("lengths", "keeps", "its own accuracy changes by {}"),
     ),
-    "KV shifting lowers the loss on real text at equal numbers of tokens.": (Asked("text", "better_on_text", "bits per byte change by {}"),),
+    "KV shifting lowers the loss on real text at equal numbers of tokens.": (
+        Asked("text", "better_on_text", "bits per byte change by {}"),
+    ),
     "A shift elsewhere (residual stream, Canon layers) does not let a narrow layer learn induction.": (
         Asked("elsewhere", "no_alleviation", "accuracy below KV shifting's by {}"),
     ),

@@ -6,7 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from ihlab.interp import locate_induction_heads
-from ihlab.interp.ablation import ablate_heads, ablate_together, ablation_sweep, replacement, require_batch, row_scores
+from ihlab.interp.ablation import ablate_heads, ablate_together, ablation_sweep, replacement, row_scores
+from ihlab.measure.batches import require_whole
 from tasks import IGNORE, Batch, ConfigError, IGSMTask
 
 
@@ -144,7 +145,7 @@ def test_bad_input_is_refused(model, batch):
     with pytest.raises(ConfigError, match="no answers"):
         ablate_heads(model, Batch(batch.inputs, batch.targets, nothing), [])
     with pytest.raises(ConfigError, match=r"batch is a ndarray, but must be a tasks\.Batch"):
-        require_batch(batch.inputs)
+        require_whole(batch.inputs)
     short = Batch(batch.inputs, batch.targets)
     object.__setattr__(short, "targets", batch.targets[:, :3])  # the tests' own check of shapes refuses it in Batch
     with pytest.raises(ConfigError, match="The batch's targets have the shape"):

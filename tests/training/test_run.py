@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
 import ihlab
 from ihlab import Run, train
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.guess import guess_of
 from ihlab.measure.metrics import Evaluator
 from ihlab.training.config import to_dict
+from ihlab.training.listing import slices
 from ihlab.training.search import run_folders
-from tasks import ConfigError
+from tasks import IGNORE, ConfigError, DepoTask, InductionTask, ManoTask, MQARTask
 
 
 def test_a_run_opens_again(small, whole):
@@ -220,3 +224,35 @@ def test_the_table_of_runs_says_what_opening_each_run_says(tmp_path, finished, c
 def test_the_table_of_runs_needs_no_torch(tmp_path, finished):
     script = "import sys, ihlab; assert len(ihlab.runs(sys.argv[1])) == 1; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+
+
+def guessed(batch):
+    """The better of two guesses, by brute force."""
+    answered = [(row, pos) for row, pos in np.argwhere(batch.answers != IGNORE)]
+    possible = {int(batch.answers[place]) for place in answered}
+    among = []
+    for row, pos in answered:
+        so_far = set(batch.inputs[row, : pos + 1].tolist()) & possible - {int(batch.inputs[row, pos])}
+        among.append((batch.answers[row, pos] in so_far) / max(len(so_far), 1))
+    answers = np.array([batch.answers[row, pos] for row, pos in answered])
+    return max(np.mean(among), *((answers == token).mean() for token in possible))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [InductionTask(vocab_size=16, length=12, min_token=0), DepoTask(), ManoTask(), MQARTask(vocab_size=32, length=24)],
+)
+def test_a_guess_is_the_better_of_the_commonest_answer_and_one_of_the_sequence(task):
+    batch = task.batch(24, np.random.default_rng(0))
+    assert guess_of(batch) == pytest.approx(guessed(batch))
+    if isinstance(task, DepoTask):
+        assert guess_of(batch) == pytest.approx(1 / 5), "another of its six names"
+
+
+def test_the_table_shows_the_groups_of_answers_that_differ_and_a_guess(small, tmp_path):
+    run = train(small, tmp_path)
+    [row] = ihlab.runs(tmp_path).to_dict("records")
+    assert row["guess"] == pytest.approx(guess_of(draw(small.task, EVAL_SEED, "eval", 0, small.eval_rows)), abs=5e-5)
+    last = {**dict(run.metrics.iloc[-1]), "accuracy_hops_1": 0.99, "accuracy_hops_2": 0.334}
+    even = {f"accuracy_gap_{gap}": 0.5 for gap in (2, 4, 8)}
+    assert slices({**last, **even}) == "hops 1: 0.99, 2: 0.33"

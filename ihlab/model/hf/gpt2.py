@@ -50,8 +50,8 @@ def to_gpt2(model: Transformer) -> Any:
 
     cfg = model.cfg
     for name, value in _REQUIRED.items():
-        given = getattr(cfg, name)
-        require(given == value, f"The model's {name} is {given!r}, but GPT-2's is {value!r}.")
+        actual = getattr(cfg, name)
+        require(actual == value, f"The model's {name} is {actual!r}, but GPT-2's is {value!r}.")
     require(
         cfg.kv_heads == cfg.n_heads and cfg.n_heads * cfg.head_width == cfg.d_model,
         f"The model has n_heads={cfg.n_heads}, n_key_value_heads={cfg.kv_heads} and d_head={cfg.head_width}, but GPT-2 "
@@ -126,7 +126,7 @@ def from_gpt2(gpt2: Any) -> Transformer:
         **{**GPT2, "eps": theirs.layer_norm_epsilon},
     )
     state = gpt2.state_dict()
-    ours = {name: _transposed(name, state[given]) for name, given in _names(cfg).items()}
+    ours = {name: _transposed(name, state[theirs_name]) for name, theirs_name in _names(cfg).items()}
     for layer in range(cfg.n_layers):
         merged = f"{_body(cfg)}h.{layer}.attn.c_attn"
         for kind in KINDS:

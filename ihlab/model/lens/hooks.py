@@ -77,8 +77,8 @@ class LensHooks(HookedRootModule):
         The batch axis and unwanted positions are removed here. TransformerLens finds axes by the hook names that it
         knows: it would cut hook_k_raw along its heads, and alpha and beta along a wrong axis.
         """
-        given = args[0] if args else kwargs["input"]
-        rows = len(given if kwargs.get("start_at_layer") is not None else self.to_tokens(given))
+        input = args[0] if args else kwargs["input"]
+        rows = len(input if kwargs.get("start_at_layer") is not None else self.to_tokens(input))
         require(
             not remove_batch_dim or rows == 1,
             f"The batch dimension of {rows} sequences cannot be removed: give one sequence.",
@@ -90,6 +90,6 @@ class LensHooks(HookedRootModule):
                 ("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda", "hook_taps")
             ):
                 continue
-            kept = positions.apply(x, dim=2 if any(kind in name for kind in OF_QUERIES) else 1)
-            cache[name] = kept[0] if remove_batch_dim else kept
+            sliced = positions.apply(x, dim=2 if any(kind in name for kind in OF_QUERIES) else 1)
+            cache[name] = sliced[0] if remove_batch_dim else sliced
         return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)

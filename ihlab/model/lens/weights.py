@@ -19,13 +19,13 @@ from ihlab.model.norm import LayerNorm, RMSNorm
 from tasks.config import ConfigError, require
 
 
-def _of_every_layer(part: str, name: str) -> property:
+def _of_every_layer(submodule: str, name: str) -> property:
     def stacked(model: "LensWeights") -> Tensor:
-        parts: list[Any] = [getattr(block, part) for block in model.layers]
+        parts: list[Any] = [getattr(block, submodule) for block in model.layers]
         require(all(of is not None for of in parts), f"The model has no MLPs, and so no {name}.")
         return torch.stack([getattr(of, name) for of in parts])
 
-    return property(stacked, doc=f"`{name}` of every layer's {part}, a copy [layer, ...].")
+    return property(stacked, doc=f"`{name}` of every layer's {submodule}, a copy [layer, ...].")
 
 
 class MissingWeightError(ConfigError, AttributeError):
@@ -162,7 +162,9 @@ class LensWeights(LensHooks):
                 parts["attn"][name] = parts["attn"][name].repeat_interleave(each, dim=0)
             if block.mlp is not None:
                 parts["mlp"] = {name: getattr(block.mlp, name) for name in ("W_in", "W_out", "b_in", "b_out")}
-            named |= {f"blocks.{layer}.{part}.{name}": x for part, of in parts.items() for name, x in of.items()}
+            named |= {
+                f"blocks.{layer}.{submodule}.{name}": x for submodule, of in parts.items() for name, x in of.items()
+            }
         return named | {f"ln_final.{name}": x for name, x in self.ln_final.named_parameters()}
 
     def tl_named_parameters(self) -> Iterator[tuple[str, Tensor]]:

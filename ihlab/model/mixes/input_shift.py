@@ -47,6 +47,6 @@ def rwkv_mu(cfg: ModelConfig, layer: int, what: str) -> Float[Tensor, " d_model"
     return 1 - channel**power - less
 
 
-def _mixed(x: Tensor, own: Tensor, previous: Tensor, before: Tensor | Past | None) -> Tensor:
-    weight = torch.stack([own, previous])[None]
+def _mixed(x: Tensor, current: Tensor, previous: Tensor, before: Tensor | Past | None) -> Tensor:
+    weight = torch.stack([current, previous])[None]
     return token_shift(x[:, :, None], weight, before[:, :, None] if isinstance(before, Tensor) else before)[:, :, 0]

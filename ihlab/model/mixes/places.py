@@ -55,7 +55,7 @@ class LayerMixes(nn.Module):
 
     def _make_mixes(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> None:
         canon = [make_canon(cfg, place, {place: 1}, cfg.d_model, generator, layer) for place in "ACOM"]
-        self.canon = nn.ModuleDict({place: part for parts in canon for place, part in parts.items()})
+        self.canon = nn.ModuleDict({place: convolution for parts in canon for place, convolution in parts.items()})
         self.mixes: dict[str, list[Callable[..., Tensor]]] = {place: [] for place in ("stream", "norm", *"AOCM")}
         self.stream_shift, self.smear = None, None
         if cfg.stream_shift != "none":
@@ -68,8 +68,8 @@ class LayerMixes(nn.Module):
         if cfg.smear == "attention":
             self.smear = Smear(cfg.d_model)
             self.mixes["A"].append(self.smear)
-        for place, part in self.canon.items():
-            self.mixes[place].append(part)
+        for place, convolution in self.canon.items():
+            self.mixes[place].append(convolution)
 
     def mixed(self, place: str, x: Stream, cache: Past | None) -> Stream:
         """Return x with earlier tokens mixed in by the parts at a place, one after the other."""
@@ -81,7 +81,7 @@ class LayerMixes(nn.Module):
     def adds_neighbours(self) -> bool:
         """True if what attention or the MLP adds needs every position because one of its modules mixes tokens."""
         adding = [self.ln2, self.mlp, *self.mixes["O"], *self.mixes["C"], *self.mixes["M"]]
-        modules = (module for part in adding if isinstance(part, nn.Module) for module in part.modules())
+        modules = (module for mix in adding if isinstance(mix, nn.Module) for module in mix.modules())
         return any(isinstance(module, TokenMix) for module in modules)
 
     def _shifted_stream(self, x: Stream, cache: Past | None) -> Stream:

@@ -51,9 +51,11 @@ class MultiTokenAttention(Attention):
         )
         assert isinstance(positions, slice)
         before = earlier(cache, "rotated query", q, QUERIES - 1)  # "query" is what canon="B" keeps
-        seen = torch.cat([before, q], dim=1) if isinstance(before, Tensor) else F.pad(q, (0, 0, 0, 0, QUERIES - 1, 0))
+        with_earlier = (
+            torch.cat([before, q], dim=1) if isinstance(before, Tensor) else F.pad(q, (0, 0, 0, 0, QUERIES - 1, 0))
+        )
         hidden = self.score_bias(k, slice(positions.start - QUERIES + 1, positions.stop)).isneginf()
-        scores = F.pad(scores_of(seen, k).masked_fill(hidden, 0), (KEYS // 2, KEYS // 2))
+        scores = F.pad(scores_of(with_earlier, k).masked_fill(hidden, 0), (KEYS // 2, KEYS // 2))
         # The first row of conv2d's kernel is for the earliest query, its first column for the earliest key.
         taps = self.hook_taps(self.taps.clone()).flip(1, 2)[:, None]
         mixed = F.conv2d(scores, taps.to(scores.dtype), groups=self.n_heads)

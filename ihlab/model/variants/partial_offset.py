@@ -28,10 +28,10 @@ from ihlab.model.positions import Rotary
 
 
 def offset(
-    own: Float[Tensor, "*rest d_head"], previous: Float[Tensor, "*rest d_head"]
+    current: Float[Tensor, "*rest d_head"], previous: Float[Tensor, "*rest d_head"]
 ) -> Float[Tensor, "*rest d_head"]:
     """Return the first and third quarter of the channels of `own`, and the second and fourth of `previous`."""
-    halves, others = own.unflatten(-1, (2, 2, -1)), previous.unflatten(-1, (2, 2, -1))
+    halves, others = current.unflatten(-1, (2, 2, -1)), previous.unflatten(-1, (2, 2, -1))
     return torch.stack([halves[..., 0, :], others[..., 1, :]], dim=-2).flatten(-3)
 
 

@@ -69,5 +69,5 @@ class SelectiveAttention(Attention):
     ) -> Float[Tensor, "batch query key"]:
         scores = torch.einsum("bqd,bkd->bqk", q, k) / math.sqrt(q.shape[-1]) + bias
         keys = torch.arange(k.shape[1], device=k.device)
-        own = keys == as_tensor(positions, k.device)[:, :, None]
-        return scores.relu().masked_fill(own | (keys == 0), 0)
+        itself = keys == as_tensor(positions, k.device)[:, :, None]
+        return scores.relu().masked_fill(itself | (keys == 0), 0)

@@ -293,9 +293,9 @@ def _heads(run: "Run") -> pd.DataFrame:
     return pd.concat(parts).assign(kind="path")
 
 
-def _share(own: np.ndarray | pd.Series, before: np.ndarray | pd.Series) -> np.ndarray:
+def _share(itself: np.ndarray | pd.Series, before: np.ndarray | pd.Series) -> np.ndarray:
     """Return |own| / (|own| + |before|), a coordinate of the square. It does not change if W_K or W_V is rescaled."""
-    size = np.abs(np.asarray(own))
+    size = np.abs(np.asarray(itself))
     return np.round(size / (size + np.abs(np.asarray(before))), 6)
 
 

@@ -65,20 +65,20 @@ def slopes(data: pd.DataFrame, variant: str) -> tuple[list[float], int]:
     return np.polyfit(np.log(LENGTHS), y, 1)[0].tolist(), int(np.isinf(steps).sum())
 
 
-def in_words(found: tuple[list[float], int], variant: str) -> str:
+def in_words(fitted: tuple[list[float], int], variant: str) -> str:
     """Return the mean slope of a variant in words."""
-    bound = f", at least: {found[1]} runs did not learn" if found[1] else ""
-    return f"{variant}: {np.mean(found[0]):.2f}{bound}"
+    bound = f", at least: {fitted[1]} runs did not learn" if fitted[1] else ""
+    return f"{variant}: {np.mean(fitted[0]):.2f}{bound}"
 
 
 def exponent(variant: str) -> Number:
     """Return a number: the exponent of a variant."""
 
     def number(data: pd.DataFrame) -> Measured:
-        found, missed = slopes(data, variant)
-        words = f"slope of log steps on log length, mean over seeds ({in_words((found, missed), variant)})"
-        mean = stats.mean(found)
-        return Measured(words, stats.unknown(mean.value) if missed else mean, len(found))
+        by_seed, missed = slopes(data, variant)
+        words = f"slope of log steps on log length, mean over seeds ({in_words((by_seed, missed), variant)})"
+        mean = stats.mean(by_seed)
+        return Measured(words, stats.unknown(mean.value) if missed else mean, len(by_seed))
 
     return number
 
@@ -114,10 +114,10 @@ CELLS = cells(variant=(V2, GIVEN, K1), length=LENGTHS)
 FORMATION_LAWS = Study(
     name="formation_laws",
     title="Steps to 90% accuracy by the length of sequences",
-    key="Dot: a seed. Bar: the median. Batches have equally many tokens at every length.",
+    caption="Dot: a seed. Bar: the median. Batches have equally many tokens at every length.",
     declared="2026-11-28",
     cells=CELLS,
-    smoke=CELLS[::4],
+    smoke_cells=CELLS[::4],
     config=config,
     tuned=Tuned(rates=lambda cell: (1.6e-2, 3.2e-2) if cell["variant"] == K1 else (4e-3, 8e-3)),
     seeds=range(6),
@@ -144,5 +144,5 @@ FORMATION_LAWS = Study(
         *map(head_given_helps, LENGTHS),
     ],
     view=dots("length", colors="variant"),
-    shown=wide("length", "variant"),
+    summary_columns=wide("length", "variant"),
 )  # fmt: skip

@@ -132,10 +132,10 @@ CELLS = [
 FUSION = Study(
     name="fusion",
     title="Two layers that are given a part of induction",
-    key="Dot: a seed. Bar: the median. Each model at its own learning rate.",
+    caption="Dot: a seed. Bar: the median. Each model at its own learning rate.",
     declared="2026-11-27",
     cells=CELLS,
-    smoke=[cell for cell in CELLS if cell["setting"] == NARROW],
+    smoke_cells=[cell for cell in CELLS if cell["setting"] == NARROW],
     config=config,
     tuned=Tuned(rates=rates, smoke=(1e-3, 4e-3)),
     seeds=range(6),
@@ -144,5 +144,5 @@ FUSION = Study(
         *(ask for setting in (LEARNED, NARROW) for ask in fused_keys(setting)),
     ],
     view=dots("given", panels="setting"),
-    shown=wide("setting", "given"),
+    summary_columns=wide("setting", "given"),
 )

@@ -88,10 +88,10 @@ def accuracy_by_length(
         batch = draw(longer, TEST_SEED, "eval", 0, ROWS)
         right, total = 0, int((batch.answers != IGNORE).sum())
         for start in range(0, ROWS, 32):
-            part = batch.rows(start, start + 32)
+            rows = batch.rows(start, start + 32)
             with torch.no_grad():
-                answers = model(torch.from_numpy(part.inputs.copy())).argmax(dim=-1).numpy()
-            right += int((answers == part.answers).sum())
+                answers = model(torch.from_numpy(rows.inputs.copy())).argmax(dim=-1).numpy()
+            right += int((answers == rows.answers).sum())
         accuracies[f"accuracy_at_{length}"] = round(right / total, 6)
     return accuracies
 
@@ -190,7 +190,7 @@ def view(data: pd.DataFrame) -> Figure:
 LENGTHS = Study(
     name="lengths",
     title="Accuracy on sequences up to eight times as long as in training",
-    key="Line: the median. Band: all seeds. Shortest: the trained length.",
+    caption="Line: the median. Band: all seeds. Shortest: the trained length.",
     declared="2026-11-26",
     cells=[{"variant": model, "setting": positions} for model, positions, _ in QUESTIONS],
     config=config,
@@ -198,7 +198,7 @@ LENGTHS = Study(
     tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2), smoke=(1e-3, 4e-3), changes={"stop_at_accuracy": ACCURACY}),
     measure=measure,
     asks=[*(ask(*question) for question in QUESTIONS), *map(helps, (ROPE, ALIBI, LEARNED))],
-    shown=tuple(f"accuracy_at_{32 * factor}" for factor in FACTORS),
+    summary_columns=tuple(f"accuracy_at_{32 * factor}" for factor in FACTORS),
     view=view,
 )
 
@@ -263,7 +263,7 @@ LENGTHS_16 = replace(
     tuned=None,
     seeds=range(6),
     asks=[shift_helps(model, positions) for positions in (ROPE, ALIBI, LEARNED) for model in (KV1, KV2)],
-    shown=tuple(f"accuracy_at_{16 * factor}" for factor in FACTORS),
+    summary_columns=tuple(f"accuracy_at_{16 * factor}" for factor in FACTORS),
 )
 
 
@@ -394,6 +394,6 @@ UNTRAINED_POSITIONS = replace(
         better("set to 0, each model's own rate", "zeroed", of_table(KV1, UNDECAYED), of_table(V2, UNDECAYED)),
         *(ask_of(variant) for ask_of in (from_decay, needs_none) for variant in (KV1, V2)),
     ],
-    shown=(*(f"accuracy_at_{32 * factor}" for factor in FACTORS), "zeroed_at_256"),
+    summary_columns=(*(f"accuracy_at_{32 * factor}" for factor in FACTORS), "zeroed_at_256"),
     view=view_of_tables,
 )

@@ -142,13 +142,13 @@ def view(data: pd.DataFrame) -> Figure:
 PARALLEL = Study(
     name="parallel",
     title="How many of one or four followers does a narrow model find?",
-    key="Dot: a seed. Bar: the median.",
+    caption="Dot: a seed. Bar: the median.",
     declared="2026-11-27",
     cells=cells(variant=(KV1, V2), width=(8, 32), followers=(1, 4)),
     config=config,
     tuned=Tuned(rates=(1e-2, 2.5e-2), by="loss", smoke=(1e-2,)),
     measure=found,
     asks=[*asks_of(KV1), *(replace(ask, declared="2026-11-28") for ask in asks_of(V2))],
-    shown=("found",),
+    summary_columns=("found",),
     view=view,
 )

@@ -29,29 +29,6 @@ def test_it_starts_with_write_gates_of_1_and_slow_decays(make_config, name):
 # The delta rule
 
 
-@pytest.fixture
-def one_hot():
-    """Six tokens that are one-hot in their first six channels [2, 6, 20]."""
-    return torch.eye(6, 20, dtype=torch.float64).expand(2, -1, -1)
-
-
-def fix_gates(attn, write, log_decay):
-    """Set b and log a of a layer."""
-    attn.hook_write.add_hook(lambda gate, hook: torch.full_like(gate, write))
-    attn.hook_log_decay.add_hook(lambda gate, hook: torch.full_like(gate, log_decay))
-
-
-@torch.no_grad()
-def test_the_delta_rule_on_one_key_holds_the_last_value_alone(make, one_hot):
-    attn, seen = make(attention="gated_delta", positional="none").layers[0].attn, {}
-    attn.k_proj.weight.fill_(1)
-    fix_gates(attn, 1.0, 0.0)
-    attn.hook_kernel.add_hook(lambda kernel, hook: seen.update(kernel=kernel))
-    attn(one_hot)
-    assert seen["kernel"].tril(-1).abs().max() < 1e-12
-    assert (seen["kernel"].diagonal(dim1=-2, dim2=-1) != 0).all()
-
-
 # What the tools say of them
 
 

@@ -31,7 +31,7 @@ SUM_ERROR = 0.02
 
 
 @dataclass(frozen=True)
-class GivenPatterns:
+class PatternsAlone:
     """Patterns without a model: [layer, head, query, key], with an optional batch axis after layer, or a cache."""
 
     source: ActivationCache | Tensor
