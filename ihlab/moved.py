@@ -14,10 +14,7 @@ MOVED = {
         f"ihlab.claims.{name}": f"ihlab.recipes.{name}"
         for name in ("hop_horizon", "induction", "labels", "real_text", "token_shifts", "toy_settings")
     },
-    **{
-        f"ihlab.plots.{name}": f"ihlab.paper.plots.{name}"
-        for name in ("basin", "hops", "matrix", "printed_tables", "quadrants")
-    },
+    **{f"ihlab.plots.{name}": f"ihlab.paper.plots.{name}" for name in ("basin", "hops", "matrix", "quadrants")},
     "ihlab.claims": "ihlab.study",
     "ihlab.studies": "ihlab.paper.studies",
     "ihlab.igsm": "ihlab.paper.igsm",

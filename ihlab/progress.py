@@ -94,8 +94,8 @@ def pace(task: Task) -> list[str]:
 
 def in_words(task: Task) -> str:
     """Return the state of a task as one line."""
-    parts = [f"{task.fields['count']} {task.fields['unit']}".strip(), task.fields["latest"], *pace(task)]
-    said = ", ".join(part for part in parts if part)
+    phrases = [f"{task.fields['count']} {task.fields['unit']}".strip(), task.fields["latest"], *pace(task)]
+    said = ", ".join(phrase for phrase in phrases if phrase)
     return f"{task.description}: {said}" if task.description else said
 
 
@@ -124,9 +124,9 @@ class _Lines(Progress):
 
     def update(self, *arguments: Any, **fields: Any) -> None:
         super().update(*arguments, **fields)
-        now, part = time.monotonic(), int(PARTS * self.tasks[0].percentage / 100)
-        if now - self._printed >= LINE_EVERY and part > self._part:
-            self._printed, self._part = now, part
+        now, eighth = time.monotonic(), int(PARTS * self.tasks[0].percentage / 100)
+        if now - self._printed >= LINE_EVERY and eighth > self._part:
+            self._printed, self._part = now, eighth
             self._print()
 
     def stop(self) -> None:

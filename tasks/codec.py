@@ -71,9 +71,9 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
     kind, known = plain.get("kind"), kinds()
     require(isinstance(kind, str), f"The task's kind is {shown(kind)}, but must be a name.")
     cls = known[choose("task", str(kind), known)]
-    own = {field.name for field in fields(cls)}
-    given = {at: item for at, item in plain.items() if at not in ("kind", "rule") or at in own}
-    task = _config(cls, given, null, name)
+    names = {field.name for field in fields(cls)}
+    stored = {key: item for key, item in plain.items() if key not in ("kind", "rule") or key in names}
+    task = _config(cls, stored, null, name)
     then = plain.get("rule", rule_of(task))
     require(
         then == rule_of(task),
@@ -87,14 +87,14 @@ def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> 
     known, hints, stored = {field.name: field for field in fields(cls)}, type_hints(cls), stored_names(cls)
     prefix = f"{name}." if name else ""
     current = {was: now for now, was in stored.items()}
-    plain = without_removed(cls, {current.get(given, given): item for given, item in plain.items()})
-    for given in plain.keys() - known.keys():
-        choose(f"{cls.__name__} field", given, known)
+    plain = without_removed(cls, {current.get(key, key): item for key, item in plain.items()})
+    for unknown in plain.keys() - known.keys():
+        choose(f"{cls.__name__} field", unknown, known)
     for field in known.values():
         optional = field.default is not MISSING or field.default_factory is not MISSING
         require(optional or field.name in plain, lambda missing=field.name: f"{prefix}{missing} is missing.")
-    values = {at: from_plain(hints[at], item, null, prefix + at) for at, item in plain.items()}
-    for at in (field.name for field in known.values() if PATH in field.metadata):
-        if isinstance(values.get(at), str) and not named(FromFile(values[at])):
-            values[at] = FromFile(values[at])
+    values = {key: from_plain(hints[key], item, null, prefix + key) for key, item in plain.items()}
+    for key in (field.name for field in known.values() if PATH in field.metadata):
+        if isinstance(values.get(key), str) and not named(FromFile(values[key])):
+            values[key] = FromFile(values[key])
     return cls(**values)

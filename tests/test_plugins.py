@@ -196,7 +196,7 @@ def test_experiments_are_checked_likewise():
         register_experiment(type("Half", (), {"name": "half", "runs": id, "gather": id}))
     whole = dict.fromkeys(("runs", "gather", "claims", "draw", "summary"), id)
     with pytest.raises(
-        ConfigError, match=r"There is an experiment 'figure8' already, ihlab\..*Figure8: .*Other needs another"
+        ConfigError, match=r"There is an experiment 'figure8' already, ihlab\..*rope_config: .*Other needs another"
     ):
         register_experiment(type("Other", (), {"name": "figure8", **whole}))
     register_experiment(type("Mine", (), {"name": "mine", **whole}))

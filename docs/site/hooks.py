@@ -238,7 +238,7 @@ def _of_figure(soup: BeautifulSoup, name: str) -> list[tuple[Tag, str]]:
 
     folder = Folder(ROOT / "figures", name, "laptop")
     still = soup.select_one(f'img[src$="{folder.picture.name}"]')
-    return [(still, require_interactive(EXPERIMENTS[name]).draw_interactive(folder.data(), folder.scale).to_json())]
+    return [(still, require_interactive(EXPERIMENTS[name]).draw_interactive(folder.pictured(), folder.scale).to_json())]
 
 
 def _in_notebook(soup: BeautifulSoup, page: Page) -> list[tuple[Tag, str]]:

@@ -64,12 +64,12 @@ def heads(
         rows is None or rows >= 2, f"rows is {rows}, but must be at least 2, to give the standard error of the loss."
     )
     require(hf is None or step is None, "--step names a checkpoint of a run, but the model of --hf has no checkpoints.")
-    found = found_run(run, hf, root, task, corpus)
-    check_output("--csv", csv, TABLES, found)
-    check_output("--out", out, PICTURES + PAGES, found)
-    if found is not None:
-        step = found.require_checkpoint(step)
-        found.require_task()
+    opened = found_run(run, hf, root, task, corpus)
+    check_output("--csv", csv, TABLES, opened)
+    check_output("--out", out, PICTURES + PAGES, opened)
+    if opened is not None:
+        step = opened.require_checkpoint(step)
+        opened.require_task()
 
     from ihlab.interp.ablation import ablate_together
     from ihlab.interp.heads import FEW, mean_patterns, scored_heads
@@ -80,9 +80,9 @@ def heads(
     if hf is not None:
         import ihlab.hf  # noqa: F401  # transformers then knows shifted models
     with nullcontext() if hf is None else of_model(hf):
-        if found is not None:
-            model, name = opened_model(found.model(step), prepend_bos=bos), f"{found.folder.name} at step {step}"
-            batch = draw(found.config.task, EVAL_SEED, "eval", 0, rows or found.config.eval_rows)
+        if opened is not None:
+            model, name = opened_model(opened.model(step), prepend_bos=bos), f"{opened.folder.name} at step {step}"
+            batch = draw(opened.config.task, EVAL_SEED, "eval", 0, rows or opened.config.eval_rows)
             kind = "held-out sequences"
         else:
             model, name = opened_model(causal_lm(str(hf)), prepend_bos=bos), model_name(str(hf))
@@ -90,7 +90,7 @@ def heads(
             batch = repeated_batch(twice, STRIPE_REPEATS, len(model.tokens.begin))
             kind = "sequences of random tokens read twice"
         few = model.n_layers * model.n_heads <= FEW
-        probe = {"seed": seed, "length": length, "probes": probes} | ({"rows": HF_PROBE_ROWS} if found is None else {})
+        probe = {"seed": seed, "length": length, "probes": probes} | ({"rows": HF_PROBE_ROWS} if opened is None else {})
         scores = scored_heads(model, batch, **probe)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
@@ -182,9 +182,9 @@ def _together(table: "pd.DataFrame") -> str:
     """Report the loss without the heads that match prefixes, and without equally many other heads."""
     these = table[table["heads"] == "these"].iloc[0]
     others = [
-        f"without {found['n'].max()} {named}: {found['loss'].min():.2f} to {found['loss'].max():.2f}"
+        f"without {of_kind['n'].max()} {named}: {of_kind['loss'].min():.2f} to {of_kind['loss'].max():.2f}"
         for kind, named in (("random", "random others"), ("same layers", "others of the same layers"))
-        if len(found := table[table["heads"] == kind])
+        if len(of_kind := table[table["heads"] == kind])
     ]
     whole = these["loss"] - these["loss_rise"]
     return (

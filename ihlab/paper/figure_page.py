@@ -54,11 +54,11 @@ def _section(folder: Folder) -> list[str]:
     parts = [f"![{name}]({folder.scale}/{picture.name})" for picture in folder.pictures]
     parts.append(verdict_counts(claims))
     parts.append(summary if summary.startswith("| ") else escaped(summary))
-    paper, own = ([claim for claim in claims if claim["of_paper"] == of] for of in (True, False))
-    if paper:
-        parts += ["### The paper's claims", table(COLUMNS, _rows(paper, folder))]
-    if own:
-        parts += fold(f"Our own questions ({len(own)})", table(COLUMNS, _rows(own, folder)))
+    papers, ours = ([claim for claim in claims if claim["of_paper"] == of] for of in (True, False))
+    if papers:
+        parts += ["### The paper's claims", table(COLUMNS, _rows(papers, folder))]
+    if ours:
+        parts += fold(f"Our own questions ({len(ours)})", table(COLUMNS, _rows(ours, folder)))
     if gone := folder.history():
         parts += fold(f"Replaced claims ({len(gone)})", table(GONE, [_gone(row) for row in gone]))
     return parts

@@ -236,20 +236,20 @@ def steps_bar(
     `done`: indices of the runs that have already ended. Any other run has ended once an update reports its last step.
     """
     work = [_work(config) for config in configs]
-    part = dict.fromkeys(done, 1.0)  # of its steps
+    fraction = dict.fromkeys(done, 1.0)  # of its steps
     with progress_bar(console) as progress:
-        count = f"{len(part)}/{len(configs)} runs"
-        bar = add_bar(progress, name, sum(work), sum(work[index] for index in part), count)
+        count = f"{len(fraction)}/{len(configs)} runs"
+        bar = add_bar(progress, name, sum(work), sum(work[index] for index in fraction), count)
 
         latest = ""
 
         def show(update: Update) -> None:
             nonlocal latest
             index, step, row = update
-            part[index] = min(1.0, step / configs[index].steps)
-            ended = sum(of_run == 1 for of_run in part.values())
+            fraction[index] = min(1.0, step / configs[index].steps)
+            ended = sum(of_run == 1 for of_run in fraction.values())
             latest = f"{shortened(configs[index].name)}: {evaluated(row)}" if row else latest
-            completed = sum(work[index] * of_run for index, of_run in part.items())
+            completed = sum(work[index] * of_run for index, of_run in fraction.items())
             progress.update(bar, completed=completed, count=f"{ended}/{len(configs)} runs", latest=latest)
 
         yield show

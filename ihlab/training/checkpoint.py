@@ -60,8 +60,8 @@ def load(
         "delete it to go on from an earlier one.",
     )
     for name, wanted in (about or {}).items():
-        found = metadata.get(name, wanted)
-        require(found == wanted, f"The checkpoint {path} does not belong here: its {name} is {found}, not {wanted}.")
+        stated = metadata.get(name, wanted)
+        require(stated == wanted, f"The checkpoint {path} does not belong here: its {name} is {stated}, not {wanted}.")
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 

@@ -209,11 +209,11 @@ class RunConfig:
 
     def eval_steps(self) -> list[int]:
         """Return the steps after which the run is evaluated: dense early, sparse late, with the first and the last."""
-        at = [0]
-        while at[-1] < self.steps:
-            gap = max(self.eval_every, int(min(at[-1] * self.eval_growth, self.steps)))
-            at.append(min(at[-1] + gap, self.steps))
-        return [self.first_step, *(step for step in at if step > self.first_step)]
+        steps = [0]
+        while steps[-1] < self.steps:
+            gap = max(self.eval_every, int(min(steps[-1] * self.eval_growth, self.steps)))
+            steps.append(min(steps[-1] + gap, self.steps))
+        return [self.first_step, *(step for step in steps if step > self.first_step)]
 
     def checkpoint_steps(self) -> list[int]:
         """Return the evaluation steps that keep a checkpoint: first, last and evenly between."""

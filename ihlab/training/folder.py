@@ -93,15 +93,16 @@ class RunFolder:
         Raises `ConfigError` for a `metrics.csv` that cannot be read, that lacks an evaluation up to the step, or whose
         beginning does not match `known`, the `record` of a checkpoint.
         """
-        return read_metrics(self.folder / "metrics.csv", [at for at in self.config.eval_steps() if at <= step], known)
+        evaluations = [evaluation for evaluation in self.config.eval_steps() if evaluation <= step]
+        return read_metrics(self.folder / "metrics.csv", evaluations, known)
 
     def _known_metrics(self, step: int) -> str | None:
         """Return the `record` of the metrics in a checkpoint; None without one or if damaged (`model` raises)."""
         try:
-            found = stored_about(self.checkpoint_path(step))
+            about = stored_about(self.checkpoint_path(step))
         except ConfigError:
             return None
-        return found.get("metrics") if self.about(step).items() <= found.items() else None
+        return about.get("metrics") if self.about(step).items() <= about.items() else None
 
     def require_task(self) -> None:
         """Raise `ConfigError`, naming the file, if the run's task is not registered: its sequences cannot be drawn."""
@@ -143,13 +144,13 @@ class RunFolder:
         """Return the step of a model's file, None for any other file. Raises `ConfigError` for `step-x.safetensors`."""
         if not (name.startswith("step-") and name.endswith(".safetensors")):
             return None
-        found = re.fullmatch(r"step-(0|[1-9][0-9]{0,18})(\.optimizer)?\.safetensors", name)
+        parsed = re.fullmatch(r"step-(0|[1-9][0-9]{0,18})(\.optimizer)?\.safetensors", name)
         require(
-            found is not None and int(found[1]) <= self.config.steps,
+            parsed is not None and int(parsed[1]) <= self.config.steps,
             f"{self.folder / 'checkpoints' / name} is not the name of a checkpoint of the run's {self.config.steps} "
             "steps (such as step-0.safetensors): remove it.",
         )
-        return int(found[1]) if found and not found[2] else None
+        return int(parsed[1]) if parsed and not parsed[2] else None
 
     def about(self, step: int) -> dict[str, str]:
         """Return what a checkpoint's file says of itself: the step and, unless the task's kind is unknown, the run."""

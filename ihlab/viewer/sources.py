@@ -40,7 +40,7 @@ class Opened:
     n_ctx: int | None = None
     strict: bool = False
 
-    def at(self, step: int) -> Any:
+    def model(self, step: int) -> Any:
         """Return the `HeadModel` of a step, or the cache or patterns."""
         return OurModel(self.source.model(step)) if isinstance(self.source, Run) else self.source
 

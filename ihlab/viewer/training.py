@@ -40,8 +40,8 @@ def described(cfg: ModelConfig, task: Task | None) -> str:
 
 
 def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | None]]:
-    at = metrics.set_index("step").reindex(steps)
-    return {name: [None if math.isnan(x) else x for x in at[column]] for name, column in METRICS.items()}
+    shown = metrics.set_index("step").reindex(steps)
+    return {name: [None if math.isnan(x) else x for x in shown[column]] for name, column in METRICS.items()}
 
 
 def _require_columns(run: Run) -> pd.DataFrame:

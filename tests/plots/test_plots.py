@@ -19,7 +19,6 @@ from ihlab.plots.head_map import head_map
 from ihlab.plots.head_training import head_training
 from ihlab.plots.heads import attention_pattern, head_patterns, shift_training, shift_weights
 from ihlab.plots.style import new_figure, write_picture
-from ihlab.plots.text import text_page
 from tasks import ConfigError
 
 
@@ -94,7 +93,6 @@ DRAWN = {
     "shift_training": lambda: shift_training(SHIFTS, "a run"),
     "views.curves": lambda: views.curves("step", "accuracy", colors="curve")(table()),
     "views.dots": lambda: views.dots("curve", "accuracy", log=True)(table().query("step > 0")),
-    "text_page": lambda: on_axes(text_page, ["a"], [0.5], 1.0),
 }
 
 

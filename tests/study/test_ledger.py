@@ -145,7 +145,7 @@ def test_a_table_with_other_line_ends_or_published_again_from_itself_is_the_same
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     folder.publish(Made(0.5), folder.data())
     assert folder.data().equals(DATA)
-    assert folder.described["lines"] == 5
+    assert folder._described("data.csv")["lines"] == 5
 
 
 @pytest.mark.parametrize("content", ['[{"id": "cut', "", "null", "{}", '[{"id": "learns"}]'])

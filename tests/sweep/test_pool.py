@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.study.learning_curves import learning_curve_table
+from ihlab.study.learning_curves import evaluations
 from ihlab.sweep.pool import WorkerKilledError, costliest_first, in_processes, stacks, steps_bar, train_all
 from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask
@@ -105,7 +105,7 @@ def test_a_run_that_diverges_stops_no_other_and_is_not_trained_again(tmp_path, s
     train_all(configs, tmp_path, "cpu", 2, lambda update: None, may_be_stacked)
     assert (wild.folder / "diverged.json").stat().st_mtime_ns == stamp
     with pytest.raises(ConfigError, match=r"diverged at learning rate 1e\+30, but a learning curve needs its end"):
-        learning_curve_table([("wild", wild)])
+        evaluations(wild)
 
 
 def test_stacks_hold_what_differs_as_members_may(monkeypatch):

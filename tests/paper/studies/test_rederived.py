@@ -24,6 +24,14 @@ def table(name):
     return pd.read_csv(path)
 
 
+def curves(name):
+    """The rows of curves.csv, each with the columns that only data.csv has of its run."""
+    path = FIGURES / name / "laptop" / "curves.csv"
+    runs = table(name)
+    rows = pd.read_csv(path)
+    return rows.merge(runs[["curve", "seed", "lr", *(column for column in runs if column not in rows)]])
+
+
 def claims(name, start=""):
     """The claims whose ids are `start` or begin with it and a dot, of which there must be some."""
     stored = json.loads((FIGURES / name / "laptop" / "claims.json").read_text(encoding="utf-8"))
@@ -118,7 +126,7 @@ def follows(claim, p):
 
 @pytest.mark.parametrize(("figure", "where"), [("figure1a", "rope"), ("figure1a_learned", "learned")])
 def test_figure1a(figure, where):
-    data = table(figure)
+    data = curves(figure)
     kv, v1, v2, v4 = "KV shifting, 1 layer", "vanilla, 1 layer", "vanilla, 2 layers", "vanilla, 4 layers"
     for name, curve in (("kv1_perfect", kv), ("vanilla1_hard", v1), ("vanilla2_perfect", v2)):
         [claim] = claims(figure, f"{name}.{where}")
@@ -139,7 +147,7 @@ def test_figure1b():
         ("figure1b_learned", "learned.2_heads", "8, 2 heads, learned positions"),
         ("figure1b", "rope.2_heads", "8, 2 heads"), ("figure1b", "rope.1_head", "8"),
     ):  # fmt: skip
-        data = table(figure)
+        data = curves(figure)
         [share], [accuracy] = claims(figure, f"narrow.share.{name}"), claims(figure, f"narrow.accuracy.{name}")
         if share["value"] is not None:
             same(learned(kv(shape)) - learned(vanilla(shape)), share)
@@ -176,7 +184,9 @@ def test_figure2():
 
 
 def test_figure8():
-    data = table("figure8")
+    data = table("figure8").melt(["attention", "n_layers", "seed"], var_name="hops", value_name="error")
+    data = data[data["hops"].str.startswith("error_")]
+    data["hops"] = data["hops"].str.removeprefix("error_").astype(int)
     for depth in (2, 3):
         many = data[data["hops"].between(4, 8) & (data["n_layers"] == depth)]
         means = many.groupby("attention")["error"].mean()
@@ -188,7 +198,7 @@ def test_figure8():
 
 
 def test_figure9():
-    data = table("figure9")
+    data = curves("figure9")
     for size, short in (("0.8K", "0_8k"), ("0.4M", "0_4m")):
         kv, vanilla = (ends(data, f"{who}, {size}", "accuracy") for who in ("KV shifting", "vanilla"))
         [final], [even] = (claims("figure9", f"no_effect_on_3_grams.{kind}.{short}") for kind in ("final", "mean"))
@@ -202,7 +212,7 @@ def test_figure9():
 
 
 def test_table5():
-    last = table("table5").query("when == 'end'")
+    last = curves("table5").query("when == 'end'")
     away = (last["alpha1"] + last["alpha2"] - 1).abs() > 0.1
     negative = last[["alpha1", "alpha2", "beta1", "beta2"]].lt(0).any(axis=1)
     for name, hit in (("sum_leaves_1", away), ("some_negative", negative)):
@@ -260,8 +270,7 @@ def test_printed_cells_agree_with_the_averages_beside_them():
 
 
 def test_mqar():
-    data = table("mqar")
-    data = data[data["kind"] == "run"]
+    data = curves("mqar")
     setting = "64 positions, 4 pairs"
 
     def steps(who):
@@ -319,8 +328,8 @@ def test_table4():
     data = data[data["kind"] == "run"]
 
     def share(model, measure, ops):
-        rows = data[(data["model"] == model) & (data["measure"] == measure) & data["ops"].isin(ops)]
-        return np.mean([[digit == "1" for digit in literal[2:]] for literal in rows["hits"]])
+        hits = data.loc[data["model"] == model, [f"{measure}, {n}" for n in ops]].to_numpy().ravel()
+        return np.mean([[digit == "1" for digit in literal[2:]] for literal in hits])
 
     def gain(measure, ops):
         return share("KV shifting", measure, ops) - share("vanilla", measure, ops)

@@ -37,7 +37,7 @@ def test_every_file_is_there(reproduced):
     _, [folder], _ = reproduced
     names = {path.name for path in folder.path.iterdir()}
     assert names == {
-        "data.csv", "claims.json", "summary.md", "manifest.json", "figure1b-smoke.svg",
+        "data.csv", "curves.csv", "claims.json", "summary.md", "manifest.json", "figure1b-smoke.svg",
     }  # fmt: skip
     page = (folder.root / "figure1b" / "README.md").read_text(encoding="utf-8")
     assert (folder.path / "summary.md").read_text(encoding="utf-8").strip() in page.replace("\\", "")
@@ -45,15 +45,16 @@ def test_every_file_is_there(reproduced):
 
 def test_the_table_holds_every_seed_of_every_curve(reproduced):
     _, [folder], _ = reproduced
-    data = folder.data()
+    data, curves = folder.data(), folder.curves()
     assert data.groupby("curve")["seed"].nunique().tolist() == [2] * 6
-    assert list(data.columns) == [
-        "curve", "d_model", "n_params", "lr", "seed", "horizon", "rows", "step", "tokens", "train_loss", "eval_loss",
-        "accuracy", "accuracy_first", "in_row", "guess",
+    known = ["curve", "lr", "seed"]
+    assert list(curves.columns) == [
+        *known, "step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"
     ]  # fmt: skip
-    assert data["in_row"].notna().sum() == 12  # once a run, where it ends
-    assert data.loc[data["in_row"].notna(), "step"].unique().tolist() == [22]
-    assert data["step"].max() == 22
+    assert len(data) == 12
+    assert curves["step"].max() == 22
+    last = curves.groupby(known, sort=False)["accuracy_first"].last()
+    assert data.set_index(known)["final"].to_dict() == pytest.approx(last.to_dict())
     half = data.groupby("curve")["n_params"].first()
     assert half["vanilla, 2 layers, hidden size 8"] > 1.9 * half["KV shifting, 1 layer, hidden size 8"]
 
@@ -138,7 +139,7 @@ def test_every_view_of_dots_or_curves_can_be_explored_and_says_what_it_answers()
     explored = {name: each for name, each in explored.items() if isinstance(each, Interactive)}
     assert {"figure1a", "figure1b", "figure2", "figure8", "figure9", "mqar", "checker"} <= explored.keys()
     for name, experiment in explored.items():
-        figure = experiment.draw_interactive(Folder(FIGURES, name, "laptop").data(), "laptop")
+        figure = experiment.draw_interactive(Folder(FIGURES, name, "laptop").pictured(), "laptop")
         assert figure.data
         assert figure.layout.title.text
     pairs = EXPERIMENTS["pairs"]
@@ -172,4 +173,4 @@ def test_committed_claims_and_summaries_follow_from_the_committed_tables(folder)
     assert claims == stored
     is_table = folder.summary().startswith("| ")
     assert is_table or len(re.findall(r"\d[\d.,]*", folder.summary())) <= 6
-    assert summary_text(study.summary(data, folder.scale)) == f"{folder.summary()}\n"
+    assert summary_text(study.summary(folder.pictured(), folder.scale)) == f"{folder.summary()}\n"

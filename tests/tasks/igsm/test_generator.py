@@ -182,6 +182,7 @@ def test_unneeded_sentences_have_a_constant_beside_terms_as_often_as_in_the_offi
     rows = task.prompts(2000, np.random.default_rng(0))
     problems = [Problem.parse(task.decode(rows.prompt(row)), 23) for row in range(2000)]
     unneeded = [problem.definitions[p] for problem in problems for p in set(problem.stated) - problem.necessary]
+    assert any(y in NOUNS for definition in unneeded for _, y in definition.operands)
     share = np.mean([definition.constant is not None for definition in unneeded if definition.terms])
     assert abs(share - reference) < 0.02
 
