@@ -110,15 +110,14 @@ def pair_tables(
     """
     require_pairs(model)
     cfg, exact = model.cfg, deepcopy(model).eval().cpu().double()
-    learned = exact.pos_embed is not None
     require(
-        not learned or length <= cfg.n_ctx,
+        exact.pos_embed is None or length <= cfg.n_ctx,
         f"The length is {length}, but the model has learned positions for n_ctx={cfg.n_ctx} tokens.",
     )
     block = exact.layers[0]
     attn = block.attn
     stream = exact.embed.weight[torch.from_numpy(alphabet)][None]  # [place, token, d_model]
-    if learned:  # counted back from the query
+    if exact.pos_embed is not None:  # counted back from the query
         stream = stream + exact.pos_embed.weight[:length].flip(0)[:, None]
     normed = stream if block.ln1 is None else block.ln1(stream)
     k, v = attn.project(normed)

@@ -65,7 +65,7 @@ class Attention(HeadMixes, HeadWeights):
         self.rotary = None
         if cfg.rotates_in(layer):
             angles = cfg.rotary_frequencies, cfg.rotary_scale
-            self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads, *angles)
+            self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, *angles)
         self.q_norm = RMSNorm(self.d_head, cfg.eps) if cfg.qk_norm else None
         self.k_norm = RMSNorm(self.d_head, cfg.eps) if cfg.qk_norm else None
         self.additive_scores = type(self).additive_scores and not cfg.qk_norm

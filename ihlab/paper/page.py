@@ -34,11 +34,11 @@ The paper is [KV Shifting Attention Enhances Language Modeling](https://arxiv.or
 each head mixes the previous token's key and value into its own. *Vanilla* is attention without it. *Induction*
 predicts the token that followed the current token's earlier occurrence."""
 
-RULE = """Each row counts the claims that test its sentence in the linked figures, the paper's and our own, in all
-settings. A number is a bound (*at least*, *at most*) if some runs never reached the accuracy. Points are percentage
-points. Verdicts are about these small models. They are corrected for the number of claims; intervals are not. A claim
-is *undecided* if its number is not significantly on one side of the threshold. Most thresholds were fixed before the
-runs"""
+RULE = """Each row weighs all claims that test its sentence, the paper's and our own, in all settings, and shows the one
+number that speaks least for it, with its setting. A number is a bound (*at least*, *at most*) if some runs never
+reached the accuracy. Points are percentage points. Verdicts are about these small models. They are corrected for the
+number of claims. A claim is *undecided* if its number is not significantly on one side of the threshold. Most
+thresholds were fixed before the runs"""
 
 STATEMENTS = "../docs/coverage.md"
 """The page of all statements, from the first page."""
@@ -110,7 +110,7 @@ def headlines_table(root: Path) -> str:
     """Return a table of the headlines with their verdicts. If none has stored claims, return ""."""
     answers = _answers(root)
     rows = [[escaped(sentence), *(answered or ("not yet measured", ""))] for sentence, answered in answers.items()]
-    return table(["claim", "verdict", "measured"], rows) if any(answers.values()) else ""
+    return table(["claim", "answer", "the least favourable number"], rows) if any(answers.values()) else ""
 
 
 def _answers(root: Path, before: str = "") -> dict[str, tuple[str, str] | None]:
@@ -162,7 +162,7 @@ def with_verdicts(readme_text: str, root: Path) -> str:
     """Return the text with the headlines of the first figure between its markers, if it has markers."""
     answers = _answers(root, f"{root.name}/")
     bullets = [
-        f"- {escaped(sentence)} {answered[0]}: {answered[1]}."
+        f"- {escaped(sentence)} **{answered[0]}.** {answered[1]}."
         for sentence, answered in answers.items()
         if answered and HEADLINES[sentence][0].experiment == FIRST
     ]

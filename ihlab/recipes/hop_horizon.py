@@ -67,7 +67,7 @@ def hop_measures(run: "Run") -> dict[str, float]:
 
 def by_hops(data: pd.DataFrame) -> pd.DataFrame:
     """Return the errors as one row per run and number of hops, with the columns `hops` and `error`."""
-    errors = {column: int(column.removeprefix("error_")) for column in data if column.startswith("error_")}
+    errors = {column: int(column.removeprefix("error_")) for column in map(str, data) if column.startswith("error_")}
     named = data.drop(columns=["hops", "log2_hops"], errors="ignore").rename(columns=errors)
     facts = [column for column in named if column not in errors.values()]
     long = named.melt(facts, list(errors.values()), "hops", "error", ignore_index=False)

@@ -111,6 +111,9 @@ class Ask:
 
     def __post_init__(self) -> None:
         require((self.above is None) != (self.below is None), f"Ask '{self.id}' needs one of above and below.")
+        threshold = self.below if self.above is None else self.above
+        sound = callable(threshold) or is_number(threshold)
+        require(sound, f"Ask '{self.id}': the threshold is {shown(threshold)}, but must be a number.")
 
     def claim(self, data: pd.DataFrame, declared: str) -> Claim:
         """Return the claim. Raises `NoRunsError` if the table lacks a cell."""
@@ -148,6 +151,11 @@ class Ask:
             declared=self.declared or declared,
             why=measured.why,
         )
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number, and not NaN."""
+    return isinstance(value, int | float | np.number) and not math.isnan(value)
 
 
 def claim_id(*parts: str) -> str:
@@ -292,6 +300,9 @@ def _require_functions(call: str, *arguments: object) -> None:
 def mean(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = "") -> Number:
     """Return the mean of a column, or of a formula of columns, over the seeds of a cell. `words`: what it is."""
 
+    pair = isinstance(within, tuple) and len(within) == 2 and all(map(is_number, within))
+    require(pair, f"mean: within is {shown(within)}, but must be the least and the largest possible value.")
+
     def number(data: pd.DataFrame) -> Measured:
         by_seed = values(data, cell, column)
         measure = f"{words or WORDS.get(column, column)}, mean over seeds, {_side(data, cell)}"
@@ -341,6 +352,8 @@ def ratio(
     Times count up to `horizon`, by default the smallest number of steps of the compared runs. It cannot be larger: a
     run that ended earlier would look slower than it is.
     """
+    steps = horizon is None or is_number(horizon)
+    require(steps, f"ratio: horizon is {shown(horizon)}, but must be a number of steps.")
 
     def number(data: pd.DataFrame) -> Measured:
         shortest = min(min(values(data, cell, "horizon")) for cell in (one, other))
@@ -376,20 +389,16 @@ def of(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number
     return lambda data: number(change(data))
 
 
-def unless(reason: Callable[[pd.DataFrame], str], number: Number, counted: bool = True) -> Number:
-    """Return a number that tests nothing where `reason` returns one.
-
-    Its p-value still counts in the correction of the other claims, unless `counted` is False.
-    """
+def unless(reason: Callable[[pd.DataFrame], str], number: Number) -> Number:
+    """Return a number that tests nothing where `reason` returns one. Holm's correction then leaves it out."""
     _require_functions("unless(reason, number)", reason, number)
+    require(not isinstance(reason, OfCells), "unless(reason, number): the reason is a number: exchange the two.")
 
-    def if_tested(data: pd.DataFrame) -> Measured:
-        measured, why = number(data), reason(data)
-        if why and not counted:
-            return Measured("", None, measured.seeds, why)
-        return measured._replace(why=why or measured.why)
+    def measured(data: pd.DataFrame) -> Measured:
+        why = reason(data)
+        return Measured("", None, number(data).seeds, why) if why else number(data)
 
-    return OfCells(number.cells, if_tested) if isinstance(number, OfCells) else if_tested
+    return OfCells(number.cells, measured) if isinstance(number, OfCells) else measured
 
 
 def claims_of(

@@ -22,7 +22,8 @@ from ihlab.study.ask import (
     cell_key,
     cell_name,
 )  # fmt: skip
-from tasks.config import ConfigError, require, shown
+from ihlab.study.experiment import SCALES
+from tasks.config import ConfigError, choose, require, shown
 
 Study = Any  # `ihlab.study.study.Study`, which imports this module
 
@@ -48,6 +49,9 @@ def require_study(study: Study) -> None:
         require(len(value) > 0, f"{name} has no {field}: give it at least one.")
     for field in ("cells", "smoke_cells", "follow_up_cells"):
         _require_cells_apart(f"{name}, {field}", getattr(study, field))
+    require(len(study.scales) > 0, f"{name} has no scales: give it at least one of {', '.join(SCALES)}.")
+    for scale in study.scales:
+        choose(f"scale of {name}", scale, SCALES)
     known = [*study.cells, *study.smoke_cells, *study.follow_up_cells]
     _require_one_name(name, known)
     _require_stored(name, known)
@@ -121,6 +125,10 @@ def _require_seeds(study: Study, words: str, cell: Cell) -> None:
     require(repeated is None, f"{words} has the seed {repeated} twice, but a run counts once.")
     if tuned is None:
         return
+    smoke_seeds = tuned.smoke_seeds
+    require(smoke_seeds > 0, f"{words}: Tuned(smoke_seeds={smoke_seeds}), but it must be at least 1.")
+    fixed = sorted({"lr", "seed"} & {*tuned.changes})
+    require(not fixed, f"{words}: Tuned(changes=...) has {' and '.join(fixed)}, which tuning sets itself.")
     require(len(tuned.seeds) > 0, f"{words} has no tuning seeds: give it at least one.")
     repeated = _repeated(tuned.seeds)
     require(repeated is None, f"{words} has the tuning seed {repeated} twice, but a run counts once.")
@@ -144,6 +152,8 @@ def _require_rates(study: Study, words: str, cell: Cell) -> None:
     )
     rates = tuned.rates_of(cell, "laptop")
     require(len(rates) > 0, f"{words} has no rates to try: give Tuned(rates=...) at least one.")
+    repeated = _repeated(rates)
+    require(repeated is None, f"{words} has the rate {repeated} twice: Tuned(rates=...) tries each once.")
 
 
 def _require_answerable(ask: Ask, words: str, known: Sequence[Cell]) -> None:

@@ -71,18 +71,6 @@ def test_a_model_in_bfloat16_decodes_to_its_own_precision(make_model, tokens):
     assert model.generate(tokens, 3).shape == (3, 12)
 
 
-def test_memory_is_taken_once(make_model, tokens):
-    model = make_model(attention="kv_shift", shift_window=3)
-    decoder, (first, *others) = Decoder(model, 3, 9), tokens.split(2, dim=1)
-    decoder.forward(first)
-    places = [(cache.keys.data_ptr(), cache.values.data_ptr()) for cache in decoder.caches]
-    for chunk in others:
-        decoder.forward(chunk)
-    assert [(cache.keys.data_ptr(), cache.values.data_ptr()) for cache in decoder.caches] == places
-    assert all(cache.keys.shape == cache.values.shape == (3, 2, 9, 6) for cache in decoder.caches)
-    assert all({x.shape for x in cache.raw.values()} == {(3, 2, 2, 6)} for cache in decoder.caches)
-
-
 def test_logits_of_a_decoder_cannot_be_differentiated(make_model, tokens):
     assert not Decoder(make_model(), 3, 9).forward(tokens).requires_grad
 
@@ -179,18 +167,6 @@ STOPS = {
 @pytest.mark.parametrize(("given_stop", "expected"), STOPS.values(), ids=STOPS)
 def test_stopping(counting, given_stop, expected):
     assert torch.equal(counting.generate(rows("3", "1"), 4, **given_stop), rows(*expected))
-
-
-def test_a_row_that_stops_does_not_move_the_others(make_model, tokens):
-    model = make_model(attention="kv_shift")
-    free = model.generate(tokens, 3)
-    stop = int(free[0, 9])
-    made = model.generate(tokens, 3, stop=stop, pad=18)
-    assert made[0, 9] == stop
-    assert (made[0, 10:] == 18).all()
-    others = [row for row in (1, 2) if stop not in free[row, 9:]]
-    assert others
-    assert torch.equal(made[others], free[others])
 
 
 # Modes

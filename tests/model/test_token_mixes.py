@@ -56,7 +56,7 @@ def test_what_asks_for_one_pattern_over_values_refuses(make_model, tokens, case)
         lambda: score_routes(cache, 0),
         lambda: route_contributions(model, tokens, 0),
         lambda: ov_circuit(model, 0, 0),
-        lambda: without_key_path(model, tokens, [(0, 0)], (1, 0)),
+        lambda: without_key_path(model, tokens, (0, 0), (1, 0)),
     ):
         with pytest.raises(ConfigError, match=rf"The model has {model.cfg.mixes_tokens}, which mixes"):
             ask()

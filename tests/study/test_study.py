@@ -11,7 +11,7 @@ import pytest
 from ihlab import InductionTask, ModelConfig, RunConfig, train
 from ihlab.plots.views import dots
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Measured, cell_name, learned, less, mean, of, unless
+from ihlab.study.ask import Ask, Measured, cell_name, learned, less, mean, of, ratio, unless
 from ihlab.study.experiment import Experiment, has_second_stage
 from ihlab.study.study import RENAMED, Study, Tuned, cells, medians, steps_to_90
 from ihlab.training.fork import fork_config, start_fork
@@ -301,6 +301,11 @@ def asks(*numbers, **more):
         ({"tuned": Tuned(rates=(0.1,), seeds=(7, 7))}, "has the tuning seed 7 twice"),
         ({"tuned": Tuned(rates=())}, "has no rates to try"),
         ({"tuned": Tuned(rates=(0.1,), rate_of=lambda cell: B if cell == A else A)}, "which is no tuned cell"),
+        ({"tuned": Tuned(rates=(0.1, 0.1))}, "has the rate 0.1 twice"),
+        ({"tuned": Tuned(rates=(0.1,), smoke_seeds=0)}, r"Tuned\(smoke_seeds=0\), but it must be at least 1"),
+        ({"tuned": Tuned(rates=(0.1,), changes={"seed": 3})}, "has seed, which tuning sets itself"),
+        ({"scales": ()}, "has no scales"),
+        ({"scales": ("smoke", "lapto")}, "'lapto'; did you mean 'laptop'"),
         (asks(), "has no asks"),
         ({"asks": [Ask("q", "q", mean("x", A), above=0)] * 2}, "two questions with the id 'q'"),
         (asks(mean("x", {**A, "b": "Y"})), "question 'q0': the study does not train"),
@@ -319,6 +324,21 @@ def asks(*numbers, **more):
 def test_a_study_that_cannot_answer_its_questions_is_refused_when_it_is_built(changes, sentence):
     with pytest.raises(ConfigError, match=sentence):
         of_cells(A, B, **changes)
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda: Ask("q", "q", mean("x", A), above=math.nan), "threshold is nan, but must be a number"),
+        (lambda: Ask("q", "q", mean("x", A), below="9"), "threshold is '9', but must be a number"),
+        (lambda: mean("x", A, within="x"), "within is 'x', but must be the least and the largest"),
+        (lambda: ratio(A, B, horizon="9"), "horizon is '9', but must be a number of steps"),
+        (lambda: unless(mean("x", A), lambda data: ""), "the reason is a number: exchange the two"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_refused(build, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        build()
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ SHIFT_HOOKS = {
 """The hook points of a shift: the vectors before it, and its weights."""
 
 
-class EmbeddingMixes(nn.Module):
+class EmbeddingMixes:
     """What a network mixes into the embeddings of tokens: a table of bigrams, then smear."""
 
     def _make_bigrams(self, cfg: ModelConfig) -> None:
@@ -57,7 +57,8 @@ class LayerMixes(nn.Module):
         canon = [make_canon(cfg, place, {place: 1}, cfg.d_model, generator, layer) for place in "ACOM"]
         self.canon = nn.ModuleDict({place: convolution for parts in canon for place, convolution in parts.items()})
         self.mixes: dict[str, list[Callable[..., Tensor]]] = {place: [] for place in ("stream", "norm", *"AOCM")}
-        self.stream_shift, self.smear = None, None
+        self.stream_shift: InputShift | None = None
+        self.smear: Smear | None = None
         if cfg.stream_shift != "none":
             self.stream_shift = InputShift(rwkv_mu(cfg, layer, "key"))
             places = {"added": "stream", "before_norm": "norm", "after_norm": "A"}
@@ -85,9 +86,11 @@ class LayerMixes(nn.Module):
         return any(isinstance(module, TokenMix) for module in modules)
 
     def _shifted_stream(self, x: Stream, cache: Past | None) -> Stream:
+        assert self.stream_shift is not None
         return self.stream_shift(x, earlier(cache, "stream", x, 1))
 
     def _with_previous(self, x: Stream, cache: Past | None) -> Stream:
+        assert self.stream_shift is not None
         return x + self.hook_resid_shift(self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1)))
 
 

@@ -48,7 +48,7 @@ class DifferentialAttention(Attention):
         )
         self.sub_norm = RMSNorm(self.d_head, 1e-5)
         if self.rotary is not None:
-            self.rotary = HalvesRotary(half, cfg.n_ctx, cfg.rotary_base, 2 * self.n_heads)
+            self.rotary = HalvesRotary(half, cfg.n_ctx, cfg.rotary_base)
         del self.hook_attn_scores
         self.hook_attn_scores_1, self.hook_attn_scores_2 = HookPoint(), HookPoint()
         self.hook_pattern_1, self.hook_pattern_2, self.hook_lambda = HookPoint(), HookPoint(), HookPoint()

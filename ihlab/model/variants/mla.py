@@ -43,7 +43,7 @@ class LatentAttention(Attention):
         super().__init__(cfg, generator, layer)
         self.hook_latent = HookPoint()
         if self.rotary is not None:
-            self.rotary = TailRotary(cfg.rope_width, cfg.n_ctx, cfg.rotary_base, self.n_heads)
+            self.rotary = TailRotary(cfg.rope_width, cfg.n_ctx, cfg.rotary_base)
 
     def _make_key_value_maps(self, cfg: ModelConfig) -> None:
         rank, unrotated = cfg.latent_rank, self.d_head - cfg.rope_width
@@ -116,8 +116,8 @@ class LatentAttention(Attention):
 class TailRotary(Rotary):
     """`Rotary` on the last `width` channels of each head; the others stay as they are."""
 
-    def __init__(self, width: int, n_ctx: int, base: float, n_heads: int = 1) -> None:
-        super().__init__(width, n_ctx, base, n_heads)
+    def __init__(self, width: int, n_ctx: int, base: float) -> None:
+        super().__init__(width, n_ctx, base)
         self.width = width
 
     def forward(self, x: Queries, positions: Positions | None = None) -> Queries:

@@ -44,7 +44,7 @@ class PartialRotaryAttention(Attention):
             quarter = self.d_head // 4
             fast = (cfg.rotary_base ** (-2 * i / self.d_head) for i in range(quarter))
             frequencies = (*fast, *[0.0] * quarter)
-            self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads, frequencies)
+            self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, frequencies)
 
 
 class PartialOffsetAttention(PartialRotaryAttention):

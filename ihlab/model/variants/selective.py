@@ -22,7 +22,6 @@ from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, Past
 from ihlab.model.positions import Positions, as_tensor
-from tasks.config import require
 
 
 class SelectiveAttention(Attention):
@@ -46,11 +45,7 @@ class SelectiveAttention(Attention):
         self.hook_selection, self.hook_masked = HookPoint(), HookPoint()
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
-        """Return z, for rotated queries of whole sequences or chunks. Raises `ConfigError` for gathered queries."""
-        require(
-            isinstance(positions, slice),
-            "Selective attention reads queries of consecutive tokens only: each depends on those before it.",
-        )
+        """Return z, for rotated queries of whole sequences or chunks."""
         bias = self.score_bias(k, positions)
         selection = self.hook_selection(self._selection(q[:, :, 0], k[:, :, 0], bias[:, 0], positions))
         masked = F.pad(selection.cumsum(dim=1), (0, 0, 1, -1))  # up to the query before

@@ -4,6 +4,7 @@ All curves of Figure 1a share one learning rate. `ihlab.paper.studies.robustness
 compares one layer of KV shifting with two vanilla layers, which have twice the parameters.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ihlab.recipes import induction
 from ihlab.recipes.induction import KV1, LINES, MUCH_FASTER, SHAPES, V1, V2, V4, kv, panel_of, panels, vanilla
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, Number, named, ratio, values
+from ihlab.study.experiment import Scale
 from ihlab.study.learning_curves import evaluations, learning
 from ihlab.study.rates import median_in_words
 from ihlab.study.study import Study, cells
@@ -155,7 +157,7 @@ def depth_asks(positional: str) -> list[Ask]:
     ]
 
 
-def figure1a(name: str, positional: str, **scales: Any) -> Study:
+def figure1a(name: str, positional: str, more_scales: Mapping[Scale, Any] | None = None) -> Study:
     """Return Figure 1a with some positions."""
     return Study(
         name=name,
@@ -171,11 +173,11 @@ def figure1a(name: str, positional: str, **scales: Any) -> Study:
         view=by_depth,
         interactive=explore_depth,
         summary_columns=depth_summary,
-        scales={"smoke": {}, "laptop": {}, **scales},
+        scales={"smoke": {}, "laptop": {}, **(more_scales or {})},
     )
 
 
-FIGURE1A = figure1a("figure1a", "rope", gpu={"seeds": range(8), "stacked": True}, paper={"seeds": range(3)})
+FIGURE1A = figure1a("figure1a", "rope", {"gpu": {"seeds": range(8), "stacked": True}, "paper": {"seeds": range(3)}})
 FIGURE1A_LEARNED = figure1a("figure1a_learned", "learned")
 
 
@@ -307,8 +309,8 @@ def narrow_asks(panel: str) -> list[Ask]:
         return less(data)._replace(measure="", estimate=None, why=why)
 
     def shift(data: pd.DataFrame) -> stats.Estimate:
-        ends = (values(data, {"curve": curve}, "final") for curve in (shifted, plain))
-        return stats.shift(*ends, stats.DIFFERENCE)
+        a, b = (values(data, {"curve": curve}, "final") for curve in (shifted, plain))
+        return stats.shift(a, b, stats.DIFFERENCE)
 
     chance = f"that end less than {NEAR_CHANCE} above the accuracy of guessing another token of the sequence"
     asks = [
@@ -363,7 +365,7 @@ WIDTHS = (
 )
 
 
-def figure1b(name: str, positional: str, **scales: Any) -> Study:
+def figure1b(name: str, positional: str, more_scales: Mapping[Scale, Any] | None = None) -> Study:
     """Return Figure 1b with some positions: Section 3.2, "Various width"."""
     shown = panels(positional)
     asks = [ask for panel in shown if SHAPES[panel][0] == 8 for ask in narrow_asks(panel)]
@@ -382,11 +384,11 @@ def figure1b(name: str, positional: str, **scales: Any) -> Study:
         view=by_width,
         interactive=explore_width,
         summary_columns=width_summary,
-        scales={"smoke": {}, "laptop": {}, **scales},
+        scales={"smoke": {}, "laptop": {}, **(more_scales or {})},
     )
 
 
 FIGURE1B = figure1b(
-    "figure1b", "rope", gpu={"seeds": partial(induction.width_seeds, first=0)}, paper={"seeds": range(3)}
+    "figure1b", "rope", {"gpu": {"seeds": partial(induction.width_seeds, first=0)}, "paper": {"seeds": range(3)}}
 )
 FIGURE1B_LEARNED = figure1b("figure1b_learned", "learned")

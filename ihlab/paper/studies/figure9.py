@@ -121,8 +121,8 @@ def _equal(size: str, column: str) -> Ask:
     kv, vanilla = ({"curve": f"{arm}, {size}"} for arm in (KV, VANILLA))
 
     def difference(data: pd.DataFrame) -> stats.Estimate:
-        sides = (values(data, cell, column) for cell in (kv, vanilla))
-        return stats.size(stats.shift(*sides, stats.DIFFERENCE))
+        a, b = (values(data, cell, column) for cell in (kv, vanilla))
+        return stats.size(stats.shift(a, b, stats.DIFFERENCE))
 
     words = f"size of the difference in {MEASURES[column]}, KV shifting minus vanilla"
     return _no_effect(size, column, named(words, difference, kv))

@@ -26,7 +26,7 @@ from ihlab.plots.views import dots
 from ihlab.recipes.induction import GIVEN, GIVEN_HEAD, V2, induction_run
 from ihlab.recipes.labels import K_ONLY
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, values
+from ihlab.study.ask import Ask, Cell, Measured, Number, ratio, values
 from ihlab.study.experiment import Scale
 from ihlab.study.rates import ACCURACY
 from ihlab.study.study import Study, Tuned, cells, wide
@@ -94,6 +94,22 @@ def steeper(one: str, other: str) -> Number:
     return number
 
 
+def head_given_helps(length: int) -> Ask:
+    """Ask whether a given previous-token head saves more than half of the steps at a length: is fusion not easy?"""
+    given, vanilla = ({"variant": variant, "length": length} for variant in (GIVEN, V2))
+    return Ask(
+        f"head_given_helps.{length}",
+        f"Two vanilla layers learn induction in less than half the steps if a previous-token head is given ({length} "
+        "tokens).",
+        ratio(given, vanilla),
+        below=0.5,
+        setting={"length": str(length)},
+        statement=19,
+        against=True,
+        source="sections 3.3 and 5, which say the contrary: fusion is easy; added after the runs",
+    )
+
+
 CELLS = cells(variant=(V2, GIVEN, K1), length=LENGTHS)
 FORMATION_LAWS = Study(
     name="formation_laws",
@@ -125,6 +141,7 @@ FORMATION_LAWS = Study(
             "layers.",
             steeper(V2, K1), above=0.0, source="a prediction of our own",
         ),
+        *map(head_given_helps, LENGTHS),
     ],
     view=dots("length", colors="variant"),
     summary_columns=wide("length", "variant"),

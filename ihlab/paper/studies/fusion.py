@@ -90,19 +90,19 @@ def ask(name: str, one: str, other: str, setting: str, sentence: str, **fields: 
 
 def parts(setting: str) -> tuple[Ask, Ask]:
     """Ask which part is difficult in a setting. The paper's position scheme is RoPE."""
-    fields = {"source": "section 3.3", "of_paper": setting == ROPE, "statement": 19}
+    fields = {"source": "section 3.3", "of_paper": setting == ROPE}
     return (
         ask(
             "fusion_easy", FUSED, NOTHING, setting,
             "Fusion is easy: two vanilla layers do not learn induction much faster if a head that fuses neighbours is "
             "given.",
-            above=MUCH_FASTER, **fields,
+            above=MUCH_FASTER, statement=19, **fields,
         ),
         ask(
             "decoupling_difficult", APART, FUSED, setting,
             "Decoupling is difficult: induction is learned much faster if keys are those of the previous token than if "
             "layer 1 reads fused neighbours.",
-            below=MUCH_FASTER, **fields,
+            below=MUCH_FASTER, statement=48, **fields,
         ),
     )  # fmt: skip
 

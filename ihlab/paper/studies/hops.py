@@ -331,7 +331,8 @@ def _less(one: Cell, other: Cell) -> Number:
     measure = f"difference in {HORIZON}, {one} minus {other}"
 
     def difference(data: pd.DataFrame) -> stats.Estimate:
-        return stats.difference(*(values(data, cell._asdict(), "log2_hops") for cell in (one, other)))
+        a, b = (values(data, cell._asdict(), "log2_hops") for cell in (one, other))
+        return stats.difference(a, b)
 
     return named(measure, difference, one._asdict())
 

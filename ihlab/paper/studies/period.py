@@ -168,8 +168,8 @@ def any_token(data: pd.DataFrame) -> Measured:
 
 def steps(then: str, start: str) -> Number:
     """Return the steps from the change of the task on, relative to those from the start."""
-    cells = ({"curve": curve, "period": 2} for curve in (then, start))
-    return of(lambda data: data.assign(period=2), ratio(*cells))  # the published measure names the first test
+    one, other = ({"curve": curve, "period": 2} for curve in (then, start))
+    return of(lambda data: data.assign(period=2), ratio(one, other))  # the published measure names the first test
 
 
 _lines = curves(

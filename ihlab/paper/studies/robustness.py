@@ -90,7 +90,7 @@ def causes(setting: str) -> tuple[Ask, Ask, Ask]:
             "faster_than_head_given", KV1, "much faster", GIVEN, setting,
             "KV shifting attention converges much faster than two-layer transformers that are given a previous-token "
             f"head ({setting}).",
-            source="related to sections 3.3 and 5: decoupling is difficult", statement=19,
+            source="related to sections 3.3 and 5: decoupling is difficult", statement=48,
         ),
         ask(
             "four_layers_no_faster", V4, "not faster", V2, setting,

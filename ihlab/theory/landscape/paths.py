@@ -68,7 +68,8 @@ def descend(
             along = (slope[0] - slope[1], slope[2] - slope[3])
             slope = np.stack([along[0], -along[0], along[1], -along[1]])
         point = point - lr * slope
-    return Path(times * lr, *visited, losses)
+    a1, a2, b1, b2 = visited
+    return Path(times * lr, a1, a2, b1, b2, losses)
 
 
 def flow(
@@ -99,4 +100,5 @@ def flow(
     start = np.array([alpha1, alpha2, beta1, beta2], dtype=np.float64)
     solved = solve_ivp(slope, (0.0, logs[-1]), start, method="LSODA", t_eval=logs, rtol=1e-9, atol=1e-11)
     assert solved.success, solved.message
-    return Path(times, *solved.y, evaluate(solved.y, n_tokens, form, other)[0])
+    a1, a2, b1, b2 = solved.y
+    return Path(times, a1, a2, b1, b2, evaluate(solved.y, n_tokens, form, other)[0])

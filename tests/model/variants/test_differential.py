@@ -7,7 +7,7 @@ import torch
 
 from ihlab import Transformer
 from ihlab.interp.circuits import ov_circuit, qk_circuit
-from ihlab.interp.patterns import score_bias, score_routes
+from ihlab.interp.patterns import score_routes
 from ihlab.interp.routes import route_contributions
 from tasks import ConfigError
 
@@ -73,9 +73,8 @@ def test_what_makes_no_sense_of_two_patterns_is_refused(make, tokens):
     _, cache = model.run_with_cache(tokens)
     with pytest.raises(ConfigError, match="two products of queries and keys"):
         qk_circuit(model, 0, 0)
-    for measure in (score_routes, score_bias):
-        with pytest.raises(ConfigError, match="'differential', whose scores are not one sum"):
-            measure(cache, 0)
+    with pytest.raises(ConfigError, match="'differential', whose scores are not one sum"):
+        score_routes(cache, 0)
     with pytest.raises(ConfigError, match="'differential', which has no routes"):
         route_contributions(model, tokens, 0)
 

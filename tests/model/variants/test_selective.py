@@ -5,7 +5,7 @@ import torch
 
 from ihlab.interp.heads import head_scores
 from ihlab.interp.patching import without_key_path
-from ihlab.interp.patterns import score_bias, score_routes
+from ihlab.interp.patterns import score_routes
 from ihlab.model.decode import Decoder
 from tasks import ConfigError
 
@@ -36,7 +36,7 @@ def test_head_scores_run_and_paths_into_one_head_are_refused(make, tokens):
     model = make()
     assert head_scores(model, length=12, rows=2).notna().all(axis=None)
     with pytest.raises(ConfigError, match="attention='selective': its first head masks for all"):
-        without_key_path(model, tokens, [], (1, 0))
+        without_key_path(model, tokens, (0, 0), (1, 0))
 
 
 def test_a_cache_of_activations_is_cut_along_queries(make, tokens):
@@ -50,10 +50,5 @@ def test_a_cache_of_activations_is_cut_along_queries(make, tokens):
 def test_what_makes_no_sense_of_masked_scores_is_refused(make, tokens):
     model = make()
     _, cache = model.run_with_cache(tokens)
-    for measure in (score_routes, score_bias):
-        with pytest.raises(ConfigError, match="'selective', whose scores are not one sum"):
-            measure(cache, 0)
-    attn, x = model.layers[0].attn, torch.randn(3, 9, 20, dtype=torch.float64)
-    at = torch.tensor([[4], [0], [8]])
-    with pytest.raises(ConfigError, match="queries of consecutive tokens only"):
-        attn.read(attn.queries(x, at=at), *attn.keys_values(x), at)
+    with pytest.raises(ConfigError, match="'selective', whose scores are not one sum"):
+        score_routes(cache, 0)
