@@ -99,7 +99,7 @@ def asks_of(variant: str) -> list[Ask]:
     compared = [
         less("found", one, four)
         if variant == KV1
-        else unless(partial(not_learned, variant, one["width"]), less("found", one, four), counted=False)
+        else unless(partial(not_learned, variant, one["width"]), less("found", one, four))
         for one, four in ((narrow_one, narrow_four), (wide_one, wide_four))
     ]
     suffix = "" if variant == KV1 else ".vanilla"
