@@ -357,8 +357,8 @@ def view_of_tables(data: pd.DataFrame) -> Figure:
     treated = [("accuracy", runs, runs["table"]), ("zeroed", runs[runs["table"] == UNDECAYED], "set to 0")]
     parts = [
         part[["variant", "seed"]]
-        .assign(**{"untrained positions": treatment, "length": length})
-        .assign(**{"answers right": part[f"{column}_at_{length}"]})
+        .assign(treatment=treatment, length=length, right=part[f"{column}_at_{length}"])
+        .rename(columns={"treatment": "untrained positions", "right": "answers right"})
         for column, part, treatment in treated
         for length in lengths(data)
     ]

@@ -95,7 +95,7 @@ def asks_of(variant: str) -> list[Ask]:
     narrow_one, narrow_four, wide_one, wide_four = (
         {"variant": variant, **cell} for cell in cells(width=(8, 32), followers=(1, 4))
     )
-    where = {"setting": {"model": variant}, "statement": 11, "source": "section 3.2"}
+    where: dict[str, Any] = {"setting": {"model": variant}, "statement": 11, "source": "section 3.2"}
     compared = [
         less("found", one, four)
         if variant == KV1
