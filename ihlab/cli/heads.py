@@ -97,6 +97,8 @@ def heads(
     if not scores["induction"].any():
         terminal.print("There are no induction heads" + (f" at step {step}." if hf is None else "."))
     terminal.print("", _heads_legend(), f"Heads are ablated on {len(batch.inputs)} {kind}.", sep="\n")
+    if opened is not None and (untrained := opened.config.model.untrained_positions(opened.config.task.length)):
+        terminal.print(f"Learned positions from {untrained[0]} on are untrained: only weight decay has moved them.")
     terminal.print(_reads(scores))
     if not few and scores["matches_prefix"].any():
         terminal.print(_together(ablate_together(model, batch, scores, seed=seed)))

@@ -47,8 +47,14 @@ class PromptPair:
         return self.logit_differences(logits).mean()
 
 
+EMPTY = 20
+"""Number of batches in a row without a fitting sequence after which a task counts as having none."""
+
+
 @own_settings()
-def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer") -> PromptPair:
+def prompt_pair(
+    task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer", hops: int | None = None
+) -> PromptPair:
     """Return `size` prompts of a task, each with a corruption whose correct answer is different.
 
     A prompt ends at its scored position. Later tokens are kept but not scored. `corrupt` names what changes places in
@@ -69,13 +75,15 @@ def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer
     - "absent": the earlier occurrence becomes a token that is nowhere in the prompt (`absent`);
     - "resample": the prompt becomes another one of the batch, with that one's answer as the other (`resample`).
 
+    `hops`: only answers after so many hops are scored, in a task that has some; None: after any number.
+
     Sequences without such a position are left out. Positions with several correct answers (`Batch.groups["choices"]`)
     are not scored. Raises `ConfigError` if no sequence is left, for an unknown `corrupt`, and for one under which a
     task's prompts have no other correct answer (`UNFIT`).
     """
     require(size >= 1, f"size is {size}, but must be at least 1.")
     if choose("corruption", corrupt, [*SWAPS, *REPLACED]) in REPLACED:
-        return REPLACED[corrupt](prompt_pair(task, size, seed, "key"), seed)
+        return REPLACED[corrupt](prompt_pair(task, size, seed, "key", hops), seed)
     swap, missing = SWAPS[corrupt]
     kind = getattr(task, "kind", "")
     reason = UNFIT[corrupt].get(kind)
@@ -92,19 +100,21 @@ def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer
     rng = np.random.default_rng(seed)
     clean: list[np.ndarray] = []
     corrupted, scored = [], []
+    empty = 0
     while len(clean) < size:
         batch, before = task.batch(size, rng), len(clean)
-        hops = np.asarray(batch.groups.get("hops", np.ones(size, dtype=int)))
-        hops = np.broadcast_to(hops if hops.ndim == 2 else hops[:, None], batch.inputs.shape)
-        scored_answers = np.where(batch.groups.get("choices", 1) == 1, batch.answers, IGNORE)
-        for tokens, answers, n in zip(batch.inputs, scored_answers, hops, strict=True):
+        n_hops = np.asarray(batch.groups.get("hops", np.ones(size, dtype=int)))
+        n_hops = np.broadcast_to(n_hops if n_hops.ndim == 2 else n_hops[:, None], batch.inputs.shape)
+        asked = (batch.groups.get("choices", 1) == 1) & ((n_hops == hops) if hops else True)
+        for tokens, answers, n in zip(batch.inputs, np.where(asked, batch.answers, IGNORE), n_hops, strict=True):
             swapped_prompt = swap(tokens, answers, rules, n, rng)
             if swapped_prompt is not None and len(clean) < size:
                 swapped, position, other = swapped_prompt
                 clean.append(tokens)
                 corrupted.append(np.concatenate([swapped, tokens[position:]]))
                 scored.append((position, int(answers[position]), other))
-        require(len(clean) > before, f"No sequence of task {shown(task.kind)} has {missing}.")
+        empty = 0 if len(clean) > before else empty + 1
+        require(empty < EMPTY, f"No sequence of task {shown(task.kind)} has {missing}.")
     tokens = (torch.from_numpy(np.stack(each)) for each in (clean, corrupted))
     return PromptPair(*tokens, *torch.tensor(scored).unbind(dim=1))
 

@@ -105,6 +105,10 @@ class ModelConfig(LatentOptions, MixingOptions):
             "ModelConfig.tied_embeddings is True, but unembedding is 'none': there is nothing to tie.",
         )
 
+    def untrained_positions(self, length: int) -> range:
+        """Return the learned positions that no sequence of this length has: weight decay alone moves them."""
+        return range(min(length, self.n_ctx), self.n_ctx if self.positional == "learned" else 0)
+
     @property
     def recurrent(self) -> bool:
         """True if attention is a recurrence, without attention scores and pattern."""

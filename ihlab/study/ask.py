@@ -389,21 +389,16 @@ def of(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number
     return lambda data: number(change(data))
 
 
-def unless(reason: Callable[[pd.DataFrame], str], number: Number, counted: bool = True) -> Number:
-    """Return a number that tests nothing where `reason` returns one.
-
-    Its p-value still counts in the correction of the other claims, unless `counted` is False.
-    """
+def unless(reason: Callable[[pd.DataFrame], str], number: Number) -> Number:
+    """Return a number that tests nothing where `reason` returns one. Holm's correction then leaves it out."""
     _require_functions("unless(reason, number)", reason, number)
     require(not isinstance(reason, OfCells), "unless(reason, number): the reason is a number: exchange the two.")
 
-    def if_tested(data: pd.DataFrame) -> Measured:
-        measured, why = number(data), reason(data)
-        if why and not counted:
-            return Measured("", None, measured.seeds, why)
-        return measured._replace(why=why or measured.why)
+    def measured(data: pd.DataFrame) -> Measured:
+        why = reason(data)
+        return Measured("", None, number(data).seeds, why) if why else number(data)
 
-    return OfCells(number.cells, if_tested) if isinstance(number, OfCells) else if_tested
+    return OfCells(number.cells, measured) if isinstance(number, OfCells) else measured
 
 
 def claims_of(

@@ -110,7 +110,7 @@ def _card(found: dict[str, Any], model: Transformer) -> ModelCard:
     heads = found["heads"].sort_values("effect", key=abs, ascending=False)
     edges = found["edges"].query("true") if "edges" in found else pd.DataFrame()
     column = accuracy_of(found["member"])
-    onset, learned = found.get("onset", {}).get(column), found["accuracy"][column] >= LEARNED
+    onset, learned = found.get("onset"), found["accuracy"][column] >= LEARNED
     return ModelCard(
         f"""---
 {about.to_yaml()}
@@ -124,7 +124,7 @@ A transformer with {model.n_params} parameters without embeddings, {cfg.n_layers
 ## Training
 
 {found.get("trained", "None: the weights are set by hand.")}
-{f"`{column}` rises suddenly around step {onset['middle']:.0f}." if onset else ""}
+{f"`{column}` is halfway from the best guess to 1 at step {onset:.0f}." if onset is not None else ""}
 
 ## Accuracy
 

@@ -119,7 +119,7 @@ class SingleModel:
 
     def __init__(self, model: Transformer, config: RunConfig, device: torch.device) -> None:
         self.model = model
-        self.parameters = dict(model.named_parameters())
+        self.parameters: dict[str, Tensor] = dict(model.named_parameters())
         # Train through a compiled function and hook the plain model: hooks added to a module that was
         # compiled in place silently never fire.
         self._loss = compiled(summed_loss, config, device)

@@ -148,7 +148,7 @@ class HeadMixes(nn.Module):
         return shifted
 
 
-def share_shifts(cfg: ModelConfig, attentions: Sequence[HeadMixes]) -> None:
+def share_shifts(cfg: ModelConfig, attentions: Sequence[nn.Module]) -> None:
     """Let all layers use the first layer's shifts, parameters included, if the config says so."""
     if cfg.shift_share == "model" and cfg.shifted:
         first, *others = attentions

@@ -245,7 +245,7 @@ def easier(id: str, method: str, column: str, what: str) -> Ask:
     return Ask(
         f"easier_to_locate.{id}",
         f"With KV shifting, {method} finds more of the {what}.",
-        unless(nothing_to_gain, declared, counted=False),
+        unless(nothing_to_gain, declared),
         first=declared,
         changed="2026-11-28: the median cannot differ where most vanilla models leave nothing to find",
         above=0.0,
@@ -315,7 +315,7 @@ ASKS = [
         Ask(
             claim_id("repaired", method, model),
             f"{method} sees half of the previous-token head's effect after training ({model}).",
-            unless(partial(sees_nothing, method), seen(model, method, first=False), counted=False),
+            unless(partial(sees_nothing, method), seen(model, method, first=False)),
             above=0.5, setting={"model": model, "method": method}, first=seen(model, method, first=False),
             changed="2026-11-28: a method that drops the gradient through attention weights cannot see this head",
         )

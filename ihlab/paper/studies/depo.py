@@ -120,7 +120,7 @@ def law(cell: Cell) -> Ask:
         claim_id("law", variant, str(layers)),
         f"{variant}, {in_words(layers)}: after {TRAINED}, most seeds follow {steps} of 3 steps in Depo, as the law of "
         "hops says.",
-        unless(partial(not_converged, cell), agrees, counted=False),
+        unless(partial(not_converged, cell), agrees),
         above=0.5,
         setting={"variant": variant, "layers": str(layers)},
         source="a prediction of our own",
@@ -172,7 +172,7 @@ def beside_canon(layers: int) -> tuple[Ask, Ask]:
             claim_id("half", str(layers)),
             "The key tap alone gives more than half of what Canon layers gain in Depo "
             f"({in_words(layers)}, {TRAINED}).",
-            unless(partial(not_converged, {"variant": VANILLA, "layers": layers}), half, counted=False),
+            unless(partial(not_converged, {"variant": VANILLA, "layers": layers}), half),
             first=half, changed=CHANGED, above=0.0, setting=setting, source=source,
         ),
         Ask(

@@ -136,12 +136,12 @@ CHANGED = (
 def ask(model: str, positions: str, threshold: float) -> Ask:
     """Ask whether a model keeps or loses its accuracy on the longest sequences."""
     does, cell = "keeps" if threshold == KEEPS else "loses", {"variant": model, "setting": positions}
-    declared = unless(partial(not_learned, cell), partial(change, cell), counted=False)
+    declared = unless(partial(not_learned, cell), partial(change, cell))
     return Ask(
         id=claim_id(does, "kv1" if model == KV1 else "vanilla2", positions),
         setting={"model": model, "positions": positions},
         sentence=f"{model}, {does} its accuracy on sequences eight times as long as in training ({positions}).",
-        number=unless(decay_decides, declared, counted=False) if positions == LEARNED else declared,
+        number=unless(decay_decides, declared) if positions == LEARNED else declared,
         first=declared,
         changed=CHANGED,
         above=threshold if threshold == KEEPS else None,
@@ -158,14 +158,14 @@ def ahead(one: Cell, other: Cell, data: pd.DataFrame) -> Measured:
 def helps(positions: str) -> Ask:
     """Ask whether KV shifting reads longer sequences better than two vanilla layers that have learned the task, too."""
     kv, vanilla = ({"variant": model, "setting": positions} for model in (KV1, V2))
-    declared = unless(partial(not_learned, vanilla), partial(ahead, kv, vanilla), counted=False)
+    declared = unless(partial(not_learned, vanilla), partial(ahead, kv, vanilla))
     return Ask(
         id=claim_id("helps", positions),
         setting={"positions": positions},
         statement=27,
         sentence="On sequences eight times as long as in training one layer of KV shifting is better than two vanilla "
         f"layers ({positions}).",
-        number=unless(decay_decides, declared, counted=False) if positions == LEARNED else declared,
+        number=unless(decay_decides, declared) if positions == LEARNED else declared,
         first=declared,
         changed=CHANGED,
         above=0.0,
@@ -235,7 +235,7 @@ def shift_helps(model: str, positions: str) -> Ask:
         return not_learned(vanilla, data, EQUAL) or not_learned(kv, data, EQUAL)
 
     longest = partial(ahead, kv, vanilla)
-    declared = unless(unequal, longest, counted=False)
+    declared = unless(unequal, longest)
 
     def of_equals(data: pd.DataFrame) -> Measured:
         good = data[data[f"accuracy_at_{lengths(data)[0]}"] >= EQUAL]
@@ -357,8 +357,8 @@ def view_of_tables(data: pd.DataFrame) -> Figure:
     treated = [("accuracy", runs, runs["table"]), ("zeroed", runs[runs["table"] == UNDECAYED], "set to 0")]
     parts = [
         part[["variant", "seed"]]
-        .assign(**{"untrained positions": treatment, "length": length})
-        .assign(**{"answers right": part[f"{column}_at_{length}"]})
+        .assign(treatment=treatment, length=length, right=part[f"{column}_at_{length}"])
+        .rename(columns={"treatment": "untrained positions", "right": "answers right"})
         for column, part, treatment in treated
         for length in lengths(data)
     ]

@@ -95,11 +95,11 @@ def asks_of(variant: str) -> list[Ask]:
     narrow_one, narrow_four, wide_one, wide_four = (
         {"variant": variant, **cell} for cell in cells(width=(8, 32), followers=(1, 4))
     )
-    where = {"setting": {"model": variant}, "statement": 11, "source": "section 3.2"}
+    where: dict[str, Any] = {"setting": {"model": variant}, "statement": 11, "source": "section 3.2"}
     compared = [
         less("found", one, four)
         if variant == KV1
-        else unless(partial(not_learned, variant, one["width"]), less("found", one, four), counted=False)
+        else unless(partial(not_learned, variant, one["width"]), less("found", one, four))
         for one, four in ((narrow_one, narrow_four), (wide_one, wide_four))
     ]
     suffix = "" if variant == KV1 else ".vanilla"

@@ -299,7 +299,7 @@ def asks(setting: Setting) -> list[Ask]:
         first = gain(setting, measure, operations)
         now = unless(none_solved(setting, measure, operations), first)
         if operations == beyond:
-            now, first = (unless(not_learned(setting), number, counted=False) for number in (now, first))
+            now, first = (unless(not_learned(setting), number) for number in (now, first))
         changed = "2026-11-26: if neither model has learned anything, nothing is compared"
         return ask(f"{id}.{place}", sentence, now, first=first, changed=changed, **of_paper)
 

@@ -291,7 +291,7 @@ def no_alleviation(one: str) -> Ask:
         return as_declared
     return replace(
         as_declared,
-        number=unless(partial(learned_nowhere, one), as_declared.number, counted=False),
+        number=unless(partial(learned_nowhere, one), as_declared.number),
         first=as_declared.number,
         changed="2026-11-24: a variant that learns at neither width says nothing about the width that it needs",
     )
