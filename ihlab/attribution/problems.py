@@ -107,7 +107,7 @@ class Problem:
         for tensor in (*module.parameters(), *module.buffers(), self.clean, self.corrupted):
             if not tensor.is_meta:
                 state = crc32(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data, state)
-        hooks = sum(len(getattr(part, table)) for part in module.modules() for table in HOOKS)
+        hooks = sum(len(getattr(submodule, table)) for submodule in module.modules() for table in HOOKS)
         return crc32(str(hooks).encode(), state)
 
     @property
@@ -203,11 +203,11 @@ def problem(
         source.require_task()
     model = opened_model(source, "effects are measured by running a model")
     function = None if isinstance(metric, str) else metric
-    own = {"clean": clean, "corrupted": corrupted, "metric": function}
-    given = [name for name, value in own.items() if value is not None]
+    custom = {"clean": clean, "corrupted": corrupted, "metric": function}
+    present = [name for name, value in custom.items() if value is not None]
     require(
-        len(given) in (0, 3),
-        f"Only {' and '.join(given)} is given, but clean, corrupted and metric are needed together.",
+        len(present) in (0, 3),
+        f"Only {' and '.join(present)} is given, but clean, corrupted and metric are needed together.",
     )
     if function is None:
         task = getattr(model.module, "trained_on", None) if task is None else task
@@ -249,9 +249,9 @@ def pair_problem(source: Any, pair: PromptPair, metric: str = "logit-difference"
     return _checked(Problem(model, clean, corrupted, NamedMetric(metric, pair, logits)))
 
 
-def _checked(p: Problem) -> Problem:
-    _ = p.ends
-    return p
+def _checked(problem: Problem) -> Problem:
+    _ = problem.ends
+    return problem
 
 
 def require_finite(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -265,20 +265,20 @@ def require_finite(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return values
 
 
-def table_of(p: Problem, nodes: str, effects: Float[Tensor, "prompt node"]) -> pd.DataFrame:
+def table_of(problem: Problem, nodes: str, effects: Float[Tensor, "prompt node"]) -> pd.DataFrame:
     """Return the table of a kind of nodes with their mean `effect` over prompts, and its `fraction` of the swing."""
     effect = effects.detach().double().mean(dim=0).cpu().numpy()
-    return p.nodes(nodes).assign(effect=effect, fraction=effect / p.swing)
+    return problem.nodes(nodes).assign(effect=effect, fraction=effect / problem.swing)
 
 
 @contextmanager
-def counted(p: Problem) -> Iterator[dict[str, float]]:
+def counted(problem: Problem) -> Iterator[dict[str, float]]:
     """Count forward and backward passes of models with logits over the vocabulary, in passes of all prompts."""
     passes = {"forward": 0.0, "backward": 0.0}
     depth = 0
 
     def count(name: str, logits: Tensor) -> None:
-        passes[name] += logits[..., 0].numel() / p.clean.numel()
+        passes[name] += logits[..., 0].numel() / problem.clean.numel()
 
     def before(module: nn.Module, args: Any) -> None:
         nonlocal depth
@@ -288,7 +288,7 @@ def counted(p: Problem) -> Iterator[dict[str, float]]:
         nonlocal depth
         depth -= 1
         logits = getattr(output, "logits", output)
-        if depth == 0 and isinstance(logits, Tensor) and logits.shape[2:] == (p.model.d_vocab,):
+        if depth == 0 and isinstance(logits, Tensor) and logits.shape[2:] == (problem.model.d_vocab,):
             count("forward", logits)
             if logits.requires_grad:
                 logits.register_hook(lambda gradient: count("backward", gradient))

@@ -41,7 +41,7 @@ _loaded: set[str] = set()
 
 @own_settings()
 def compare(
-    p: Problem,
+    problem: Problem,
     methods: Iterable[str] | None = None,
     nodes: str = "head",
     truth: str = "effect",
@@ -79,15 +79,17 @@ def compare(
     names += [name for name in CONTROLS if name not in names]
     for name in names:
         choose("method", name, METHODS)
-    effects, _, exact_cost = _timed(p, "exact", nodes)
-    bench = _Bench(p, nodes, effects if truth == "effect" else -exact_effects(p.swapped, nodes))
+    effects, _, exact_cost = _timed(problem, "exact", nodes)
+    bench = _Bench(problem, nodes, effects if truth == "effect" else -exact_effects(problem.swapped, nodes))
     rows: list[dict[str, Any]] = []
     for method in _shown(names):
         try:
             if method in CONTROLS:
                 rows.append({"method": method, **bench.control(method), **dict.fromkeys(exact_cost, 0.0), "note": ""})
                 continue
-            estimates, changed, cost = (effects, [], exact_cost) if method == "exact" else _timed(p, method, nodes)
+            estimates, changed, cost = (
+                (effects, [], exact_cost) if method == "exact" else _timed(problem, method, nodes)
+            )
         except ConfigError as refused:
             if methods is not None and not isinstance(refused, NotFiniteError):
                 raise
@@ -108,13 +110,13 @@ def _shown(methods: list[str]) -> Iterable[str]:
 class _Bench:
     """The truth about a problem, and the circuits that are measured."""
 
-    def __init__(self, p: Problem, nodes: str, truth: Float[Tensor, "prompt node"]) -> None:
-        self.problem, self.nodes, self.truth = p, nodes, truth
-        self.swing = p.swing if p.answered else np.inf
-        self.measured = Faithfulness(p, nodes) if curves_known(p, nodes) else None
+    def __init__(self, problem: Problem, nodes: str, truth: Float[Tensor, "prompt node"]) -> None:
+        self.problem, self.nodes, self.truth = problem, nodes, truth
+        self.swing = problem.swing if problem.answered else np.inf
+        self.measured = Faithfulness(problem, nodes) if curves_known(problem, nodes) else None
         self.best_area = np.nan
         if self.measured is not None and truth.shape[1] <= REGRET_NODES:
-            self.best_area = best_area(circuits(p, nodes, self.measured))
+            self.best_area = best_area(circuits(problem, nodes, self.measured))
         self.exact_cpr, _ = self._areas(_mean(truth))
 
     def scores(self, estimates: Float[Tensor, "prompt node"]) -> dict[str, float]:
@@ -145,9 +147,9 @@ class _Bench:
         """Return CPR and CMD, mean over the orders of equal estimates."""
         if self.measured is None:
             return np.nan, np.nan
-        kept, signed = self.measured.curves(estimate * np.sign(self.problem.swing))
+        fractions, signed = self.measured.curves(estimate * np.sign(self.problem.swing))
         _, absolute = self.measured.curves(np.abs(estimate))
-        cpr, cmd = np.trapezoid(signed, kept), np.trapezoid(np.abs(1 - absolute), kept)
+        cpr, cmd = np.trapezoid(signed, fractions), np.trapezoid(np.abs(1 - absolute), fractions)
         return float(cpr.mean()), float(cmd.mean())
 
 
@@ -156,10 +158,10 @@ def _mean(effects: Float[Tensor, "prompt node"]) -> Float[np.ndarray, " node"]:
 
 
 def agreement(
-    found: Float[Tensor, "prompt node"], truth: Float[Tensor, "prompt node"], swing: float
+    estimates: Float[Tensor, "prompt node"], truth: Float[Tensor, "prompt node"], swing: float
 ) -> dict[str, float]:
     """Return rank correlation with its interval, recall and sign errors; see `compare`."""
-    x, y = (each.double().cpu().numpy() for each in (found, truth))
+    x, y = (each.double().cpu().numpy() for each in (estimates, truth))
     n = len(x)
     drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)  # how often each prompt
     sample = rank_correlations(np.abs(drawn @ x), np.abs(drawn @ y))
@@ -195,24 +197,30 @@ def rank_correlations(x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "ro
     """Return Spearman's rank correlation of each row; 0 where all x are equal, NaN where all y are."""
     a, b = (stats.rankdata(each, axis=1) - (each.shape[1] + 1) / 2 for each in (x, y))
     with np.errstate(invalid="ignore"):
-        found = (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
-    return np.where((a == 0).all(axis=1) & (b != 0).any(axis=1), 0.0, found)
+        correlations = (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+    return np.where((a == 0).all(axis=1) & (b != 0).any(axis=1), 0.0, correlations)
 
 
 @own_settings()
-def faithfulness(p: Problem, effects: Float[np.ndarray, " node"], nodes: str, absolute: bool = False) -> pd.DataFrame:
+def faithfulness(
+    problem: Problem, effects: Float[np.ndarray, " node"], nodes: str, absolute: bool = False
+) -> pd.DataFrame:
     """Return the faithfulness of circuits of the best nodes: columns `kept` (their fraction) and `faithfulness`.
 
     This is the curve of MIB (Mueller et al. 2025, arXiv 2504.13151), whose area under f is CPR and whose area between f
     and 1 is CMD (`Faithfulness` defines f). For CPR nodes are ranked by effect in the direction of the swing, for CMD
     by `absolute` effect. Among equal effects it is the mean over their orders.
     """
-    kept, curves = Faithfulness(p, nodes).curves(np.abs(effects) if absolute else effects * np.sign(p.swing))
-    return pd.DataFrame({"kept": kept, "faithfulness": curves.mean(axis=0)})
+    fractions, curves = Faithfulness(problem, nodes).curves(
+        np.abs(effects) if absolute else effects * np.sign(problem.swing)
+    )
+    return pd.DataFrame({"kept": fractions, "faithfulness": curves.mean(axis=0)})
 
 
-def _timed(p: Problem, method: str, nodes: str) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
+def _timed(
+    problem: Problem, method: str, nodes: str
+) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
     if method not in _loaded:
-        examined(p, method, nodes)
+        examined(problem, method, nodes)
         _loaded.add(method)
-    return examined(p, method, nodes)
+    return examined(problem, method, nodes)

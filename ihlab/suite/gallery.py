@@ -71,16 +71,16 @@ def _measured(name: str, seed: int, root: str | Path) -> Measured:
 
 
 def _row(name: str, seeds: Iterable[Measured]) -> list[str]:
-    found, column = [truths for _, truths in seeds], accuracy_of(name)
-    accuracy = [each["accuracy"][column] for each in found]
-    control = [each["control"]["accuracy"] for each in found if each["control"]]
-    rises = [each.get("onset", {}).get(column) if each["accuracy"][column] >= LEARNED else None for each in found]
-    swings = [each["swing"] for each in found]
-    seen = [each["heads"] if abs(each["swing"]) >= LEAST_SWING else each["heads"][:0] for each in found]
-    heads = [each.groupby("layer")["fraction"].max() for each in seen]
+    truths, column = [truth_of_seed for _, truth_of_seed in seeds], accuracy_of(name)
+    accuracy = [each["accuracy"][column] for each in truths]
+    control = [each["control"]["accuracy"] for each in truths if each["control"]]
+    rises = [each.get("onset", {}).get(column) if each["accuracy"][column] >= LEARNED else None for each in truths]
+    swings = [each["swing"] for each in truths]
+    with_swing = [each["heads"] if abs(each["swing"]) >= LEAST_SWING else each["heads"][:0] for each in truths]
+    heads = [each.groupby("layer")["fraction"].max() for each in with_swing]
     layers = [_range([largest.get(layer, np.nan) for largest in heads]) for layer in (0, 1)]
     shown = _range(accuracy) + (f", random repeats {_range(control)}" if control else "")
-    learned = f"{sum(each >= LEARNED for each in accuracy)} of {len(found)}"
+    learned = f"{sum(each >= LEARNED for each in accuracy)} of {len(truths)}"
     onsets = _range([rise["middle"] if rise else np.nan for rise in rises], 0)
     return [name, learned, shown, onsets, _range(swings, 1), *layers]
 

@@ -60,23 +60,27 @@ def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = 
     """
     model = load(name, seed, step, root)
     task: Any = model.trained_on
-    found: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
-    found |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": dict(DEFINITIONS)}
+    measured: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
+    measured |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": dict(DEFINITIONS)}
     if name not in HAND_SET:
         member = run(name, seed, root)
         curves = member.metrics.set_index("step").filter(regex="^accuracy")
         rises = {slice: onset(curve.index, curve, draws=100) for slice, curve in curves.items()}
-        found |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
-        found["onset"] = {slice: rise and asdict(rise) for slice, rise in rises.items()}
-    p = problem(model)
-    found |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": p.swing}
+        measured |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
+        measured["onset"] = {slice: rise and asdict(rise) for slice, rise in rises.items()}
+    member_problem = problem(model)
+    measured |= {
+        "accuracy": _accuracy(model, task),
+        "control": _accuracy(model, _control(task)),
+        "swing": member_problem.swing,
+    }
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
-        table = exact(p, kind)
+        table = exact(member_problem, kind)
         size = table[["effect", "reverse"]].abs().max(axis=1)
-        found[f"{kind}s"] = table.assign(true=size >= TRUE_LEAST * abs(p.swing))
-    found["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
-    found["pairs"] = find_induction_pair(model)
-    return found
+        measured[f"{kind}s"] = table.assign(true=size >= TRUE_LEAST * abs(member_problem.swing))
+    measured["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
+    measured["pairs"] = find_induction_pair(model)
+    return measured
 
 
 @own_settings()
@@ -116,8 +120,8 @@ def _other_context(task: NGramTask) -> PromptPair:
     for tokens, which in ((clean, 0), (corrupted, 1)):
         tokens[:, position - task.order + 2 : position + 1] = chosen[:, which, :-1]
     answers = torch.from_numpy(chosen[:, :, -1].copy())
-    at = torch.full((PROMPTS,), int(position))
-    return PromptPair(torch.from_numpy(clean), torch.from_numpy(corrupted), at, answers[:, 0], answers[:, 1])
+    positions = torch.full((PROMPTS,), int(position))
+    return PromptPair(torch.from_numpy(clean), torch.from_numpy(corrupted), positions, answers[:, 0], answers[:, 1])
 
 
 def _accuracy(model: Transformer, task: Task | None) -> dict[str, float]:
