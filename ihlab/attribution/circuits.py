@@ -19,8 +19,8 @@ MOST_NODES = 16
 MOST_KEPT = 32
 """The most sizes of a circuit on a faithfulness curve, besides none."""
 
-DRAWS, FEW_DRAWS = 200, 8
-"""Orders over which the mean of a score is taken, with at most `MOST_NODES` nodes and with more."""
+DRAWS, FEW_DRAWS, DRAWN_NODES = 200, 8, 8
+"""Orders over which the mean of a score is taken, with at most `DRAWN_NODES` nodes and with more."""
 
 AT_A_TIME = 256
 """Circuits that are measured before others are asked for."""
@@ -74,7 +74,7 @@ class Faithfulness:
         """
         n = len(size)
         counts = np.unique(np.linspace(0, n, min(n, MOST_KEPT) + 1).round().astype(int))
-        draws = draws or (DRAWS if n <= MOST_NODES else FEW_DRAWS)
+        draws = draws or (DRAWS if n <= DRAWN_NODES else FEW_DRAWS)
         circuits = [mask_of(order[:k]) for order in orders(-size, draws) for k in counts]
         return counts / n, self(circuits).reshape(-1, len(counts))
 
@@ -120,7 +120,7 @@ def circuits(problem: Problem, nodes: str = "head", measured: Faithfulness | Non
 
 
 def _measurable(problem: Problem, nodes: str) -> Problem:
-    require(nodes != "edge", "A circuit has heads or inputs, but nodes is 'edge'.")
+    require(nodes in ("head", "input"), f"A circuit has heads or inputs, but nodes is {nodes!r}.")
     require(
         curves_known(problem, nodes),
         "The model has fewer keys than query heads, so a head's inputs cannot be patched together.",

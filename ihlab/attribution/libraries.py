@@ -33,7 +33,7 @@ def transformer_lens(problem: Problem, nodes: str) -> Float[Tensor, "prompt node
     """
     from transformer_lens.tools.analysis import attribution_patching as theirs
 
-    require(nodes != "input", "The method 'transformer-lens' scores heads and edges, not nodes='input'.")
+    require(nodes in ("head", "edge"), f"The method 'transformer-lens' scores heads and edges, not nodes={nodes!r}.")
     bridge, where = (
         _bridge(problem),
         {tuple(row): i for i, row in enumerate(problem.nodes(nodes).itertuples(index=False))},

@@ -21,7 +21,7 @@ def places_of(problem: Problem, nodes: str) -> list[Place]:
     edges of a model without direct paths.
     """
     problem.nodes(nodes)
-    if nodes == "head":
+    if nodes in ("head", "position"):
         return in_each_layer(problem, "z")
     cfg = problem.transformer.cfg
     require(
@@ -60,10 +60,13 @@ def linear(
         x, slopes = gradients(problem, tokens, [*in_each_layer(problem, *INPUTS, "resid_pre")], edits, noted=places)
         return _of_edges(problem, {place: value(place, x[place].detach()) for place in places}, x, slopes)
     x, slopes = gradients(problem, tokens, places, edits)
-    of_heads = [(value(place, x[place].detach()) * slopes[place]).sum(dim=(1, 3)) for place in places]  # [prompt, head]
+    products = torch.stack([(value(place, x[place].detach()) * slopes[place]).sum(dim=3) for place in places], dim=1)
+    if nodes == "position":
+        masks = problem.position_masks().to(products)
+        return torch.einsum("blph,kbp->blhk", products, masks).flatten(1)
     of_kind = 1 if nodes == "head" else len(INPUTS)
-    stacked = torch.stack(of_heads, dim=1).unflatten(1, (of_kind, -1))  # [prompt, kind, layer, head]
-    return stacked.permute(0, 2, 3, 1).flatten(1)
+    by_kind = products.sum(dim=2).unflatten(1, (of_kind, -1))  # [prompt, kind, layer, head]
+    return by_kind.permute(0, 2, 3, 1).flatten(1)
 
 
 def _of_edges(problem: Problem, written: Values, x: Values, slopes: Values) -> Float[Tensor, "prompt edge"]:

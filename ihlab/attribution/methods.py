@@ -89,7 +89,9 @@ def integrated_gradients(problem: Problem, nodes: str, steps: int = 10) -> Estim
     takes more passes than exact patching: `steps` forward and backward ones per node.
     """
     require_integer("steps", steps, 1)
-    require(nodes != "edge", "The method 'integrated-gradients' scores heads and inputs, not nodes='edge'.")
+    require(
+        nodes in ("head", "input"), f"The method 'integrated-gradients' scores heads and inputs, not nodes={nodes!r}."
+    )
     places = places_of(problem, nodes)
     clean, corrupted = (activations(problem, tokens, places) for tokens in (problem.clean, problem.corrupted))
     middle = (torch.arange(steps, device=problem.clean.device) + 0.5) / steps
@@ -184,7 +186,7 @@ PatternChanges = list[tuple[list[int], Place, Float[Tensor, "batch head query ke
 @torch.no_grad()
 def _pattern_changes(problem: Problem, nodes: str) -> PatternChanges:
     """Return the changes of patterns by every query and key: those of the clean run, or along the path of an edge."""
-    if nodes == "head":
+    if nodes in ("head", "position"):
         return []
     places_of(problem, nodes)  # refuses grouped keys
     before = activations(problem, problem.corrupted, in_each_layer(problem, "pattern"))

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
@@ -34,8 +34,12 @@ COLUMNS = {
     "head": ["layer", "head"],
     "input": ["layer", "head", "input"],
     "edge": ["from_layer", "from_head", "to_layer", "to_head", "input"],
+    "position": ["layer", "head", "position"],
 }
 """The kinds of nodes, and the columns that name one. An edge runs from a head to an input of a later layer's head."""
+
+POSITIONS = ("key", "after", "last", "rest")
+"""The positions of a head's output: the earlier token that was changed, the one after it, the scored one, all others."""
 
 SMALLEST_SWING = 1e-9
 
@@ -158,13 +162,28 @@ class Problem:
         """Return a table that names every node of a kind, one per row, in the order of all tables and tensors here."""
         n_layers, n_heads = self.model.n_layers, self.model.n_heads
         columns = COLUMNS[choose("nodes", kind, COLUMNS)]
-        sizes = {"layer": range(n_layers), "head": range(n_heads), "input": INPUTS}
+        sizes = {"layer": range(n_layers), "head": range(n_heads), "input": INPUTS, "position": POSITIONS}
         index = pd.MultiIndex.from_product([sizes[name.rpartition("_")[2]] for name in columns], names=columns)
         table = index.to_frame(index=False)
         if kind != "edge":
             return table
         require(n_layers >= 2, f"The model has {n_layers} layer, but an edge between heads needs at least 2.")
         return table[table["from_layer"] < table["to_layer"]].reset_index(drop=True)
+
+    def position_masks(self) -> Bool[Tensor, "position batch pos"]:
+        """Return which positions of each prompt are each of `POSITIONS`. Every position is one of them.
+
+        Raises `ConfigError` for prompts of your own, in which no position has a name.
+        """
+        pair: PromptPair | None = getattr(self.metric, "pair", None)
+        require(pair is not None, "nodes is 'position', but only the prompts of a task have named positions.")
+        assert pair is not None
+        index = torch.full(self.clean.shape, POSITIONS.index("rest"))
+        rows = torch.arange(len(index))
+        index[rows, (pair.earlier + 1).clamp_max(index.shape[1] - 1)] = POSITIONS.index("after")
+        index[rows, pair.earlier] = POSITIONS.index("key")
+        index[rows, pair.position] = POSITIONS.index("last")
+        return torch.stack([index == position for position in range(len(POSITIONS))]).to(self.clean.device)
 
 
 CORRUPTIONS = (*SWAPS, *REPLACED, *NOISE)

@@ -13,7 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 from ihlab.attribution import TRUE_LEAST
-from ihlab.attribution.circuits import DRAWS, FEW_DRAWS, MOST_NODES, Faithfulness, best_area, circuits, curves_known
+from ihlab.attribution.circuits import DRAWN_NODES, DRAWS, FEW_DRAWS, Faithfulness, best_area, circuits, curves_known
 from ihlab.attribution.estimates import NotFiniteError, estimated, examined
 from ihlab.attribution.libraries import LIBRARIES, METHODS
 from ihlab.attribution.problems import Problem
@@ -80,12 +80,12 @@ def compare(
     for name in names:
         choose("method", name, METHODS)
     effects, _, exact_cost = _timed(problem, "exact", nodes)
-    bench = _Bench(problem, nodes, effects if truth == "effect" else -exact_effects(problem.swapped, nodes))
+    scores = ProblemScores(problem, nodes, effects if truth == "effect" else -exact_effects(problem.swapped, nodes))
     rows: list[dict[str, Any]] = []
     for method in _shown(names):
         try:
             if method in CONTROLS:
-                rows.append({"method": method, **bench.control(method), **dict.fromkeys(exact_cost, 0.0), "note": ""})
+                rows.append({"method": method, **scores.control(method), **dict.fromkeys(exact_cost, 0.0), "note": ""})
                 continue
             estimates, changed, cost = (
                 (effects, [], exact_cost) if method == "exact" else _timed(problem, method, nodes)
@@ -96,7 +96,7 @@ def compare(
             rows.append({"method": method, "note": str(refused)})
             continue
         note = f"changed the {', the '.join(changed)} (put back)" if changed else ""
-        rows.append({"method": method, **bench.scores(estimates), **cost, "note": note})
+        rows.append({"method": method, **scores.scores(estimates), **cost, "note": note})
     table = pd.DataFrame(rows, columns=COLUMNS)
     return table.assign(relative=table["seconds"] / exact_cost["seconds"])
 
@@ -107,21 +107,30 @@ def _shown(methods: list[str]) -> Iterable[str]:
     return track(methods, "Methods", console=console, transient=True, disable=not console.is_terminal)
 
 
-class _Bench:
-    """The truth about a problem, and the circuits that are measured."""
+class ProblemScores:
+    """The truth about a problem, and the circuits that are measured.
 
-    def __init__(self, problem: Problem, nodes: str, truth: Float[Tensor, "prompt node"]) -> None:
+    `brief`: no regret, areas of heads alone, and few orders of equal estimates.
+    """
+
+    def __init__(self, problem: Problem, nodes: str, truth: Float[Tensor, "prompt node"], brief: bool = False) -> None:
         self.problem, self.nodes, self.truth = problem, nodes, truth
+        self.draws = FEW_DRAWS if brief or truth.shape[1] > DRAWN_NODES else DRAWS
         self.swing = problem.swing if problem.answered else np.inf
-        self.measured = Faithfulness(problem, nodes) if curves_known(problem, nodes) else None
+        known = nodes == "head" if brief else curves_known(problem, nodes)
+        self.measured = Faithfulness(problem, nodes) if known else None
         self.best_area = np.nan
-        if self.measured is not None and truth.shape[1] <= REGRET_NODES:
+        if not brief and self.measured is not None and truth.shape[1] <= REGRET_NODES:
             self.best_area = best_area(circuits(problem, nodes, self.measured))
         self.exact_cpr, _ = self._areas(_mean(truth))
 
     def scores(self, estimates: Float[Tensor, "prompt node"]) -> dict[str, float]:
         """Return the scores of estimates; see `compare`."""
         return self._with_areas(agreement(estimates, self.truth, self.swing), _mean(estimates))
+
+    def scores_of_mean(self, estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
+        """Return the scores of estimates that are means over prompts: those of `scores` without an interval."""
+        return self._with_areas(scores_of_means(estimate, _mean(self.truth), self.swing), estimate)
 
     def control(self, method: str) -> dict[str, float]:
         """Return the scores of a control: means over its draws."""
@@ -131,8 +140,8 @@ class _Bench:
         option, draws = ("start", range(n)) if method == "previous-position" else ("seed", range(DRAWS))
         drawn = [_mean(torch.as_tensor(METHODS[method](self.problem, self.nodes, **{option: draw}))) for draw in draws]
         effect = _mean(self.truth)
-        rows = [_of_means(estimate, effect, self.swing) for estimate in drawn]
-        measured = drawn if n <= MOST_NODES else drawn[:: -(-len(drawn) // FEW_DRAWS)]
+        rows = [scores_of_means(estimate, effect, self.swing) for estimate in drawn]
+        measured = drawn[:: -(-len(drawn) // self.draws)]
         areas = pd.DataFrame([self._with_areas({}, estimate) for estimate in measured])
         mean = pd.concat([pd.DataFrame(rows).mean(), areas.mean()]).to_dict()
         low, high = np.quantile([row["rank_correlation"] for row in rows], [0.025, 0.975])
@@ -147,8 +156,8 @@ class _Bench:
         """Return CPR and CMD, mean over the orders of equal estimates."""
         if self.measured is None:
             return np.nan, np.nan
-        fractions, signed = self.measured.curves(estimate * np.sign(self.problem.swing))
-        _, absolute = self.measured.curves(np.abs(estimate))
+        fractions, signed = self.measured.curves(estimate * np.sign(self.problem.swing), self.draws)
+        _, absolute = self.measured.curves(np.abs(estimate), self.draws)
         cpr, cmd = np.trapezoid(signed, fractions), np.trapezoid(np.abs(1 - absolute), fractions)
         return float(cpr.mean()), float(cmd.mean())
 
@@ -166,10 +175,10 @@ def agreement(
     drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)  # how often each prompt
     sample = rank_correlations(np.abs(drawn @ x), np.abs(drawn @ y))
     low, high = np.nanquantile(sample, [0.025, 0.975]) if not np.isnan(sample).all() else (np.nan, np.nan)
-    return _of_means(x.mean(axis=0), y.mean(axis=0), swing) | {"low": float(low), "high": float(high)}
+    return scores_of_means(x.mean(axis=0), y.mean(axis=0), swing) | {"low": float(low), "high": float(high)}
 
 
-def _of_means(
+def scores_of_means(
     estimate: Float[np.ndarray, " node"], effect: Float[np.ndarray, " node"], swing: float
 ) -> dict[str, float]:
     true = np.abs(effect) >= TRUE_LEAST * abs(swing)

@@ -1,6 +1,6 @@
 """The exact effect of every head, input of a head, and edge: activation patching, many nodes in one batch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -27,6 +27,7 @@ def exact(problem: Problem, nodes: str = "head") -> pd.DataFrame:
     `nodes`: "head" patches a head's z (its output before W_O) at all positions. "input" patches only the head's
     queries, keys or values, after the shift and before rotation; other heads that share them keep their own.
     "edge" patches the direct path from a head to an input of a head in a later layer (`ihlab.interp.patching`).
+    "position" patches a head's z only at positions of one name (`POSITIONS`), which needs the prompts of a task.
     Inputs and edges need a `Transformer`. Edges raise `ConfigError` as `path_patch` does.
     """
     problem = replace(problem)  # the metric is measured again, whatever has changed
@@ -39,15 +40,35 @@ def exact(problem: Problem, nodes: str = "head") -> pd.DataFrame:
 @torch.no_grad()
 def exact_effects(problem: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
     """Return the change of each prompt's metric when a node is patched from its clean into its corrupted prompt."""
-    problem.nodes(nodes)  # refuses an unknown kind
-    patches = list({"head": _heads, "input": _inputs, "edge": _edges}[nodes](problem))
-    return (patched(problem, problem.corrupted, patches) - problem.ends[1]).T
+    return effects_by_metric([problem], nodes)[0]
+
+
+@own_settings()
+@torch.no_grad()
+def effects_by_metric(problems: Sequence[Problem], nodes: str) -> list[Float[Tensor, "prompt node"]]:
+    """Return the exact effects of problems that differ only in their metric, from the same forward passes."""
+    first = problems[0]
+    first.nodes(nodes)  # refuses an unknown kind
+    patches = list({"head": _heads, "input": _inputs, "edge": _edges, "position": _positions}[nodes](first))
+    together = replace(first, metric=lambda logits: torch.stack([each.metric(logits) for each in problems]))
+    values = patched(together, first.corrupted, patches)
+    return [(values[:, i] - each.ends[1]).T for i, each in enumerate(problems)]
 
 
 def _heads(problem: Problem) -> Iterator[Patch]:
     for place, z in activations(problem, problem.clean, in_each_layer(problem, "z")).items():
         for head in range(problem.model.n_heads):
             yield {place: ([head], z)}
+
+
+def _positions(problem: Problem) -> Iterator[Patch]:
+    """Yield patches of z at some positions. A head's z elsewhere stays that of the corrupted prompt."""
+    places = in_each_layer(problem, "z")
+    clean, corrupted = (activations(problem, tokens, places) for tokens in (problem.clean, problem.corrupted))
+    for place in places:
+        z = [torch.where(mask[..., None, None], clean[place], corrupted[place]) for mask in problem.position_masks()]
+        for head in range(problem.model.n_heads):
+            yield from ({place: ([head], at_positions)} for at_positions in z)
 
 
 def _inputs(problem: Problem) -> Iterator[Patch]:

@@ -38,7 +38,8 @@ DEFINITIONS = {
     "effect": "the metric on corrupted prompts with the node's activation from the clean ones, minus the metric there",
     "reverse": "the metric on clean prompts, minus the metric there with the node's activation from the corrupted ones",
     "fraction": "effect / swing; reverse_fraction: reverse / swing",
-    "true": "whether the larger size of effect and reverse is at least a tenth of the size of the swing",
+    "true": "whether the larger size of effect and reverse is at least a tenth of the size of the swing; no node is "
+    "true if the swing is not above that of shuffled answers (ihlab.attribution.problem)",
     "heads": "patched: the head's output z, before W_O",
     "inputs": "patched: the queries, keys or values of one head, after the shift and before rotation",
     "edges": "patched: the direct path from a head to one input of a head in a later layer",
@@ -77,7 +78,8 @@ def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = 
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
         table = exact(member_problem, kind)
         size = table[["effect", "reverse"]].abs().max(axis=1)
-        measured[f"{kind}s"] = table.assign(true=size >= TRUE_LEAST * abs(member_problem.swing))
+        true = (size >= TRUE_LEAST * abs(member_problem.swing)) & member_problem.answered
+        measured[f"{kind}s"] = table.assign(true=true)
     measured["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
     measured["pairs"] = find_induction_pair(model)
     return measured
