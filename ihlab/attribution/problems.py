@@ -39,7 +39,7 @@ COLUMNS = {
 """The kinds of nodes, and the columns that name one. An edge runs from a head to an input of a later layer's head."""
 
 POSITIONS = ("key", "after", "last", "rest")
-"""The positions of a head's output: the earlier token that was changed, the one after it, the scored one, all others."""
+"""Positions of a head's output: the earlier token that was changed, the one after it, the scored one, all others."""
 
 SMALLEST_SWING = 1e-9
 

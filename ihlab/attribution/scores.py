@@ -181,6 +181,7 @@ def agreement(
 def scores_of_means(
     estimate: Float[np.ndarray, " node"], effect: Float[np.ndarray, " node"], swing: float
 ) -> dict[str, float]:
+    """Return rank correlation, recall and sign errors of mean estimates; see `compare`."""
     true = np.abs(effect) >= TRUE_LEAST * abs(swing)
     return {
         "rank_correlation": float(rank_correlations(np.abs(estimate)[None], np.abs(effect)[None])[0]),

@@ -59,10 +59,11 @@ def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer
       corruption changes what is copied, and not where it is found. If the task does not depend on which ids it uses, as
       in induction, the other id becomes the correct answer. In iGSM it is the copied result, although the arithmetic
       before it is then wrong;
-    - "key": the token that the scored one repeats with another token of the same role (`ROLES`). Each of the two occurs once before the scored
-      position, and they are not neighbours. The corruption changes where the answer is found: the other token's
-      follower becomes the correct answer. In a task of several hops (`Batch.groups["hops"]`), the other answer is found
-      by following as many hops. The scored position is the last one for which there is such a token.
+    - "key": the token that the scored one repeats with another token of the same role (`ROLES`). Each of the two occurs
+      once before the scored position, and they are not neighbours. The corruption changes where the answer is found:
+      the other token's follower becomes the correct answer. In a task of several hops (`Batch.groups["hops"]`), the
+      other answer is found by following as many hops. The scored position is the last one for which there is such a
+      token.
 
     Two corruptions have the prompts, scored positions and other answers of "key", and change something else:
 

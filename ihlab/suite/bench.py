@@ -174,6 +174,16 @@ def _shown(groups: Any) -> Iterable[Any]:
     return track(listed, "Problems", console=console, transient=True, disable=not console.is_terminal)
 
 
+def entry_text(entry: Entry) -> str:
+    """Return an entry as JSON with one line per setting."""
+    parts = []
+    for name, value in entry.items():
+        inside = value if isinstance(value, dict) else {}
+        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(numbers)}" for key, numbers in inside.items())
+        parts.append(f"{json.dumps(name)}: " + (f"{{\n{lines}\n}}" if lines else json.dumps(value)))
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 def read_entry(path: str | Path) -> Entry:
     """Read an entry. Raises `ConfigError` for a file that is not one, and for settings or numbers that are wrong."""
     try:
