@@ -153,7 +153,7 @@ class _Setting:
         largest = np.abs(self.effect).argmax()
         return self._named(self.scores.scores_of_mean(estimate)) | {
             "reverse_rank": rank_correlations(np.abs(estimate)[None], np.abs(self.reverse)[None])[0],
-            "largest": estimate[largest] / self.effect[largest],
+            "largest": estimate[largest] / self.effect[largest] if self.effect[largest] else np.nan,
         }
 
     def _named(self, scores: dict[str, float]) -> dict[str, float]:
