@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ihlab.training.clamp import Clamp
     from ihlab.training.config import RunConfig
     from ihlab.training.fork import fork
-    from ihlab.training.run import Run, runs
+    from ihlab.training.listing import runs
+    from ihlab.training.run import Run
     from ihlab.training.train import train
     from tasks import (
         Batch,
@@ -80,7 +81,7 @@ _HOME = dict.fromkeys(__all__, "tasks") | {
     "Clamp": "ihlab.training.clamp",
     "RunConfig": "ihlab.training.config",
     "fork": "ihlab.training.fork",
-    "runs": "ihlab.training.run",
+    "runs": "ihlab.training.listing",
     "Run": "ihlab.training.run",
     "train": "ihlab.training.train",
     "register_attention": "ihlab.model.registry",

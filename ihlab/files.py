@@ -39,13 +39,13 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def as_folder(what: str, given: Any) -> Path:
+def as_folder(what: str, folder: Any) -> Path:
     """Return the path of a folder, which need not exist.
 
     Raises `ConfigError` for anything but a text or a path, for a path that no folder can have, and for that of a file.
     """
-    require(isinstance(given, str | Path), f"{what} is {shown(given)}, but must be the path of a folder.")
-    path = Path(given)
+    require(isinstance(folder, str | Path), f"{what} is {shown(folder)}, but must be the path of a folder.")
+    path = Path(folder)
     require("\0" not in str(path), f"{what} is {shown(str(path))}, which has a null character.")
     there = next((above for above in (path, *path.parents) if os.path.lexists(above)), None)
     require(there is None or os.path.isdir(there), f"{what} is {shown(str(path))}, but {there} is not a folder.")

@@ -98,8 +98,8 @@ def load(
     rules = {"use_safetensors": True, "trust_remote_code": False, "ignore_mismatched_sizes": True}
     model, said = read(files.name, *args, **(options | rules), output_loading_info=True)
     lacking = sorted(said["missing_keys"])
-    told = output_loading_info or not lacking
-    require(told, lambda: f"{files.weights[0]}: the weights lack the tensor {shown(lacking[0])}.")
+    reported = output_loading_info or not lacking
+    require(reported, lambda: f"{files.weights[0]}: the weights lack the tensor {shown(lacking[0])}.")
     for tensor, stored, wanted in () if ignore_mismatched_sizes else sorted(said["mismatched_keys"]):
         raise ConfigError(
             f"{files.path}: {shown(tensor)} has the shape {list(wanted)}, but {list(stored)} in the weights."
@@ -120,8 +120,8 @@ def tokenizer_of(name: str, local: bool = False) -> Any | None:
         _config(place, hub)
         for file in NAMING:
             _require_own_names(_stored(place, file, hub))
-        found = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **hub)
-        return found if len(found) > 1 else None  # some tokenizers without files load with an empty vocabulary
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **hub)
+        return tokenizer if len(tokenizer) > 1 else None  # some tokenizers without files load with an empty vocabulary
     except Exception as error:  # any of its files may be damaged
         if not local and Path(place, NAMING[0]).exists():
             warnings.warn(f"{name}: its tokenizer cannot be opened ({_said(error)}), so tokens are ids.", stacklevel=2)
@@ -185,8 +185,8 @@ def _stored(place: str, file: str, hub: dict[str, Any]) -> Path | None:
     if os.path.isdir(place):
         path = Path(place, hub.get("subfolder") or "", file)
         return path if present(path) else None
-    found = cached_file(place, file, _raise_exceptions_for_missing_entries=False, **hub)
-    return None if found is None else Path(found)
+    cached = cached_file(place, file, _raise_exceptions_for_missing_entries=False, **hub)
+    return None if cached is None else Path(cached)
 
 
 def model_files(name: str | os.PathLike[str], **hub: Any) -> ModelFiles:
@@ -201,8 +201,8 @@ def model_files(name: str | os.PathLike[str], **hub: Any) -> ModelFiles:
     require(adapter is None, f"{adapter} names another model, to which this one is an adapter: {whole}")
     path, config = _config(place, hub)
     for field in ("transformers_weights", "quantization_config"):
-        given = config.get(field)
-        require(not given, f"{path}: {field} is {shown(given)}, but weights must be plain, in model.safetensors.")
+        value = config.get(field)
+        require(not value, f"{path}: {field} is {shown(value)}, but weights must be plain, in model.safetensors.")
     names = [WEIGHTS]
     index = None if _stored(place, WEIGHTS, hub) else _stored(place, INDEX, hub)
     if index is not None:
@@ -314,13 +314,13 @@ def _require_size(files: ModelFiles, config: Any) -> None:
         require(
             right, f"{files.path}: {field} is {shown(value)}, but must be 1 to {len(shapes)}, the number of tensors."
         )
-    made = _unallocated(files, config, min(16 * len(shapes) + 4096, MOST_PARTS))
-    n_numbers, wanted = sum(map(math.prod, shapes)), sum(tensor.numel() for tensor in made.parameters())
+    unallocated = _unallocated(files, config, min(16 * len(shapes) + 4096, MOST_PARTS))
+    n_numbers, wanted = sum(map(math.prod, shapes)), sum(tensor.numel() for tensor in unallocated.parameters())
     require(
         wanted <= max(2 * n_numbers, FREE_WEIGHTS),  # twice, because a tied unembedding is stored once
         f"{files.path} describes a model of {wanted} weights, but {files.weights[0]} and its like hold {n_numbers}.",
     )
-    weights, buffers = (sum(tensor.nbytes for tensor in of) for of in (made.parameters(), made.buffers()))
+    weights, buffers = (sum(tensor.nbytes for tensor in of) for of in (unallocated.parameters(), unallocated.buffers()))
     require(
         buffers <= max(4 * weights, FREE_BUFFERS),
         f"{files.path} describes buffers of {in_units(buffers)} beside weights of {in_units(weights)}.",

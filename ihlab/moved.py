@@ -14,13 +14,11 @@ MOVED = {
         f"ihlab.claims.{name}": f"ihlab.recipes.{name}"
         for name in ("hop_horizon", "induction", "labels", "real_text", "token_shifts", "toy_settings")
     },
-    **{
-        f"ihlab.plots.{name}": f"ihlab.paper.plots.{name}"
-        for name in ("basin", "hops", "matrix", "printed_tables", "quadrants")
-    },
+    **{f"ihlab.plots.{name}": f"ihlab.paper.plots.{name}" for name in ("basin", "hops", "matrix", "quadrants")},
     "ihlab.claims": "ihlab.study",
     "ihlab.studies": "ihlab.paper.studies",
     "ihlab.igsm": "ihlab.paper.igsm",
+    "ihlab.interp.given_patterns": "ihlab.interp.patterns_alone",
     "ihlab.model.mla": "ihlab.model.variants.mla",
 }
 """Where modules and packages of public names are now. The first path that fits is used, so a package comes last."""

@@ -56,11 +56,11 @@ def require_regular(path: Path) -> int:
     Opening a FIFO would block, and reading a device might never end.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read ({_reason(error)}).") from None
-    require(stat.S_ISREG(found.st_mode), f"{path} cannot be read (it is not a regular file).")
-    return found.st_size
+    require(stat.S_ISREG(status.st_mode), f"{path} cannot be read (it is not a regular file).")
+    return status.st_size
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
@@ -113,11 +113,11 @@ def read_json(path: Path, most: int = MOST_JSON, most_digits: int = MOST_DIGITS)
 
 def one_by_key(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of a JSON file. Raises `ConfigError` for a key that it has twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    by_key = dict(pairs)
+    if len(by_key) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ConfigError(f"{path} has the key {shown(twice)} twice in one object, but must have it once.")
-    return found
+    return by_key
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def read_tensors(path: Path, tensors: bool = True) -> "tuple[dict[str, Tensor], 
     require_regular(path)
     try:
         path.open("rb").close()  # safetensors would report an unreadable file as missing
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt" if tensors else "np") as file:  # metadata need no torch
             names = file.keys() if tensors else ()
             return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
     except PermissionError as error:
@@ -152,11 +152,12 @@ def read_tensors(path: Path, tensors: bool = True) -> "tuple[dict[str, Tensor], 
 
 def _check(value: Any, path: Path, deeper: int) -> None:
     """Raise for JSON that is nested too deeply, and for text that cannot be encoded (half of a surrogate pair)."""
-    require(deeper > 0, f"{path} is nested too deeply.")
+    require(deeper > 0, lambda: f"{path} is nested too deeply.")
     if isinstance(value, str):
-        require(
-            all(not "\ud800" <= character <= "\udfff" for character in value), f"{path} holds text that is not Unicode."
-        )
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{path} holds text that is not Unicode.") from None
     elif isinstance(value, dict):
         for name, item in value.items():
             _check(name, path, deeper)
@@ -184,10 +185,10 @@ def read_summary(path: Path, numbers: Mapping[str, type], owner: str | None) -> 
     content = read_json(path)
     seal = content.pop(SEAL, None)
     for name, kind in numbers.items():
-        given = content.get(name)
-        right = isinstance(given, int | kind) and not isinstance(given, bool)
+        value = content.get(name)
+        right = isinstance(value, int | kind) and not isinstance(value, bool)
         what = "a whole number" if kind is int else "a number"
-        require(right, f"{path}: {name} is {shown(given)}, but must be {what}.")
+        require(right, f"{path}: {name} is {shown(value)}, but must be {what}.")
     intact = owner is None or seal is None or seal == _checksum(content, owner)
     require(intact, f"{path} is damaged: it has another checksum than when it was written.")
     return content

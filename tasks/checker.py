@@ -85,12 +85,12 @@ class CheckerTask:
         require_rows(self, size, rng, more=8 * size * self.vocab_size)
         half, pairs = self.length // 2, self.length // 4
         body = ASK + 1 + rng.random((size, self.vocab_size - ASK - 1)).argsort(axis=1)[:, :half]
-        own, other, neighbour = (1, 0, -1) if self.asked == "second" else (0, 1, 1)
+        due_token, other, neighbour = (1, 0, -1) if self.asked == "second" else (0, 1, 1)
         pair = rng.random((size, pairs)).argsort(axis=1)
         question = rng.choice((RECALL, TRUE, FALSE), p=(1 / 2, 1 / 4, 1 / 4), size=(size, pairs))
         due, right, wrong = (
             np.take_along_axis(body[:, token::2], of % pairs, axis=1)
-            for token, of in ((own, pair), (other, pair), (other, pair + neighbour))
+            for token, of in ((due_token, pair), (other, pair), (other, pair + neighbour))
         )
         inputs, targets = np.empty((size, self.length), np.int64), np.full((size, self.length), IGNORE)
         inputs[:, :half] = body

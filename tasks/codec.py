@@ -60,10 +60,10 @@ def _check_shape(hint: Any, plain: Any, name: str) -> None:
     size = len(get_args(hint))
     if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
         right = isinstance(plain, list | tuple) and len(plain) == size
-        require(right, f"{name} is {shown(plain)}, but must be a list of {size}.")
+        require(right, lambda: f"{name} is {shown(plain)}, but must be a list of {size}.")
     if isinstance(hint, type) and (hint is Task or is_dataclass(hint)):
         right = isinstance(plain, Mapping | hint)
-        require(right, f"{name} is {shown(plain)}, but must be the fields of a {hint.__name__}.")
+        require(right, lambda: f"{name} is {shown(plain)}, but must be the fields of a {hint.__name__}.")
 
 
 def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
@@ -71,9 +71,9 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
     kind, known = plain.get("kind"), kinds()
     require(isinstance(kind, str), f"The task's kind is {shown(kind)}, but must be a name.")
     cls = known[choose("task", str(kind), known)]
-    own = {field.name for field in fields(cls)}
-    given = {at: item for at, item in plain.items() if at not in ("kind", "rule") or at in own}
-    task = _config(cls, given, null, name)
+    names = {field.name for field in fields(cls)}
+    stored = {key: item for key, item in plain.items() if key not in ("kind", "rule") or key in names}
+    task = _config(cls, stored, null, name)
     then = plain.get("rule", rule_of(task))
     require(
         then == rule_of(task),
@@ -86,15 +86,15 @@ def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
 def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> Any:
     known, hints, stored = {field.name: field for field in fields(cls)}, type_hints(cls), stored_names(cls)
     prefix = f"{name}." if name else ""
-    plain = {next((now for now, was in stored.items() if was == given), given): item for given, item in plain.items()}
-    plain = without_removed(cls, plain)
-    for given in plain:
-        choose(f"{cls.__name__} field", given, known)
+    current = {was: now for now, was in stored.items()}
+    plain = without_removed(cls, {current.get(key, key): item for key, item in plain.items()})
+    for unknown in plain.keys() - known.keys():
+        choose(f"{cls.__name__} field", unknown, known)
     for field in known.values():
         optional = field.default is not MISSING or field.default_factory is not MISSING
-        require(optional or field.name in plain, f"{prefix}{field.name} is missing.")
-    values = {at: from_plain(hints[at], item, null, prefix + at) for at, item in plain.items()}
-    for at in (field.name for field in known.values() if PATH in field.metadata):
-        if isinstance(values.get(at), str) and not named(FromFile(values[at])):
-            values[at] = FromFile(values[at])
+        require(optional or field.name in plain, lambda missing=field.name: f"{prefix}{missing} is missing.")
+    values = {key: from_plain(hints[key], item, null, prefix + key) for key, item in plain.items()}
+    for key in (field.name for field in known.values() if PATH in field.metadata):
+        if isinstance(values.get(key), str) and not named(FromFile(values[key])):
+            values[key] = FromFile(values[key])
     return cls(**values)

@@ -87,14 +87,14 @@ def visible(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def choose(what: str, given: str, options: Iterable[str]) -> str:
-    """Return `given` if it is one of the options; else raise `ConfigError` naming the nearest one."""
+def choose(what: str, name: str, options: Iterable[str]) -> str:
+    """Return `name` if it is one of the options; else raise `ConfigError` naming the nearest one."""
     known = sorted(options)
-    if given in known:
-        return given
-    near = difflib.get_close_matches(str(given)[:LONGEST_GUESSED], known, n=1, cutoff=0.5)
+    if name in known:
+        return name
+    near = difflib.get_close_matches(str(name)[:LONGEST_GUESSED], known, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}."
-    named = given if len(str(given)) <= LONGEST_GUESSED else f"{str(given)[:LONGEST_GUESSED]}..."
+    named = name if len(str(name)) <= LONGEST_GUESSED else f"{str(name)[:LONGEST_GUESSED]}..."
     raise ConfigError(f"There is no {what} '{visible(str(named))}'; {hint}")
 
 
@@ -105,21 +105,26 @@ def renamed(*, default: Any, was: str) -> Any:
 
 def stored_names(cls: Any) -> dict[str, str]:
     """Return the name under which each field of a config is stored: its former name if it was `renamed`."""
+    return _stored_names(cls if isinstance(cls, type) else type(cls))
+
+
+@cache
+def _stored_names(cls: Any) -> dict[str, str]:
     return {known.name: known.metadata.get(WAS, known.name) for known in fields(cls)}
 
 
-def without_removed(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def without_removed(cls: Any, items: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields by name without those that a config no longer has: its `removed`, each with its only value left.
 
     Raises `ConfigError` for a removed field with another value.
     """
     removed: Mapping[str, Any] = getattr(cls, "removed", {})
-    for name in removed.keys() & given.keys():
+    for name in removed.keys() & items.keys():
         require(
-            given[name] == removed[name],
-            f"{cls.__name__}.{name} is {shown(given[name])}, but this field was removed: it must be {removed[name]!r}.",
+            items[name] == removed[name],
+            f"{cls.__name__}.{name} is {shown(items[name])}, but this field was removed: it must be {removed[name]!r}.",
         )
-    return {name: value for name, value in given.items() if name not in removed}
+    return {name: value for name, value in items.items() if name not in removed}
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, renamed))
@@ -145,12 +150,12 @@ def config(cls: T) -> T:
             validate(self)
 
     cls.__post_init__ = __post_init__  # type: ignore[attr-defined]
-    made: Any = dataclass(frozen=True, kw_only=True)(cls)
-    first_names = {was: name for name, was in stored_names(made).items() if was != name}
+    frozen: Any = dataclass(frozen=True, kw_only=True)(cls)
+    first_names = {was: name for name, was in stored_names(frozen).items() if was != name}
     for was, name in first_names.items():
-        setattr(made, was, property(attrgetter(name), doc=f"The field `{name}` by its first name."))
-    made.__init__ = _refuse_typos(made.__init__, made.__name__, list(stored_names(made)), first_names)
-    return made
+        setattr(frozen, was, property(attrgetter(name), doc=f"The field `{name}` by its first name."))
+    frozen.__init__ = _refuse_typos(frozen.__init__, frozen.__name__, list(stored_names(frozen)), first_names)
+    return frozen
 
 
 @cache
@@ -163,17 +168,17 @@ def _refuse_typos(
     init: Callable[..., None], owner: str, names: list[str], first_names: Mapping[str, str]
 ) -> Callable[..., None]:
     @wraps(init)
-    def checked(self: Any, *unnamed: Any, **given: Any) -> None:
-        given = without_removed(type(self), given)
-        for was in first_names.keys() & given:
-            given[first_names[was]] = given.pop(was)  # `dataclasses.replace` passes the new name, too
+    def checked(self: Any, *unnamed: Any, **values: Any) -> None:
+        values = without_removed(type(self), values)
+        for was in first_names.keys() & values:
+            values[first_names[was]] = values.pop(was)  # `dataclasses.replace` passes the new name, too
         if unnamed:
             first = f"{names[0]}={shown(unnamed[0])}" if names else "none"
             raise ConfigError(f"{owner} takes its fields by name: {first}, and so on.")
-        for name in given:
+        for name in values:
             if name not in names:
                 choose(f"{owner} field", name, names)
-        init(self, **given)
+        init(self, **values)
 
     return checked
 

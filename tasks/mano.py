@@ -29,7 +29,8 @@ class ManoTask:
     first token is one of the three operations, uniformly. Of the other l - 1 operations, a uniform number on 0 .. l - 1
     belongs to the first operand, the rest to the second, and so on; an operand without operations is a uniform number.
     Then comes "=", where the result is the target. Expressions follow each other until the sequence is full; the last
-    one is cut. `Batch.groups["operations"]`, int64 [batch, pos], is l at each target (0 elsewhere).
+    one is cut. A long expression is cut more often, so l is not uniform among the scored ones.
+    `Batch.groups["operations"]`, int64 [batch, pos], is l at each target (0 elsewhere).
 
     The modulus is prime, so a product is 0 only if a factor is. 0 is still the most frequent result, as it is the
     product of 0 and any number. Always guessing 0 is right in 0.194 of the results by default. The best guess
@@ -57,16 +58,16 @@ class ManoTask:
     max_operations: int = 3
 
     def __post_init__(self) -> None:
-        p, most = self.modulus, self.max_operations
+        prime, most = self.modulus, self.max_operations
         require(most >= 1, f"ManoTask.max_operations is {most}, but must be at least 1.")
         require(
-            2 <= p < 2**31 and all(p % divisor for divisor in range(2, isqrt(p) + 1)),
-            f"ManoTask.modulus is {p}, but must be a prime below 2 to the power of 31, such as 7 or 23.",
+            2 <= prime < 2**31 and all(prime % divisor for divisor in range(2, isqrt(prime) + 1)),
+            f"ManoTask.modulus is {prime}, but must be a prime below 2 to the power of 31, such as 7 or 23.",
         )
-        least = p + 4 + most
+        least = prime + 4 + most
         require(
             self.vocab_size >= least,
-            f"ManoTask.vocab_size is {self.vocab_size}, but must be at least {least}: {p} numbers (modulus), three "
+            f"ManoTask.vocab_size is {self.vocab_size}, but must be at least {least}: {prime} numbers (modulus), three "
             f"operations, '=', and {most} numbers of operations (max_operations).",
         )
         require(

@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, get_args
 
@@ -52,6 +53,7 @@ def kinds() -> dict[str, type[Any]]:
     return {kind: cls for cls in TASKS.values() for kind in _kinds_of(cls)}
 
 
+@cache
 def _kinds_of(cls: Any) -> tuple[str, ...]:
     if all(field.name != "kind" for field in dataclasses.fields(cls)):
         return (cls.kind,)

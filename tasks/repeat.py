@@ -60,15 +60,15 @@ class RepeatTask:
         """Draw `size` sequences."""
         require_rows(self, size, rng, more=8 * size * self.vocab_size)
         tokens = rng.random((size, self.vocab_size)).argsort(axis=1)[:, : self.length - 1]
-        at = rng.integers(0, self.length - 2, (size, 1))
+        repeated = rng.integers(0, self.length - 2, (size, 1))
         if self.followers > 1:  # at random places, with a follower after each
             places = rng.random((size, self.length - 1 - self.followers)).argsort(axis=1)[:, : self.followers]
             every = np.sort(places, axis=1) + np.arange(self.followers)
             np.put_along_axis(tokens, every, np.take_along_axis(tokens, every[:, :1], axis=1), axis=1)
-            at = rng.permuted(every, axis=1)[:, :1]
-        inputs = np.concatenate([tokens, np.take_along_axis(tokens, at, axis=1)], axis=1)
+            repeated = rng.permuted(every, axis=1)[:, :1]
+        inputs = np.concatenate([tokens, np.take_along_axis(tokens, repeated, axis=1)], axis=1)
         targets = np.full_like(inputs, IGNORE)
-        targets[:, -1:] = np.take_along_axis(tokens, at + 1, axis=1)
+        targets[:, -1:] = np.take_along_axis(tokens, repeated + 1, axis=1)
         return Batch(inputs=inputs, targets=targets)
 
     def show(self, batch: Batch, row: int) -> str:

@@ -101,12 +101,12 @@ class TriggerTask:
         following[rows[:, None], triggers] = drawn.argmax(axis=2)[..., None]
 
         tokens = np.empty((size, self.length + 1), dtype=np.int64)
-        seen, again = np.zeros_like(is_trigger), np.empty((size, self.length), dtype=bool)
+        occurred, again = np.zeros_like(is_trigger), np.empty((size, self.length), dtype=bool)
         choices = rng.choice(n, p=FOLLOWER_PROBABILITIES, size=(self.length, size))
         tokens[:, 0] = rng.integers(0, self.vocab_size, size)
         for t in range(self.length):
             now = tokens[:, t]
-            again[:, t], seen[rows, now] = seen[rows, now], True
+            again[:, t], occurred[rows, now] = occurred[rows, now], True
             tokens[:, t + 1] = following[rows, now, choices[t]]
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
         source = np.where(~again, GLOBAL, np.where(is_trigger[rows[:, None], inputs], TRIGGER, 0))

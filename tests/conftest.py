@@ -52,16 +52,25 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Use one thread. It is set here, because the process that only distributes tests need not import torch.
+FIRST = ("igsm", "test_kills.py", "test_compiled.py", "test_notebooks.py", "test_site.py")
+"""Parts of the paths of the longest files, which start first, so that none is still running alone at the end.
 
-    The iGSM tests come first, so that one of pytest's workers gets all of them: a new clone compiles their kernels for
-    20 s.
+One of pytest's workers gets all iGSM tests: a new clone compiles their kernels for 20 s. Another one then mostly waits
+for the processes that it kills, while the others compute.
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests in order, and use one thread.
+
+    It is set here, because the process that only distributes tests need not import torch.
     """
     import torch
 
     torch.set_num_threads(1)
-    items.sort(key=lambda item: "igsm" not in str(item.path.relative_to(Path(__file__).parent)))
+    folder = Path(__file__).parent
+    names = {item: str(item.path.relative_to(folder)) for item in items}
+    items.sort(key=lambda item: next((i for i, part in enumerate(FIRST) if part in names[item]), len(FIRST)))
 
 
 @pytest.fixture(autouse=True)

@@ -41,7 +41,7 @@ def store(root: Path, name: str, scale: str, *claims: dict[str, object], summary
     folder = root / name / scale
     folder.mkdir(parents=True)
     (folder / "claims.json").write_text(json.dumps(claims), encoding="utf-8")
-    (folder / f"{name}-{scale}.png").touch()
+    (folder / f"{name}-{scale}.svg").touch()
     (folder / "summary.md").write_text(summary, encoding="utf-8")
 
 

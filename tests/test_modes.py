@@ -42,7 +42,7 @@ def model():
 
 MEASURES = {
     "head_scores": lambda model: head_scores(model, BATCH, rows=4, length=12),
-    "find_induction_pair": lambda model: find_induction_pair(model, BATCH, rows=4, length=12),
+    "find_induction_pair": lambda model: find_induction_pair(model, BATCH),
     "ablate_heads": lambda model: ablate_heads(model, BATCH, [(0, 0)]),
     "ablation_sweep": lambda model: ablation_sweep(model, BATCH),
     "hop_scores": lambda model: hop_scores(model, TASK, 2, rows=4),

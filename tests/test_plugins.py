@@ -101,7 +101,7 @@ def test_a_stored_run_of_an_unknown_task_is_not_trained_on(tmp_path, trained):
 
 def test_a_figure_of_ones_own_is_made_and_stands_on_the_page(folder):
     ihlab(folder, "reproduce", "mine:COPYING", "--scale", "smoke", "--jobs", "1", run=started)
-    assert (folder / "figures" / "copying" / "smoke" / "copying-smoke.png").exists()
+    assert (folder / "figures" / "copying" / "smoke" / "copying-smoke.svg").exists()
     page = (folder / "figures" / "copying" / "README.md").read_text(encoding="utf-8")
     assert "| vanilla | 2 |" in page
     assert "It copies." in page
@@ -196,7 +196,7 @@ def test_experiments_are_checked_likewise():
         register_experiment(type("Half", (), {"name": "half", "runs": id, "gather": id}))
     whole = dict.fromkeys(("runs", "gather", "claims", "draw", "summary"), id)
     with pytest.raises(
-        ConfigError, match=r"There is an experiment 'figure8' already, ihlab\..*Figure8: .*Other needs another"
+        ConfigError, match=r"There is an experiment 'figure8' already, ihlab\..*rope_config: .*Other needs another"
     ):
         register_experiment(type("Other", (), {"name": "figure8", **whole}))
     register_experiment(type("Mine", (), {"name": "mine", **whole}))

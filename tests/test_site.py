@@ -110,7 +110,7 @@ def test_hover_tells_the_seed_of_a_point_and_its_value_in_the_table(opened, uri)
     text = picture.locator(".hoverlayer .hovertext").first.text_content()
     pattern = r"(.+)seed (\d+), learning rate 0.004training step (\d+)accuracy at the first repeat (.+)"
     curve, seed, step, accuracy = re.fullmatch(pattern, text).groups()
-    rows = pd.read_csv(ROOT / "figures/figure1a/laptop/data.csv").set_index(["curve", "seed", "step"])
+    rows = pd.read_csv(ROOT / "figures/figure1a/laptop/curves.csv").set_index(["curve", "seed", "step"])
     assert float(accuracy) == pytest.approx(rows["accuracy_first"][curve, int(seed), int(step)], rel=1e-3)
 
 
@@ -127,6 +127,6 @@ def test_every_picture_to_explore_is_drawn_and_fits_its_page(opened, site):
 
 def test_without_javascript_the_still_stands_in_the_page(opened):
     page = opened(FIGURE_1A, java_script_enabled=False)
-    [still] = page.locator("img[src$='figure1a-laptop.png']").all()
+    [still] = page.locator("img[src$='figure1a-laptop.svg']").all()
     assert still.bounding_box()["width"] > 800
     assert page.locator(".explored").count() == 0

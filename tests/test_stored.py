@@ -139,7 +139,7 @@ OWN = {
     "ihlab.sweep.results": "the sweep's own table",
     "ihlab.suite.standard": "the package's own",
     "ihlab.viewer.page": "the package's own",
-    "ihlab.paper.studies.printed": "the package's own",
+    "ihlab.plots.style": "a picture that it has just drawn",
     "ihlab.paper.studies.hops": "the package's own",
     "ihlab.paper.page": "pages and tables that reproduce wrote",
     "ihlab.study.checked": "a text that it has just made",

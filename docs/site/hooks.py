@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "benchmarks/results.md"),
     "benchmarks/*.svg",
-    *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/*/*/*.png"),
+    *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/*/*/*.svg"),
     "notebooks/*.ipynb",
 )
 """Files of the checkout that the site shows as they are."""
@@ -193,7 +193,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri != "README.md":
         return markdown
     cards = [
-        f"[![](figures/{name}/laptop/{name}-laptop.png){{loading=lazy}}<br>{question}](figures/{name}/README.md)"
+        f"[![](figures/{name}/laptop/{name}-laptop.svg){{loading=lazy}}<br>{question}](figures/{name}/README.md)"
         for name, question in GALLERY.items()
     ]
     start, then, end = markdown.partition("## Where to go on")
@@ -238,7 +238,7 @@ def _of_figure(soup: BeautifulSoup, name: str) -> list[tuple[Tag, str]]:
 
     folder = Folder(ROOT / "figures", name, "laptop")
     still = soup.select_one(f'img[src$="{folder.picture.name}"]')
-    return [(still, require_interactive(EXPERIMENTS[name]).draw_interactive(folder.data(), folder.scale).to_json())]
+    return [(still, require_interactive(EXPERIMENTS[name]).draw_interactive(folder.pictured(), folder.scale).to_json())]
 
 
 def _in_notebook(soup: BeautifulSoup, page: Page) -> list[tuple[Tag, str]]:

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from ihlab.attribution.activations import Patch, activations, in_each_layer, patched
 from ihlab.attribution.problems import INPUTS, Problem
+from ihlab.progress import tracked
 from ihlab.settings import own_settings
 from tasks.config import require, require_integer
 
@@ -49,7 +50,7 @@ class Faithfulness:
         """Return the faithfulness of circuits. NaN if no circuit can change the metric."""
         wanted = list(circuits)
         missing = [each for each in dict.fromkeys([0, self.all, *wanted]) if each not in self._metric]
-        for start in range(0, len(missing), AT_A_TIME):
+        for start in tracked(range(0, len(missing), AT_A_TIME), "patching circuits"):
             some = missing[start : start + AT_A_TIME]
             metric = patched(self.problem, self.problem.clean, [self._without(each) for each in some])
             self._metric |= dict(zip(some, metric.double().mean(dim=1).tolist(), strict=True))

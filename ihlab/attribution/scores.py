@@ -7,8 +7,6 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float
-from rich.console import Console
-from rich.progress import track
 from scipy import stats
 from torch import Tensor
 
@@ -18,6 +16,7 @@ from ihlab.attribution.estimates import NotFiniteError, estimated, examined
 from ihlab.attribution.libraries import LIBRARIES, METHODS
 from ihlab.attribution.problems import Problem
 from ihlab.attribution.truth import exact_effects
+from ihlab.progress import tracked
 from ihlab.settings import own_settings
 from tasks.config import ConfigError, choose
 
@@ -82,7 +81,7 @@ def compare(
     effects, _, exact_cost = _timed(problem, "exact", nodes)
     scores = ProblemScores(problem, nodes, effects if truth == "effect" else -exact_effects(problem.swapped, nodes))
     rows: list[dict[str, Any]] = []
-    for method in _shown(names):
+    for method in tracked(names, "methods"):
         try:
             if method in CONTROLS:
                 rows.append({"method": method, **scores.control(method), **dict.fromkeys(exact_cost, 0.0), "note": ""})
@@ -99,12 +98,6 @@ def compare(
         rows.append({"method": method, **scores.scores(estimates), **cost, "note": note})
     table = pd.DataFrame(rows, columns=COLUMNS)
     return table.assign(relative=table["seconds"] / exact_cost["seconds"])
-
-
-def _shown(methods: list[str]) -> Iterable[str]:
-    """Show progress in a terminal, and nothing elsewhere."""
-    console = Console(stderr=True)
-    return track(methods, "Methods", console=console, transient=True, disable=not console.is_terminal)
 
 
 class ProblemScores:

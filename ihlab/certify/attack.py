@@ -17,8 +17,8 @@ from jaxtyping import Float
 from ihlab.certify.failure import ANSWER, EARLIER, attention, explained, roles_in
 from ihlab.certify.rules import Tokens, rule_for
 from ihlab.certify.search import Answers, Search, margins_of
-from ihlab.interp.ablation import Track
 from ihlab.interp.sources import opened_model
+from ihlab.progress import tracked
 from ihlab.settings import own_settings
 from ihlab.training.run import Run
 from tasks import StoredTask
@@ -88,7 +88,6 @@ def attack(
     restarts: int = 1,
     sweeps: int = 2,
     seed: int = 0,
-    track: Track = iter,
 ) -> Attack:
     """Search for the sequences on which a model answers worst, and say how it fails there.
 
@@ -104,7 +103,7 @@ def attack(
 
     A search makes `sweeps` over all positions. The first of the `restarts` starts from the sequence that the task drew,
     the others from one after a sweep of random changes. The result is a function of these arguments, and a longer
-    search can find worse sequences. `track` may show progress over the steps of the search.
+    search can find worse sequences.
 
     Raises `ConfigError` without a task, for support="task" where it is not known what the task draws, and for a length
     at which the task has too few questions.
@@ -125,7 +124,7 @@ def attack(
     steps = [
         (restart, sweep, i) for restart in range(restarts) for sweep in range(sweeps) for i in range(len(sampled[0]))
     ]
-    for restart, sweep, i in track(steps):
+    for restart, sweep, i in tracked(steps, "searching"):
         if i == 0:
             order = search.orders(sampled)
         if sweep == i == 0:

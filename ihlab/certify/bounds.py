@@ -88,14 +88,14 @@ def margin_bound(tables: TwoLayers, query: int, answer: int, place: int) -> floa
     """
     length, n_tokens = tables.stream.shape[:2]
     atoms = (tables.stream[-1, query] + tables.write) @ tables.asks  # [pos, token, d_head]: the terms of the query
-    own = np.einsum("pad,kbd->pakb", atoms, tables.stream @ tables.keys)
+    direct = np.einsum("pad,kbd->pakb", atoms, tables.stream @ tables.keys)
     written = np.einsum("pad,kbd->pakb", atoms, tables.write @ tables.keys)
     rivals = np.delete(np.arange(len(tables.direction)), answer)
     towards = tables.direction[answer] - tables.direction[rivals]  # [rival, d_model]
     rows = np.concatenate([tables.stream, tables.write]) @ tables.values @ towards.T
     streams, writes = np.moveaxis(rows, -1, 0)[:, :length].copy(), np.moveaxis(rows, -1, 0)[:, length:].copy()
     base = np.moveaxis((tables.stream[-1, query] + tables.write) @ towards.T, -1, 0).copy()
-    weights = pair_weights(tables.mass, own, written, base, streams, writes, query, answer, place)
+    weights = pair_weights(tables.mass, direct, written, base, streams, writes, query, answer, place)
     largest = np.abs(weights[np.isfinite(weights)]).max()
     free = Automaton(
         np.zeros(n_tokens, int), np.zeros((1, n_tokens), int), np.zeros((1, n_tokens), int), np.array([True])

@@ -20,8 +20,8 @@ from ihlab.certify.sequences import Sequences, sequences_of
 from ihlab.certify.tables import PairTables, lengthened, pair_tables, require_pairs
 from ihlab.interp.sources import opened_model
 from ihlab.model.transformer import Transformer
+from ihlab.progress import tracked
 from ihlab.settings import own_settings
-from ihlab.training.progress import counting
 from tasks.config import require
 
 Row = dict[str, Any]
@@ -70,7 +70,7 @@ def certify(
     )
     every = len(asked[0].alphabet) <= MARGINS_UP_TO if margins is None else margins
     judged = _Judged(model, asked[0].alphabet, wanted, wanted if every else wanted[-1:])
-    own = any(isinstance(question, Sequences) for question in questions or ())
+    stored_task = None if any(isinstance(question, Sequences) for question in questions or ()) else task
     stored, digest = None, model_digest(model)
     if path is not None and Path(path).exists():
         stored = Certificate.open(path)
@@ -79,15 +79,14 @@ def certify(
             f"{path} is the certificate of another model, task or lengths: give another path.",
         )
     parts: list[pd.DataFrame] = []
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool, counting("certify", len(asked)) as advance:
-        for query, of_query in groupby(asked, key=lambda sequences: sequences.query):
-            group = list(of_query)
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        groups = [(query, list(group)) for query, group in groupby(asked, key=lambda sequences: sequences.query)]
+        for query, group in tracked(groups, "certifying query tokens"):
             if stored is not None and query in set(stored.table["query"]):
                 parts.append(stored.table[stored.table["query"] == query])
             else:
                 parts.append(pd.DataFrame(judged.rows(group, pool)))
-            advance(len(group))
-            certificate = Certificate(in_order(pd.concat(parts)), judged.rounding, digest, None if own else task)
+            certificate = Certificate(in_order(pd.concat(parts)), judged.rounding, digest, stored_task)
             if path is not None:
                 certificate.save(path)
     return certificate
@@ -145,21 +144,25 @@ class _Judged:
         rows: list[Row] = []
         for lengths in [[length] for length in self.lengths] if self.learned else [self.lengths]:
             tables = self._tables(lengths[-1])
-            judge = self._judge if self.model.layers[0].mlp is None else self._judge_enclosed
-            judge = partial(judge, tables=tables, mass=tables.masses(query), query=query, lengths=lengths)
-            rows += [row for part in pool.map(judge, group) for row in part]
+            judge = partial(self._judge, tables=tables, mass=tables.masses(query), query=query, lengths=lengths)
+            rows += [row for of_question in pool.map(judge, group) for row in of_question]
         return self._settled(rows)
 
     def _judge(
-        self, sequences: Sequences, tables: PairTables, mass: Float[np.ndarray, "head back token before"],
-        query: int, lengths: list[int],
-    ) -> list[Row]:  # fmt: skip
+        self,
+        sequences: Sequences,
+        tables: PairTables,
+        mass: Float[np.ndarray, "head back token before"],
+        query: int,
+        lengths: list[int],
+    ) -> list[Row]:
         """Return a row for each length: proved, or a candidate for a sequence that is answered wrongly."""
-        direct, limit = tables.direct[query], tables.rounding["float64"]
         automaton = walks.Automaton(sequences.first, sequences.rule, sequences.follow, sequences.asks)
-        weighed = (mass, tables.read, direct, sequences.answer)
+        weighed = (mass, tables.read, tables.direct[query], sequences.answer)
         weights = np.full(lengths[-1] + 1, -np.inf)  # above 0: proved, its margin not known
-        if len(mass) == 1 and not self.with_margin.issuperset(lengths):
+        enclosed = None if self.model.layers[0].mlp is None else self._enclosed(lengths[-1])
+        limit = tables.rounding["float64"] if enclosed is None else 0.0
+        if len(mass) == 1 and enclosed is None and not self.with_margin.issuperset(lengths):
             weights = walks.lightest_of_rivals(*weighed, automaton, query, lengths[-1], limit)
         rows, rival = [], 0
         for length in lengths:
@@ -168,36 +171,23 @@ class _Judged:
                 if weights[length] < np.inf:
                     rows.append({**row, "verdict": PROVED, "margin": np.nan, "bound": np.nan, "worst": []})
                 continue
-            bound, rival, of_heads = walks.smallest_bound(*weighed, automaton, query, length, rival)
-            if rival < 0:  # the set has no sequence of this length
+            if enclosed is None:
+                bounds, of_heads = walks.smallest_margins(*weighed, automaton, query, length, False, rival)
+                bound, rival = bounds.min(), int(bounds.argmin())
+            else:
+                bound, of_heads = enclosed.bound(mass, automaton, query, sequences.answer, length)
+            if np.isinf(bound):  # the set has no sequence of this length
                 continue
-            margins = [walks.margin_of(*weighed, walk)[0] for walk in of_heads]
-            margin, walk = min(margins), of_heads[int(np.argmin(margins))]
-            if bound <= limit < margin:
-                walk = walks.descend(*weighed, automaton, walk)
-                margin = walks.margin_of(*weighed, walk)[0]
+            if enclosed is None:
+                margins = walks.margins_of(*weighed, of_heads)
+            else:
+                margins = enclosed.margin(self.alphabet[of_heads], sequences.answer)
+            walk, margin = of_heads[margins.argmin()], margins.min()
+            if bound <= limit < margin and enclosed is None:
+                walk, margin = walks.descend(*weighed, walk, lambda tokens: sequences.holds(self.alphabet[tokens]))
             verdict = PROVED if bound > limit else UNKNOWN if margin > limit else REFUTED
             worst = self.alphabet[walk].tolist()
             rows.append({**row, "verdict": verdict, "margin": margin, "bound": bound, "worst": worst})
-        return rows
-
-    def _judge_enclosed(
-        self, sequences: Sequences, tables: PairTables, mass: Float[np.ndarray, "head back token before"],
-        query: int, lengths: list[int],
-    ) -> list[Row]:  # fmt: skip
-        """Return a row for each length, by the bound of `ihlab.certify.mlp`."""
-        automaton = walks.Automaton(sequences.first, sequences.rule, sequences.follow, sequences.asks)
-        enclosed, rows = self._enclosed(lengths[-1]), []
-        for length in lengths:
-            bound, of_heads = enclosed.bound(mass, automaton, query, sequences.answer, length)
-            if np.isinf(bound):  # the set has no sequence of this length
-                continue
-            tokens = self.alphabet[of_heads]
-            margins = enclosed.margin(tokens, sequences.answer)
-            margin, worst = margins.min(), tokens[margins.argmin()].tolist()
-            verdict = PROVED if bound > 0 else REFUTED if margin < 0 else UNKNOWN
-            row = {"length": length, "query": sequences.query, "answer": sequences.answer, "verdict": verdict}
-            rows.append({**row, "margin": margin, "bound": bound, "worst": worst})
         return rows
 
     @torch.no_grad()

@@ -43,7 +43,7 @@ def check(path: str | Path, model: Any) -> int:
         wrong = len(worst) == length and of_question(query, answer).holds(worst) and logits[answer] <= others.max()
         require(bool(wrong), f"{path} does not hold: {worst} is answered rightly, or is not in the set.")
     proved, slack = certificate.table[certificate.table["verdict"] == PROVED], certificate.rounding["float64"]
-    weights = {name: part.detach().double().numpy() for name, part in network.state_dict().items()}
+    weights = {name: weight.detach().double().numpy() for name, weight in network.state_dict().items()}
     questions: Any = proved.groupby(["query", "answer"])
     for (query, answer), rows in questions:
         sequences, lengths = of_question(query, answer), rows["length"].tolist()
@@ -156,5 +156,5 @@ def _scores_and_reads(
     unembed = weights["embed.weight" if cfg.tied_embeddings else "unembed.weight"] * weights.get("ln_final.w", 1.0)
     written = weights["blocks.0.attn.o_proj.weight"].reshape(-1, cfg.n_heads, d_head)
     read = np.einsum("ptahd,mhd,om->hptao", v, written, unembed, optimize=True)
-    own = (stream[0, query_at] if cfg.residual_in(0) else 0.0) + weights.get("blocks.0.attn.o_proj.bias", 0.0)
-    return score, read, unembed @ (own * np.ones(cfg.d_model))
+    residual = (stream[0, query_at] if cfg.residual_in(0) else 0.0) + weights.get("blocks.0.attn.o_proj.bias", 0.0)
+    return score, read, unembed @ (residual * np.ones(cfg.d_model))

@@ -42,11 +42,11 @@ def smallest_of_row(mass: Array, gain: Array, fixed: Array, used: Array, last: i
 
 @compiled
 def _largest_gap(
-    mass: Array, own: Array, written: Array, fixed: Array, used: Array, key: int, token: int, right: int
+    mass: Array, direct: Array, written: Array, fixed: Array, used: Array, key: int, token: int, right: int
 ) -> float:
     """Return an upper bound of the score of a key minus that of the right key, over all free tokens."""
     final = len(fixed) - 1
-    answer, gaps = fixed[right], np.zeros(own.shape[:2])
+    answer, gaps = fixed[right], np.zeros(direct.shape[:2])
     for pos in range(len(fixed)):
         for term in range(len(used)):
             if fixed[pos] != term and (fixed[pos] >= 0 or used[term]):
@@ -56,7 +56,7 @@ def _largest_gap(
             fixed[pos], used[term] = term, True
             high = -smallest_of_row(mass[key, token], written[pos, term], fixed, used, key, -1.0)
             low = smallest_of_row(mass[right, answer], written[pos, term], fixed, used, right, 1.0)
-            gaps[pos, term] = high - low + own[pos, term, key, token] - own[pos, term, right, answer]
+            gaps[pos, term] = high - low + direct[pos, term, key, token] - direct[pos, term, right, answer]
             if held:
                 fixed[pos], used[term] = -1, False
     return -smallest_of_row(mass[final, fixed[final]], gaps, fixed, used, final, -1.0)
@@ -64,9 +64,16 @@ def _largest_gap(
 
 @compiled
 def pair_weights(
-    mass: Array, own: Array, written: Array, base: Array, streams: Array, writes: Array, query: int, answer: int,
+    mass: Array,
+    direct: Array,
+    written: Array,
+    base: Array,
+    streams: Array,
+    writes: Array,
+    query: int,
+    answer: int,
     place: int,
-) -> Array:  # fmt: skip
+) -> Array:
     """Return the weight of each pair [rival, back, token, before] at each position; inf where it may not stand."""
     n_rivals, length, n_tokens = streams.shape
     right, final = place + 1, length - 1
@@ -89,7 +96,7 @@ def pair_weights(
                     continue
                 gap = 0.0
                 if key != right:
-                    gap = _largest_gap(mass, own, written, fixed, used, key, token, right)
+                    gap = _largest_gap(mass, direct, written, fixed, used, key, token, right)
                 for rival in range(n_rivals):
                     weight = streams[rival, key, token]
                     weight += smallest_of_row(mass[key, token], writes[rival], fixed, used, key, 1.0)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Int
 
+from ihlab.interp.multihop import find_hops
 from ihlab.measure.probe import task_tokens
 from tasks import InductionTask, MQARTask, MultiHopTask, NGramTask, PairTask, RepeatTask
 from tasks.bos import without_bos
@@ -116,8 +117,8 @@ class RecallRule(Rule):
         pairs, later, query = tokens[:, :front], tokens[:, front:-1], tokens[:, -1:]
         keys, values = pairs[:, ::width], pairs[:, self.gap :: width]
         legal = self.right(tokens, answer) & ((keys == query) & (values == answer[:, None])).any(axis=1)
-        for part, low, high in ((keys, 1, half), (values, half, task.vocab_size)):
-            legal &= (np.diff(np.sort(part, axis=1)) != 0).all(axis=1) & ((part >= low) & (part < high)).all(axis=1)
+        for ids, low, high in ((keys, 1, half), (values, half, task.vocab_size)):
+            legal &= (np.diff(np.sort(ids, axis=1)) != 0).all(axis=1) & ((ids >= low) & (ids < high)).all(axis=1)
         slots = later[:, ::2]
         asked = (slots[:, None] == keys[:, :, None]).sum(axis=2)  # [batch, key]
         missing = ((asked == 0) & (keys != query)).sum(axis=1)
@@ -158,12 +159,7 @@ class HopRule(Rule):
     @staticmethod
     def _hop(tokens: Tokens) -> Int[np.ndarray, "batch pos"]:
         """Return the position one after the latest earlier occurrence of each token; 0 if there is none."""
-        n_pos = tokens.shape[1]
-        hop = np.zeros_like(tokens)
-        for i in range(2, n_pos):
-            before = tokens[:, i - 1 : 0 : -1] == tokens[:, [i]]  # the latest first
-            hop[:, i] = np.where(before.any(axis=1), i - before.argmax(axis=1), 0)
-        return hop
+        return np.pad(find_hops(tokens[:, 1:], 1)[1] + 1, ((0, 0), (1, 0)))
 
 
 class TableRule(Rule):

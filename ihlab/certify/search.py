@@ -71,9 +71,9 @@ class Search:
 
     def margins(self, tokens: Tokens, answer: Answers) -> Margins:
         """Return logit(answer) minus the largest other logit after each sequence."""
-        parts = [slice(start, start + ROWS) for start in range(0, len(tokens), ROWS)]
+        chunks = [slice(start, start + ROWS) for start in range(0, len(tokens), ROWS)]
         return np.concatenate(
-            [np.empty(0), *(margins_of(last_logits(self.model, tokens[p]), answer[p])[0] for p in parts)]
+            [np.empty(0), *(margins_of(last_logits(self.model, tokens[rows]), answer[rows])[0] for rows in chunks)]
         )
 
     def orders(self, tokens: Tokens) -> Int[np.ndarray, "question pos"]:

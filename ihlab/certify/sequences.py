@@ -107,9 +107,9 @@ def recall(task: MQARTask, query: int, answer: int) -> Sequences:
     rules[slot + 1] = np.where(filler | is_key, slot, FORBIDDEN)
     rule = np.repeat(np.arange(n_states)[:, None], n_tokens, axis=1)
     # The query's key is stored with the answer only. A rule of its own for each number of tokens read.
-    own = np.full((n_front, n_tokens), FORBIDDEN)
+    key_rules = np.full((n_front, n_tokens), FORBIDDEN)
     for read in range(0, n_front, 2):
-        own[read, answer] = 2 * (read + 1) + 1
+        key_rules[read, answer] = 2 * (read + 1) + 1
         rule[2 * read + 1, query] = len(rules) + read
         rule[2 * read, query] = gives_up
     if task.fill == "blank":
@@ -118,7 +118,7 @@ def recall(task: MQARTask, query: int, answer: int) -> Sequences:
     asks = np.zeros(n_states, bool)
     asks[slot + 1] = True
     asks[2 * (n_front - 1) + 1] = True
-    return Sequences(tokens, query, answer, first, rule, np.concatenate([rules, own]), asks)
+    return Sequences(tokens, query, answer, first, rule, np.concatenate([rules, key_rules]), asks)
 
 
 def _begun(sequences: Sequences, bos: int | None) -> Sequences:

@@ -33,22 +33,25 @@ def require_pairs(model: Transformer) -> None:
     """Raise `ConfigError` unless one attention layer reads pairs of tokens and nothing else, naming what breaks it."""
     cfg = model.cfg
     variant = VARIANTS[cfg.attention]
-    plain = not (variant.query or variant.elsewhere or variant.recurrent or variant.fixed)
-    parts: list[tuple[bool, str, str]] = [
+    plain = not (variant.query or variant.mixes_tokens or variant.recurrent or variant.fixed)
+    settings: list[tuple[bool, str, str]] = [
         (cfg.n_layers == 1, f"n_layers={cfg.n_layers}", "a second layer reads what the first one mixed"),
         (cfg.mlp != "gelu", f"mlp={cfg.mlp!r}", "an MLP is not a sum over tokens, and only swiglu is enclosed"),
         (cfg.norm != "layer", "norm='layer'", "a LayerNorm's bias is not scaled with the rest"),
-        (plain and variant.attention == "attention:Attention", f"attention={cfg.attention!r}", "its keys, values or "
-         "queries depend on other tokens than their own and the one before"),
+        (
+            plain and variant.attention == "attention:Attention",
+            f"attention={cfg.attention!r}",
+            "its keys, values or queries depend on other tokens than their own and the one before",
+        ),
         (not cfg.shifted or cfg.shift_window == 2, f"shift_window={cfg.shift_window}", "keys see more than two tokens"),
         (cfg.stream_shift == "none", f"stream_shift={cfg.stream_shift!r}", "queries see two tokens"),
         (cfg.canon == "", f"canon={cfg.canon!r}", "a convolution sees more than two tokens"),
         (cfg.smear == "none", f"smear={cfg.smear!r}", "queries see two tokens"),
         (cfg.bigram_table == 0, f"bigram_table={cfg.bigram_table}", "queries see two tokens"),
         (not (cfg.dropout and model.training), f"dropout={cfg.dropout} in training mode", "it is random: call eval()"),
-    ]  # fmt: skip
-    for allowed, part, why in parts:
-        require(allowed, f"The model has {part}, but a proof needs one layer that reads pairs of tokens: {why}.")
+    ]
+    for allowed, setting, why in settings:
+        require(allowed, f"The model has {setting}, but a proof needs one layer that reads pairs of tokens: {why}.")
 
 
 def lengthened(model: Transformer, length: int) -> Transformer:
@@ -107,15 +110,14 @@ def pair_tables(
     """
     require_pairs(model)
     cfg, exact = model.cfg, deepcopy(model).eval().cpu().double()
-    learned = exact.pos_embed is not None
     require(
-        not learned or length <= cfg.n_ctx,
+        exact.pos_embed is None or length <= cfg.n_ctx,
         f"The length is {length}, but the model has learned positions for n_ctx={cfg.n_ctx} tokens.",
     )
     block = exact.layers[0]
     attn = block.attn
     stream = exact.embed.weight[torch.from_numpy(alphabet)][None]  # [place, token, d_model]
-    if learned:  # counted back from the query
+    if exact.pos_embed is not None:  # counted back from the query
         stream = stream + exact.pos_embed.weight[:length].flip(0)[:, None]
     normed = stream if block.ln1 is None else block.ln1(stream)
     k, v = attn.project(normed)
@@ -155,10 +157,10 @@ def _pairs(
     if shift is None:
         return x[:, :, None].expand(-1, -1, n_tokens + 1, -1, -1)
     weight = shift.weights()
-    own, before = (weight[:, back].reshape(len(weight), -1) for back in (0, 1))
+    now, before = (weight[:, back].reshape(len(weight), -1) for back in (0, 1))
     earlier = x if len(x) == 1 else torch.cat([x[1:], x[-1:]])  # one place further back
-    pairs = (own * x)[:, :, None] + (before * earlier)[:, None]
-    alone = x if first_own else own * x
+    pairs = (now * x)[:, :, None] + (before * earlier)[:, None]
+    alone = x if first_own else now * x
     return torch.cat([pairs, alone[:, :, None]], dim=2)
 
 

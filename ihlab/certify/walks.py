@@ -13,6 +13,7 @@ Shapes, with V tokens, and index V for "none before": mass [back, V, V + 1]; gai
 positions after a token, with the state there.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numba
@@ -29,16 +30,6 @@ class Automaton(NamedTuple):
     rule: Array
     follow: Array
     asks: Array
-
-
-@compiled
-def _begin(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, value: Array) -> None:
-    """Fill `value` with the weight of the query's own position after each token before it."""
-    n_states, n_tokens = automaton.rule.shape
-    for state in range(n_states):
-        for before in range(n_tokens):
-            allowed = automaton.asks[state] and automaton.follow[automaton.rule[state, before], query] >= 0
-            value[state, before] = mass[0, query, before] * (gain[0, query, before] - level) if allowed else np.inf
 
 
 @compiled
@@ -65,48 +56,60 @@ def _step(mass: Array, gain: Array, level: float, automaton: Automaton, value: A
 
 
 @compiled
+def _rest(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, longest: int) -> Array:
+    """Return the lightest weight of all positions after a token [back, state, token], if it is at that distance."""
+    n_states, n_tokens = automaton.rule.shape
+    rest = np.full((longest, n_states, n_tokens), np.inf)
+    for state in range(n_states):
+        for before in range(n_tokens):
+            if automaton.asks[state] and automaton.follow[automaton.rule[state, before], query] >= 0:
+                rest[1, state, before] = mass[0, query, before] * (gain[0, query, before] - level)
+    for back in range(1, longest - 1):
+        rest[back + 1] = rest[back]
+        _step(mass[back], gain[back % len(gain)], level, automaton, rest[back + 1])
+    return rest
+
+
+@compiled
+def _lightest_first(
+    mass: Array, gain: Array, level: float, automaton: Automaton, rest: Array, back: int
+) -> tuple[float, int]:
+    """Return the weight of the lightest walk from a first token `back` positions before the query, and this token."""
+    smallest, first, none = np.inf, 0, mass.shape[2] - 1
+    for token in range(len(automaton.first)):
+        if automaton.first[token] >= 0:
+            weight = mass[back, token, none] * (gain[back % len(gain), token, none] - level)
+            weight += rest[back, automaton.first[token], token]
+            if weight < smallest:
+                smallest, first = weight, token
+    return smallest, first
+
+
+@compiled
 def lightest(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, longest: int) -> Array:
     """Return the weight of the lightest walk of each length up to `longest`, inf where there is none."""
-    n_states, n_tokens = automaton.rule.shape
-    value, weights = np.empty((n_states, n_tokens)), np.full(longest + 1, np.inf)
-    _begin(mass, gain, level, automaton, query, value)
+    rest, weights = _rest(mass, gain, level, automaton, query, longest), np.full(longest + 1, np.inf)
     for back in range(1, longest):
-        place = back % len(gain)
-        for token in range(n_tokens):
-            if automaton.first[token] >= 0:
-                alone = mass[back, token, n_tokens] * (gain[place, token, n_tokens] - level)
-                weights[back + 1] = min(weights[back + 1], value[automaton.first[token], token] + alone)
-        _step(mass[back], gain[place], level, automaton, value)
+        weights[back + 1] = _lightest_first(mass, gain, level, automaton, rest, back)[0]
     return weights
 
 
 @compiled
 def lightest_walk(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, length: int) -> Array:
     """Return the tokens of the lightest walk of a length, first to last; empty if there is none."""
-    n_states, n_tokens = automaton.rule.shape
-    values = np.empty((length, n_states, n_tokens))  # values[back] is for a token at that distance
-    _begin(mass, gain, level, automaton, query, values[1])
-    for back in range(1, length - 1):
-        values[back + 1] = values[back]
-        _step(mass[back], gain[back % len(gain)], level, automaton, values[back + 1])
-    walk = np.full(length, query)
-    smallest, state, place = np.inf, 0, (length - 1) % len(gain)
-    for token in range(n_tokens):
-        if automaton.first[token] >= 0:
-            weight = mass[length - 1, token, n_tokens] * (gain[place, token, n_tokens] - level)
-            weight += values[length - 1, automaton.first[token], token]
-            if weight < smallest:
-                smallest, state, walk[0] = weight, automaton.first[token], token
+    rest, walk = _rest(mass, gain, level, automaton, query, length), np.full(length, query)
+    smallest, walk[0] = _lightest_first(mass, gain, level, automaton, rest, length - 1)
     if smallest == np.inf:
         return walk[:0]
+    state = automaton.first[walk[0]]
     for number in range(1, length - 1):
         back, before = length - 1 - number, walk[number - 1]
         allowed, smallest, place = automaton.follow[automaton.rule[state, before]], np.inf, back % len(gain)
-        for token in range(n_tokens):
+        for token in range(len(allowed)):
             if allowed[token] >= 0:
                 weight = mass[back, token, before] * (gain[place, token, before] - level)
-                if values[back, allowed[token], token] + weight < smallest:
-                    smallest, walk[number] = values[back, allowed[token], token] + weight, token
+                if rest[back, allowed[token], token] + weight < smallest:
+                    smallest, walk[number] = rest[back, allowed[token], token] + weight, token
         state = allowed[walk[number]]
     return walk
 
@@ -156,49 +159,40 @@ def _margin_against(
 
 
 @compiled
-def smallest_bound(
-    mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, length: int, rival: int
-) -> tuple[float, int, Array]:
-    """Return a lower bound of the margin over all walks of a length, its rival, and each head's worst walk.
+def smallest_margins(
+    mass: Array,
+    read: Array,
+    direct: Array,
+    answer: int,
+    automaton: Automaton,
+    query: int,
+    length: int,
+    every: bool = True,
+    rival: int = 0,
+) -> tuple[Array, Array]:
+    """Return a lower bound of the margin against every rival over all walks of a length, and each head's worst walk.
 
-    It is the sum of each head's smallest mean (exact for one head), at the worst of all rivals; `rival` is tried first.
+    A bound is the sum of each head's smallest mean (exact for one head), inf where there is no walk. Unless `every`
+    rival counts, those of one head that are above the smallest bound so far are inf, and `rival` is tried first.
     mass [head, back, V, V + 1], read [head, output, place, V, V + 1], direct [output] of the query.
     """
     n_heads, n_outputs = read.shape[:2]
-    smallest, worst = np.inf, -1
+    margins, smallest = np.full(n_outputs, np.inf), np.inf
     walks, trial = np.zeros((n_heads, length), np.int64), np.zeros((n_heads, length), np.int64)
     for number in range(n_outputs):
         other = (rival + number) % n_outputs
         if other == answer:
             continue
-        if n_heads == 1 and worst >= 0:  # nothing below the smallest bound so far?
+        if n_heads == 1 and not every and smallest < np.inf:  # nothing below the smallest bound so far?
             gain, level = read[0, answer] - read[0, other], smallest - (direct[answer] - direct[other])
-            weights = lightest(mass[0], gain, level, automaton, query, length)
-            if weights[length] >= 0:
+            if lightest(mass[0], gain, level, automaton, query, length)[length] >= 0:
                 continue
-        bound = _margin_against(mass, read, direct, answer, other, automaton, query, trial)
-        if bound == np.inf:
-            return np.inf, -1, walks
-        if bound < smallest:
-            smallest, worst = bound, other
+        margins[other] = _margin_against(mass, read, direct, answer, other, automaton, query, trial)
+        if margins[other] == np.inf:
+            break
+        if margins[other] < smallest:
+            smallest = margins[other]
             walks[:] = trial
-    return smallest, worst, walks
-
-
-@compiled
-def smallest_margins(
-    mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, length: int
-) -> tuple[Array, Array]:
-    """Return a lower bound of the margin against every rival, and each head's worst walk for the smallest one."""
-    n_heads, n_outputs = read.shape[:2]
-    margins, walks = np.full(n_outputs, np.inf), np.zeros((n_heads, length), np.int64)
-    trial = np.zeros((n_heads, length), np.int64)
-    for other in range(n_outputs):
-        if other != answer:
-            margin = _margin_against(mass, read, direct, answer, other, automaton, query, trial)
-            if margin < margins.min():
-                walks[:] = trial
-            margins[other] = margin
     return margins, walks
 
 
@@ -232,51 +226,32 @@ def lightest_of_rivals(
     return weights
 
 
-@compiled
-def margin_of(mass: Array, read: Array, direct: Array, answer: int, walk: Array) -> tuple[float, int]:
-    """Return the margin of a walk, before the final norm's scale, and its rival."""
-    margins = direct[answer] - direct
-    for head in range(len(mass)):
-        total = 0.0
-        for number in range(len(walk)):
-            total += mass[head, len(walk) - 1 - number, walk[number], walk[number - 1] if number else mass.shape[3] - 1]
-        for number in range(len(walk)):
-            back, before = len(walk) - 1 - number, walk[number - 1] if number else mass.shape[3] - 1
-            attention = mass[head, back, walk[number], before] / total
-            place = back % read.shape[2]
-            for output in range(read.shape[1]):
-                margins[output] += attention * (
-                    read[head, answer, place, walk[number], before] - read[head, output, place, walk[number], before]
-                )
-    margins[answer] = np.inf
-    return margins.min(), margins.argmin()
+def margins_of(mass: Array, read: Array, direct: Array, answer: int, walks: Array) -> Array:
+    """Return the margin of each of `walks` [walk, length], before the final norm's scale."""
+    back = np.arange(walks.shape[1])[::-1]
+    before = np.column_stack([np.full(len(walks), mass.shape[3] - 1), walks[:, :-1]])
+    weight = mass[:, back, walks, before]  # [head, walk, position]
+    weight = weight / weight.sum(axis=2, keepdims=True)
+    reads = read[:, :, back % read.shape[2], walks, before]  # [head, output, walk, position]
+    margins = direct[answer] - direct + np.einsum("hwp,howp->wo", weight, reads[:, [answer]] - reads)
+    return np.delete(margins, answer, axis=1).min(axis=1)
 
 
-@compiled
-def _is_allowed(walk: Array, automaton: Automaton) -> bool:
-    state = automaton.first[walk[0]]
-    for number in range(1, len(walk)):
-        if state < 0 or (number == len(walk) - 1 and not automaton.asks[state]):
-            return False
-        state = automaton.follow[automaton.rule[state, walk[number - 1]], walk[number]]
-    return state >= 0
+def descend(
+    mass: Array, read: Array, direct: Array, answer: int, walk: Array, holds: Callable[[Array], bool]
+) -> tuple[Array, float]:
+    """Return a walk near the given one whose margin is smallest when one token is exchanged at a time, and its margin.
 
-
-@compiled
-def descend(mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, walk: Array) -> Array:
-    """Return a walk near the given one whose margin is smallest when one token is exchanged at a time."""
-    walk, (smallest, _) = walk.copy(), margin_of(mass, read, direct, answer, walk)
-    improved = True
-    while improved:
-        improved = False
+    `holds` returns whether a walk is in the set.
+    """
+    margin, before = margins_of(mass, read, direct, answer, walk[None])[0], np.inf
+    while margin < before:
+        before = margin
         for number in range(len(walk) - 1):
-            for token in range(automaton.rule.shape[1]):
-                before, walk[number] = walk[number], token
-                margin = np.inf
-                if _is_allowed(walk, automaton):
-                    margin = margin_of(mass, read, direct, answer, walk)[0]
-                if margin < smallest:
-                    smallest, improved = margin, True
-                else:
-                    walk[number] = before
-    return walk
+            near = np.tile(walk, (read.shape[3], 1))
+            near[:, number] = np.arange(len(near))
+            near = near[[holds(each) for each in near]]
+            margins = margins_of(mass, read, direct, answer, near)
+            if margins.min() < margin:
+                walk, margin = near[margins.argmin()], margins.min()
+    return walk, margin

@@ -61,16 +61,16 @@ def main(args: Sequence[str] | None = None) -> None:
     """
     print_anywhere()
     spare = mmap.mmap(-1, SPARE)
-    given = list(sys.argv[1:] if args is None else args)
+    arguments = list(sys.argv[1:] if args is None else args)
     if args is None and hasattr(os, "fork"):
-        _watch(f"ihlab {shlex.join(given)}")
+        _watch(f"ihlab {shlex.join(arguments)}")
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
-            _run(list(given))
+            _run(list(arguments))
     except KeyboardInterrupt as stopped:
         message = str(stopped) or "Stopped."
-        print(f"\nihlab: {text(message)} To go on: ihlab {shlex.join(given)}", file=sys.stderr)
+        print(f"\nihlab: {text(message)} To go on: ihlab {shlex.join(arguments)}", file=sys.stderr)
         raise SystemExit(exit_code(stopped)) from None
     except ConfigError as error:
         _end(str(error), 2)

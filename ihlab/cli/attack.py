@@ -1,6 +1,5 @@
 """The command `attack`: the sequences that a run answers worst."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from ihlab.cli.inspect import Root, RunName, Step, TaskName, found_run
 from ihlab.cli.paths import PICTURES, TABLES, check_output, write_picture, write_table
-from ihlab.cli.terminal import console, text, tracked
+from ihlab.cli.terminal import console, text
 from tasks import IGNORE, Batch, Task
 from tasks.batch import in_lines
 
@@ -62,7 +61,7 @@ def attack(
     asked = opened.config.task
     result = search(
         opened.model(step), asked, questions=questions, length=length, support=support, restarts=restarts,
-        sweeps=sweeps, seed=seed, track=partial(tracked, what="searching"),
+        sweeps=sweeps, seed=seed,
     )  # fmt: skip
     terminal, name, worst = console(), f"{opened.folder.name}, step {step}", result.table.iloc[0]
     terminal.print(f"{text(name)}: {result.verdict}\n", soft_wrap=True)

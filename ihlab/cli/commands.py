@@ -3,7 +3,6 @@
 import math
 import shlex
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,24 +83,12 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
         root: Path = Path("runs"),
         device: str = "auto",
         members: int | None = None,
-        wandb: bool = False,
     ) -> None:
-        from ihlab.sweep.tracking import require_wandb, tracked
-        from ihlab.training.run import Run
         from ihlab.training.train import train as train_run
 
         run = to_run(options)
         require_writable("--root", root)
-        if wandb:
-            require_wandb()
-            require(
-                members is None, "--wandb follows one run: leave out --members, or train the seeds with 'ihlab sweep'."
-            )
-        if members is not None:
-            trained = train_run(run, root, device, members=members)
-        else:
-            with tracked(Run.create(run, root)) if wandb else nullcontext() as callback:
-                trained = [train_run(run, root, device, callback=callback)]
+        trained = [train_run(run, root, device)] if members is None else train_run(run, root, device, members=members)
         for each in trained:
             print(text(_ending(each)))
         if members is None and not trained[0].diverged:
@@ -120,7 +107,6 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
             root: Where runs are kept.
             device: A torch device, or auto: a GPU if there is one.
             members: Train this many seeds, the run's own and those after it, stacked where that is faster.
-            wandb: Log every evaluation to Weights & Biases too.
         """
     return train
 
@@ -136,10 +122,14 @@ def _next(run: "Run", root: Path) -> str:
 def _ending(run: "Run") -> str:
     if run.diverged:
         return f"{run.folder}: the loss is not finite at step {run.diverged['step']}; the last checkpoint is kept."
-    last = run.metrics.iloc[-1]
+    from ihlab.training.listing import slices
+
+    last, guess = run.metrics.iloc[-1], (run.done or {}).get("guess")
+    parts = [f"first answer of a sequence {last['accuracy_first']:.4f}", slices(dict(last))]
+    parts += [] if guess is None else [f"a guess {guess:.4f}"]
     return (
         f"{run.folder}: step {last['step']:.0f}, loss {last['eval_loss']:.4f}, accuracy {last['accuracy']:.4f} "
-        f"(first answer of a sequence {last['accuracy_first']:.4f})"
+        f"({'; '.join(filter(None, parts))})"
     )
 
 
@@ -214,13 +204,14 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
         csv: Write the whole table here, including damaged runs: the table of ihlab.runs in Python.
     """
     from ihlab.stored import DIVERGED, DONE
-    from ihlab.training.run import DAMAGED
-    from ihlab.training.run import runs as stored_runs
+    from ihlab.training.listing import DAMAGED
+    from ihlab.training.listing import runs as stored_runs
 
     check_output("--csv", csv, TABLES)
     table = Table(title=f"Runs in {text(root)}", title_justify="left")
-    for column in ("run", "task", "model", "seed", "steps", "accuracy", "seconds"):
-        table.add_column(column, justify="right" if column in ("seed", "steps", "accuracy", "seconds") else "left")
+    numbers = ("seed", "steps", "accuracy", "guess", "seconds")
+    for column in ("run", "task", "model", "seed", "steps", "accuracy", "slices", "guess", "seconds"):
+        table.add_column(column, justify="right" if column in numbers else "left")
     stored = stored_runs(listable(root))
     damaged = stored["status"] == DAMAGED
     require(len(stored) > 0, f"There are no runs in {root}.")
@@ -233,15 +224,15 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
             str(run["seed"]),
             str(run["step"]) if done else f"{run['step']}/{run['steps']}" + " diverged" * (run["status"] == DIVERGED),
             "" if math.isnan(accuracy) else f"{accuracy:.3f}",
+            run["slices"],
+            "" if math.isnan(run["guess"]) else f"{run['guess']:.3f}",
             f"{run['seconds']:.0f}" if done else "",
         )
     if csv is not None:
         write_table(stored, csv)
     terminal = console()
     if not terminal.is_terminal:  # output to a file or another program: do not truncate names
-        terminal.width = max(
-            terminal.width, terminal.measure(table, options=terminal.options.update(width=10_000)).maximum
-        )
+        terminal.width = 10_000
     terminal.print(table)
     for sentence in stored["problem"][damaged]:
         terminal.print(text(sentence), soft_wrap=True)

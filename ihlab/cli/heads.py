@@ -2,13 +2,11 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.progress import track
 from rich.table import Table
 
 from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, model_name, number_column
@@ -66,12 +64,12 @@ def heads(
         rows is None or rows >= 2, f"rows is {rows}, but must be at least 2, to give the standard error of the loss."
     )
     require(hf is None or step is None, "--step names a checkpoint of a run, but the model of --hf has no checkpoints.")
-    found = found_run(run, hf, root, task, corpus)
-    check_output("--csv", csv, TABLES, found)
-    check_output("--out", out, PICTURES + PAGES, found)
-    if found is not None:
-        step = found.require_checkpoint(step)
-        found.require_task()
+    opened = found_run(run, hf, root, task, corpus)
+    check_output("--csv", csv, TABLES, opened)
+    check_output("--out", out, PICTURES + PAGES, opened)
+    if opened is not None:
+        step = opened.require_checkpoint(step)
+        opened.require_task()
 
     from ihlab.interp.ablation import ablate_together
     from ihlab.interp.heads import FEW, mean_patterns, scored_heads
@@ -82,9 +80,9 @@ def heads(
     if hf is not None:
         import ihlab.hf  # noqa: F401  # transformers then knows shifted models
     with nullcontext() if hf is None else of_model(hf):
-        if found is not None:
-            model, name = opened_model(found.model(step), prepend_bos=bos), f"{found.folder.name} at step {step}"
-            batch = draw(found.config.task, EVAL_SEED, "eval", 0, rows or found.config.eval_rows)
+        if opened is not None:
+            model, name = opened_model(opened.model(step), prepend_bos=bos), f"{opened.folder.name} at step {step}"
+            batch = draw(opened.config.task, EVAL_SEED, "eval", 0, rows or opened.config.eval_rows)
             kind = "held-out sequences"
         else:
             model, name = opened_model(causal_lm(str(hf)), prepend_bos=bos), model_name(str(hf))
@@ -92,16 +90,18 @@ def heads(
             batch = repeated_batch(twice, STRIPE_REPEATS, len(model.tokens.begin))
             kind = "sequences of random tokens read twice"
         few = model.n_layers * model.n_heads <= FEW
-        probe = {"seed": seed, "length": length, "probes": probes} | ({"rows": HF_PROBE_ROWS} if found is None else {})
-        scores = scored_heads(model, batch, track=_progress(few), **probe)
+        probe = {"seed": seed, "length": length, "probes": probes} | ({"rows": HF_PROBE_ROWS} if opened is None else {})
+        scores = scored_heads(model, batch, **probe)
     terminal = console()
     terminal.print(_heads_table(scores, f"Heads of {text(name)}"))
     if not scores["induction"].any():
         terminal.print("There are no induction heads" + (f" at step {step}." if hf is None else "."))
     terminal.print("", _heads_legend(), f"Heads are ablated on {len(batch.inputs)} {kind}.", sep="\n")
+    if opened is not None and (untrained := opened.config.model.untrained_positions(opened.config.task.length)):
+        terminal.print(f"Learned positions from {untrained[0]} on are untrained: only weight decay has moved them.")
     terminal.print(_reads(scores))
     if not few and scores["matches_prefix"].any():
-        terminal.print(_together(ablate_together(model, batch, scores, seed=seed, track=_progress(few))))
+        terminal.print(_together(ablate_together(model, batch, scores, seed=seed)))
     if csv is not None:
         write_table(scores, csv)
     if out is not None:
@@ -123,15 +123,6 @@ def _draw(scores: "pd.DataFrame", patterns: Any, title: str, out: Path) -> None:
         from ihlab.plots.head_map import head_map
 
         write_picture(head_map(scores, title), out)
-
-
-def _progress(few: bool) -> Any:
-    """Return a function that iterates and, unless `few`, shows a progress bar on a terminal."""
-
-    def each(items: Sequence[Any]) -> Iterable[Any]:
-        return track(items, "ablating heads", console=console(stderr=True), transient=True, disable=few)
-
-    return each
 
 
 def _heads_table(scores: "pd.DataFrame", title: str) -> Table:
@@ -193,9 +184,9 @@ def _together(table: "pd.DataFrame") -> str:
     """Report the loss without the heads that match prefixes, and without equally many other heads."""
     these = table[table["heads"] == "these"].iloc[0]
     others = [
-        f"without {found['n'].max()} {named}: {found['loss'].min():.2f} to {found['loss'].max():.2f}"
+        f"without {of_kind['n'].max()} {named}: {of_kind['loss'].min():.2f} to {of_kind['loss'].max():.2f}"
         for kind, named in (("random", "random others"), ("same layers", "others of the same layers"))
-        if len(found := table[table["heads"] == kind])
+        if len(of_kind := table[table["heads"] == kind])
     ]
     whole = these["loss"] - these["loss_rise"]
     return (

@@ -86,14 +86,14 @@ def shift(
     """
     from ihlab.interp.shifts import quadrant_table, shift_report
 
-    found = find_run(run, root)
-    check_output("--csv", csv, TABLES, found)
-    check_output("--out", out, PICTURES, found)
-    step = found.require_checkpoint(step)
-    model = found.model(step)
+    opened = find_run(run, root)
+    check_output("--csv", csv, TABLES, opened)
+    check_output("--out", out, PICTURES, opened)
+    step = opened.require_checkpoint(step)
+    model = opened.model(step)
     report = shift_report(model)
     terminal = console()
-    terminal.print(_shift_table(report, f"Shifts of {text(found.folder.name)} at step {step}"))
+    terminal.print(_shift_table(report, f"Shifts of {text(opened.folder.name)} at step {step}"))
     if model.cfg.shift_window == 2 and model.cfg.learns_both:
         terminal.print(_quadrants(quadrant_table([model])))
     if csv is not None:
@@ -101,7 +101,7 @@ def shift(
     if out is not None:
         from ihlab.plots.heads import shift_training
 
-        write_picture(shift_training(found.metrics, found.folder.name), out)
+        write_picture(shift_training(opened.metrics, opened.folder.name), out)
 
 
 def _shift_table(report: "pd.DataFrame", title: str) -> Table:
@@ -161,15 +161,15 @@ def view(
         megabytes is None or 0 < megabytes < 1e4, f"--megabytes is {megabytes}, but must be above 0 and below 10000."
     )
     require(tokens is None or row is None, "--tokens and --row are both given, but the page shows only one of them.")
-    found = found_run(run, hf, root, task, corpus)
-    name = model_name(str(hf)) if found is None else found.folder.name
+    stored = found_run(run, hf, root, task, corpus)
+    name = model_name(str(hf)) if stored is None else stored.folder.name
     page = out or Path(f"{name}.html")
-    check_output("--out", page, PAGES, found)
-    if found is not None:
-        read = tokens if row is None else _ids(row, found.config.model.d_vocab)
-        made = view_page(found, read, checkpoints=checkpoints, rows=rows, megabytes=megabytes)
+    check_output("--out", page, PAGES, stored)
+    if stored is not None:
+        read = tokens if row is None else _ids(row, stored.config.model.d_vocab)
+        written = view_page(stored, read, checkpoints=checkpoints, rows=rows, megabytes=megabytes)
         with writing(page):
-            made.write(page)
+            written.write(page)
         return
     import ihlab.hf  # noqa: F401  # transformers then knows shifted models
     from ihlab.interp.sources import opened_model
@@ -178,13 +178,15 @@ def view(
     with of_model(str(hf)):
         model, tokenizer = causal_lm(str(hf)), tokenizer_of(str(hf))
         opened = opened_model(model)
-        given: str | list[int] | None = tokens if row is None else _ids(row, opened.d_vocab)
-        repeated = opened.probe_rows(STRIPE_REPEATS, rows, None, None, 0) if given is None else None
+        sequence: str | list[int] | None = tokens if row is None else _ids(row, opened.d_vocab)
+        repeated = opened.probe_rows(STRIPE_REPEATS, rows, None, None, 0) if sequence is None else None
         if tokens is not None and tokenizer is not None:
-            given = tokenizer.encode(tokens)
-        made = view_page(model, repeated if given is None else given, tokenizer, title=name, megabytes=megabytes)
+            sequence = tokenizer.encode(tokens)
+        written = view_page(
+            model, repeated if sequence is None else sequence, tokenizer, title=name, megabytes=megabytes
+        )
     with writing(page):
-        made.write(page)
+        written.write(page)
 
 
 def _ids(row: str, d_vocab: int) -> list[int]:

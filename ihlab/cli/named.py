@@ -17,9 +17,9 @@ def registered_experiment(name: str) -> str:
     """Import and register the experiment `module:name`; return its name. Raises `ConfigError` if that fails."""
     from ihlab.study.registry import register_experiment
 
-    found = _imported(name)
-    register_experiment(found)
-    return str(found.name)
+    experiment = _imported(name)
+    register_experiment(experiment)
+    return str(experiment.name)
 
 
 def registered_method(name: str) -> str:
@@ -45,7 +45,7 @@ def _imported(name: str) -> Any:
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        found = import_module(module)
+        imported = import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0] and error.name != module:
             raise  # the module itself has a missing import
@@ -55,6 +55,6 @@ def _imported(name: str) -> Any:
     except BaseException as error:  # SystemExit, say, of a script without an `if __name__` guard
         said = f"{name!r}: the module {module!r} ends Python when it is imported ({shown(error)})."
         raise ConfigError(said) from None
-    if not hasattr(found, attribute):
+    if not hasattr(imported, attribute):
         raise ConfigError(f"{name!r}: the module {module!r} has no {attribute!r}.")
-    return getattr(found, attribute)
+    return getattr(imported, attribute)

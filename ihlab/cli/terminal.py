@@ -3,24 +3,15 @@
 import codecs
 import os
 import sys
-import time
-from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
-from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import Progress
 
 from tasks.config import visible
 
 _IN_ASCII = {"±": "+-", "×": "x", "–": "-", "—": "-", "…": "...", "•": "*", "█": "#", "━": "-"}
 _LINES = dict.fromkeys("│┃║", "|") | dict.fromkeys("─━═", "-") | dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯", "+")
 HANDLER = "ihlab.ascii"
-
-T = TypeVar("T")
-
-PATIENCE = 5.0
-"""Seconds until `tracked` shows progress."""
 
 
 def print_anywhere() -> None:
@@ -55,13 +46,3 @@ def console(stderr: bool = False) -> Console:
 def text(name: object) -> str:
     """Return a name for a table, with terminal control characters, such as colours and newlines, escaped."""
     return visible(str(name))
-
-
-def tracked(items: Sequence[T], what: str) -> Iterator[T]:
-    """Iterate. On a terminal, show the progress of what takes longer than `PATIENCE`."""
-    shown, start = console(stderr=True), time.monotonic()
-    with Progress(console=shown, transient=True, disable=not shown.is_terminal) as progress:
-        bar = progress.add_task(what, total=len(items), visible=False)
-        for item in items:
-            yield item
-            progress.update(bar, advance=1, visible=time.monotonic() - start > PATIENCE)

@@ -40,11 +40,11 @@ def in_one_sentence(box: str) -> str:
     spaces where the terminal is not UTF-8.
     """
     lines = "\n".join(line[2:].rstrip(" │╯") for line in box.splitlines()[1:])
-    reason, *more = [part for part in re.split(r"^[─-]+$", lines, flags=re.MULTILINE) if part.strip()] or [""]
+    reason, *more = [section for section in re.split(r"^[─-]+$", lines, flags=re.MULTILINE) if section.strip()] or [""]
     if not more:  # of a form unknown here
         return box
     options = re.findall(r"^ {4}(\S.*)", "".join([reason, *more[:-1]]), re.MULTILINE)
-    reason, ask = (" ".join(part.split()).rstrip(".") for part in (reason, more[-1]))
+    reason, ask = (" ".join(section.split()).rstrip(".") for section in (reason, more[-1]))
     if options and (refused := re.match(r"Error parsing (\S+): .*?('[^']*')", reason)):
         reason = f"{refused[1]} takes {options[0].partition(' ')[2]}, not {refused[2]}"
     elif refused := re.match(r"Error parsing (?!-)\S+: ", reason):  # a sentence of ihlab's own

@@ -45,10 +45,10 @@ class _Projecting:
             return raw
         back = shift.window - 1
         if self._layer is None:
-            seen = nn.functional.pad(raw, (0, 0, back, 0))
+            raw_states = nn.functional.pad(raw, (0, 0, back, 0))
         else:
-            seen = self._layer.exchange(side, raw, self._links, back)
-        return shift(side, raw, self._links, seen)
+            raw_states = self._layer.exchange(side, raw, self._links, back)
+        return shift(side, raw, self._links, raw_states)
 
 
 @lru_cache
@@ -56,7 +56,8 @@ def shifted_attention(base: Any) -> type[nn.Module]:
     """Return a subclass of an attention class that shifts. Raises `ConfigError` for an unsupported forward."""
     parameters = inspect.signature(base.forward).parameters
     require(
-        "past_key_values" in parameters and any(p.kind is p.VAR_KEYWORD for p in parameters.values()),
+        "past_key_values" in parameters
+        and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()),
         f"{base.__name__}.forward takes no past_key_values or no further keyword arguments, so it cannot be shifted.",
     )
 
@@ -81,7 +82,11 @@ def shifted_attention(base: Any) -> type[nn.Module]:
 def attentions(model: nn.Module) -> list[Any]:
     """Return the parts of a model that have a `k_proj` and a `v_proj`."""
     names = ("k_proj", "v_proj")
-    return [part for part in model.modules() if all(isinstance(getattr(part, name, None), nn.Module) for name in names)]
+    return [
+        module
+        for module in model.modules()
+        if all(isinstance(getattr(module, name, None), nn.Module) for name in names)
+    ]
 
 
 def require_shiftable(model: Any) -> None:
@@ -93,8 +98,8 @@ def require_shiftable(model: Any) -> None:
         return
     name, passes = type(model).__name__.removeprefix("KVShift"), Counter[Any]()
     with ExitStack() as hooks, evaluating(model), torch.no_grad():
-        for part in attentions(model):
-            hooks.enter_context(part.register_forward_pre_hook(lambda part, args: passes.update([part])))
+        for attention in attentions(model):
+            hooks.enter_context(attention.register_forward_pre_hook(lambda attention, args: passes.update([attention])))
         tokens = torch.zeros(1, 2, dtype=torch.long, device=model.device)
         for use_cache in (False, True):
             try:
@@ -104,18 +109,20 @@ def require_shiftable(model: Any) -> None:
             except Exception as error:  # a model may fail in any way
                 said = f"{type(error).__name__}: {error}".splitlines()[0]
                 raise ConfigError(f"The {name} cannot be shifted: its forward raises {said}") from error
-    for part in attentions(model):
-        kind = type(part).__name__.removeprefix("Shifted")
-        require(passes[part] == 2, f"The {name} cannot be shifted: its tokens do not pass each {kind} exactly once.")
+    for attention in attentions(model):
+        kind = type(attention).__name__.removeprefix("Shifted")
+        require(
+            passes[attention] == 2, f"The {name} cannot be shifted: its tokens do not pass each {kind} exactly once."
+        )
 
 
 def tell_links(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Pass the links of the next tokens to a decoder's layers. This is a forward pre-hook of the decoder."""
     names = inspect.signature(decoder.forward).parameters if args else ()
-    given = dict(zip(names, args, strict=False)) | kwargs
-    tokens = given.get("input_ids")
-    tokens = given["inputs_embeds"] if tokens is None else tokens
-    cache, mask, positions = (given.get(name) for name in ("past_key_values", "attention_mask", "position_ids"))
+    inputs = dict(zip(names, args, strict=False)) | kwargs
+    tokens = inputs.get("input_ids")
+    tokens = inputs["inputs_embeds"] if tokens is None else tokens
+    cache, mask, positions = (inputs.get(name) for name in ("past_key_values", "attention_mask", "position_ids"))
     window, n, layer = decoder.config.shift_window, tokens.shape[1], 0
     if isinstance(mask, dict):  # one for each type of layer, as `generate` prepares them for static caches
         kind = "full_attention" if "full_attention" in mask else next(iter(mask))
@@ -131,5 +138,5 @@ def tell_links(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
         links = links_of_mask(window - 1, n, past - hidden, visible)
     else:
         positions = None if positions is None or positions.ndim != 2 else positions
-        links = find_links(window, n, past, mask, positions, given.get("cu_seq_lens_q"))
+        links = find_links(window, n, past, mask, positions, inputs.get("cu_seq_lens_q"))
     return args, {**kwargs, "kv_shift": links}

@@ -50,19 +50,19 @@ class RawStates(CacheLayerMixin):
             if self.is_compileable and not torch.compiler.is_compiling():
                 torch._dynamo.mark_static_address(self.raw[side])  # as transformers does with its own buffers
         before = self.raw[side]
-        seen = torch.cat([before, raw], dim=1)
+        raw_states = torch.cat([before, raw], dim=1)
         if self.record_past:
-            after = links.stored(seen, back, slice(None))
+            after = links.stored(raw_states, back, slice(None))
             self.recorded[side] = torch.cat([self.recorded.get(side, before[:, None]), after], dim=1)
         if links.chain is not None:
-            last = links.stored(seen, back, slice(-1, None))[:, 0]
+            last = links.stored(raw_states, back, slice(-1, None))[:, 0]
         else:  # a view would keep the whole prompt in memory
-            last = raw if raw.shape[1] == back else seen[:, -back:].clone()
+            last = raw if raw.shape[1] == back else raw_states[:, -back:].clone()
         if self.is_compileable:
             before.copy_(last)
         else:
             self.raw[side] = last
-        return seen
+        return raw_states
 
     def activate_past_recording(self) -> None:
         """Store the raw keys and values of all tokens from now on, until the next `crop`."""
@@ -120,8 +120,8 @@ _MADE: dict[type, type[RawStates]] = {}  # torch.compile looks into a dictionary
 def shifted_layer(base: Any) -> type[RawStates]:
     """Return the subclass of a cache layer class that has raw states."""
     if base not in _MADE:
-        own = {"__reduce_ex__": pickled_by(shifted_layer, base)}
-        _MADE[base] = type(f"Shift{base.__name__}", (RawStates, base), own)
+        members = {"__reduce_ex__": pickled_by(shifted_layer, base)}
+        _MADE[base] = type(f"Shift{base.__name__}", (RawStates, base), members)
     return _MADE[base]
 
 
@@ -139,19 +139,19 @@ def shift_layer(cache: Cache, number: int) -> RawStates:
             "The cache holds tokens that an unshifted model read, without their raw keys and values: start from an "
             f"empty {type(cache).__name__}.",
         )
-        made = object.__new__(shifted_layer(type(layer)))
-        made.__dict__.update(vars(layer), raw={}, recorded={})
-        cache.layers[number] = layer = made
+        shifted = object.__new__(shifted_layer(type(layer)))
+        shifted.__dict__.update(vars(layer), raw={}, recorded={})
+        cache.layers[number] = layer = shifted
     return layer
 
 
 def shifted_layer_types(config: Any) -> tuple[str, ...]:
     """Return the name of each layer's type with raw states, after registering it for transformers' caches."""
     names = []
-    for kind, given in zip(*get_layer_types_and_kwargs(config), strict=True):
-        name = "_".join(["kv_shift", kind, *map(str, given.values()), __name__])  # `standalone` has layers of its own
+    for kind, options in zip(*get_layer_types_and_kwargs(config), strict=True):
+        name = "_".join(["kv_shift", kind, *map(str, options.values()), __name__])  # `standalone` has layers of its own
         for known in (DYNAMIC_LAYER_TYPE_MAPPING, STATIC_LAYER_TYPE_MAPPING):
             plain = known[kind]
-            known[name] = partial(shifted_layer(plain), **given) if issubclass(plain, CacheLayerMixin) else plain
+            known[name] = partial(shifted_layer(plain), **options) if issubclass(plain, CacheLayerMixin) else plain
         names.append(name)
     return tuple(names)

@@ -39,12 +39,12 @@ def to_hf(model: Transformer) -> Any:
     plain.load_state_dict({name: value for name, value in model.state_dict().items() if name in plain.state_dict()})
     plain.special_tokens = model.special_tokens
     llama = to_llama(plain).to(model.unembed.weight.dtype)
-    made = add_shift(llama, cfg.shift_window, *sides, first=cfg.shift_first)
-    for block, part in zip(model.blocks, attentions(made), strict=True):
+    shifted = add_shift(llama, cfg.shift_window, *sides, first=cfg.shift_first)
+    for block, attention in zip(model.blocks, attentions(shifted), strict=True):
         for side in ("alpha", "beta"):
-            if getattr(getattr(part, SHIFT), side) is not None:
-                getattr(getattr(part, SHIFT), side).copy_(getattr(block.attn, side))
-    return made.train(model.training)
+            if getattr(getattr(attention, SHIFT), side) is not None:
+                getattr(getattr(attention, SHIFT), side).copy_(getattr(block.attn, side))
+    return shifted.train(model.training)
 
 
 @own_settings()
@@ -69,17 +69,17 @@ def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -
     )
     if reversed_taps:
         model = deepcopy(model)
-        for part in model.modules():
-            for taps in part.parameters() if isinstance(part, Taps) else ():
+        for module in model.modules():
+            for taps in module.parameters() if isinstance(module, Taps) else ():
                 taps.copy_(taps.flip(1))
     plain = from_llama(unshifted(model), n_ctx)
     shift = VARIANTS[config.shift_keys, config.shift_values]
     fields = {"attention": shift, "shift_window": config.shift_window, "shift_first": config.shift_first}
-    made = Transformer(plain.cfg.replace(**fields)).to(plain.unembed.weight.dtype)
-    made.load_state_dict(plain.state_dict(), strict=False)
-    for block, part in zip(made.blocks, attentions(model), strict=True):
+    converted = Transformer(plain.cfg.replace(**fields)).to(plain.unembed.weight.dtype)
+    converted.load_state_dict(plain.state_dict(), strict=False)
+    for block, module in zip(converted.blocks, attentions(model), strict=True):
         for side, ours in (("alpha", block.attn.key_shift), ("beta", block.attn.value_shift)):
             if ours is not None:
-                ours.weight.copy_(getattr(getattr(part, SHIFT), side))
-    made.special_tokens = plain.special_tokens
-    return proven(made, model)
+                ours.weight.copy_(getattr(getattr(module, SHIFT), side))
+    converted.special_tokens = plain.special_tokens
+    return proven(converted, model)

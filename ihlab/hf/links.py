@@ -26,7 +26,7 @@ class Links(NamedTuple):
     real: Bool[Tensor, "#batch pos"] | None = None
 
     def stored(
-        self, seen: Float[Tensor, "batch seen channel"], back: int, after: slice
+        self, raw_states: Float[Tensor, "batch seen channel"], back: int, after: slice
     ) -> Float[Tensor, "batch some back channel"]:
         """Return what a cache stores after each of the next tokens in a slice: the last vectors, oldest first.
 
@@ -34,25 +34,29 @@ class Links(NamedTuple):
         skipped, and a vector of another sequence is 0.
         """
         if self.chain is None:
-            return seen.unfold(1, back, 1)[:, 1:][:, after].transpose(2, 3)
+            return raw_states.unfold(1, back, 1)[:, 1:][:, after].transpose(2, 3)
         chain = self.chain[:, after]
-        own = torch.arange(back, seen.shape[1], device=seen.device)[None, after, None]
-        index = own - torch.arange(1, back + 1, device=seen.device) if self.index is None else self.index[:, after]
-        newest = torch.cat([own.expand(len(index), -1, -1), index[..., :-1]], dim=2)
+        places = torch.arange(back, raw_states.shape[1], device=raw_states.device)[None, after, None]
+        index = (
+            places - torch.arange(1, back + 1, device=raw_states.device) if self.index is None else self.index[:, after]
+        )
+        newest = torch.cat([places.expand(len(index), -1, -1), index[..., :-1]], dim=2)
         alive = F.pad(chain[..., :-1], (1, 0), value=True)
         if self.real is not None:
             real = self.real[:, after, None]
             newest, alive = torch.where(real, newest, index), torch.where(real, alive, chain)
-        kept = take(seen, newest.flatten(1), alive.flatten(1))
-        return kept.unflatten(1, newest.shape[1:]).flip(2)
+        states = take(raw_states, newest.flatten(1), alive.flatten(1))
+        return states.unflatten(1, newest.shape[1:]).flip(2)
 
 
 def take(
-    seen: Float[Tensor, "batch seen channel"], index: Int[Tensor, "#batch n"], keep: Bool[Tensor, "#batch n"] | None
+    raw_states: Float[Tensor, "batch seen channel"],
+    index: Int[Tensor, "#batch n"],
+    keep: Bool[Tensor, "#batch n"] | None,
 ) -> Float[Tensor, "batch n channel"]:
     """Return the vectors at an index of each sequence; zeros where `keep` is False."""
-    places = index + torch.arange(len(seen), device=index.device)[:, None] * seen.shape[1]
-    taken = seen.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
+    places = index + torch.arange(len(raw_states), device=index.device)[:, None] * raw_states.shape[1]
+    taken = raw_states.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
     return taken if keep is None else torch.where(keep[..., None], taken, 0)
 
 
@@ -99,9 +103,9 @@ def _around_padding(
 ) -> Links:
     """Return the links of tokens among padding. The tokens that a cache stores count as real tokens."""
     before, new = (real[:, :-n].any(dim=1), real[:, -n:]) if real.shape[1] > n else (past > 0, real)
-    seen = F.pad(new, (back, 0), value=True)
-    order = (~seen).long().argsort(dim=1, stable=True)  # real tokens first
-    rank = seen.cumsum(dim=1)[:, back:] - new.long()  # number of real tokens before each
+    real_states = F.pad(new, (back, 0), value=True)
+    order = (~real_states).long().argsort(dim=1, stable=True)  # real tokens first
+    rank = real_states.cumsum(dim=1)[:, back:] - new.long()  # number of real tokens before each
     index = torch.stack([order.gather(1, (rank - 1 - j).clamp(min=0)) for j in range(back)], dim=-1)
     within = index[..., 0] >= back
     linked = within | torch.as_tensor(before, device=real.device).view(-1, 1)
@@ -127,7 +131,7 @@ def links_of_mask(back: int, n: int, first: int | Tensor, visible: Bool[Tensor, 
     new = visible.index_select(2, keys[:n] + first)
     cached = (visible & (keys < first)).sum(dim=2, keepdim=True)
     stored = cached >= torch.arange(back, 0, -1, device=visible.device)
-    seen = torch.cat([stored, new.tril(-1)], dim=2)
+    visible_states = torch.cat([stored, new.tril(-1)], dim=2)
     places = torch.arange(back + n, dtype=torch.int32, device=visible.device)
-    found = torch.where(seen, places, -1).topk(back, dim=2).values.long()
-    return Links(False, found >= 0, found.clamp(min=0), new.diagonal(dim1=1, dim2=2))
+    latest = torch.where(visible_states, places, -1).topk(back, dim=2).values.long()
+    return Links(False, latest >= 0, latest.clamp(min=0), new.diagonal(dim1=1, dim2=2))

@@ -70,8 +70,8 @@ class KVShiftConfig(PreTrainedConfig):
             f"shift_window is {self.shift_window}, but must be 2 to max_position_embeddings={longest}.",
         )
         for name in ("shift_keys", "shift_values"):
-            given = getattr(self, name)
-            require(isinstance(given, bool), f"{name} is {shown(given)}, but must be True or False.")
+            value = getattr(self, name)
+            require(isinstance(value, bool), f"{name} is {shown(value)}, but must be True or False.")
         require(
             self.shift_keys or self.shift_values, "shift_keys and shift_values are both False, but one must be True."
         )
@@ -98,11 +98,11 @@ class KVShiftConfig(PreTrainedConfig):
 
     def get_text_config(self, decoder: Any = None, encoder: Any = None) -> Any:
         """Return this config. For a cache, which asks for the decoder's, the layer types are those with raw states."""
-        found = super().get_text_config(decoder=decoder, encoder=encoder)
-        if not decoder or found is not self or torch.compiler.is_compiling():
-            return found
-        own: Any = type(self)
-        view = object.__new__(_of_caches(own, shifted_layer_types(self)))
+        config = super().get_text_config(decoder=decoder, encoder=encoder)
+        if not decoder or config is not self or torch.compiler.is_compiling():
+            return config
+        config_class: Any = type(self)
+        view = object.__new__(_of_caches(config_class, shifted_layer_types(self)))
         object.__setattr__(view, "__dict__", vars(self))
         return view
 
@@ -110,27 +110,27 @@ class KVShiftConfig(PreTrainedConfig):
 @lru_cache
 def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
     """Return the config class of shifted models of a model type, and register it with transformers' auto classes."""
-    made = _config_class(base_model_type)
+    config_class = _config_class(base_model_type)
     for auto, base in _bases(base_model_type).items():
-        auto.register(made, shifted_model(base))
-    return made
+        auto.register(config_class, shifted_model(base))
+    return config_class
 
 
 def _bases(base_model_type: str) -> dict[Any, Any]:
     """Return the classes of a model type by the auto class that opens them."""
     config_class = CONFIG_MAPPING[base_model_type]
-    found = {auto: auto._model_mapping.get(config_class, None) for auto in (AutoModelForCausalLM, AutoModel)}
-    return {auto: base for auto, base in found.items() if isinstance(base, type)}
+    classes = {auto: auto._model_mapping.get(config_class, None) for auto in (AutoModelForCausalLM, AutoModel)}
+    return {auto: base for auto, base in classes.items() if isinstance(base, type)}
 
 
 @lru_cache
 def _of_caches(config_class: Any, layer_types: tuple[str, ...]) -> Any:
-    own = {
+    members = {
         "layer_types": property(lambda config: list(layer_types)),
         "kv_sharing_modes": None,  # `layer_types` has them: a layer that reads another layer's cache is a "dummy"
         "get_text_config": lambda config, **_: config,
     }
-    return type("KVShiftConfig", (config_class,), own)
+    return type("KVShiftConfig", (config_class,), members)
 
 
 @lru_cache
@@ -140,8 +140,8 @@ def _config_class(base_model_type: str) -> type[KVShiftConfig]:
         f"base_model_type is {shown(base_model_type)}, which transformers does not know.",
     )
     bases = (KVShiftConfig, CONFIG_MAPPING[base_model_type])
-    own = {"base_model_type": base_model_type, "__module__": __name__, "__annotations__": {"base_model_type": str}}
-    return type("KVShiftConfig", bases, {**own, "__reduce_ex__": pickled_by(shifted_config, base_model_type)})
+    members = {"base_model_type": base_model_type, "__module__": __name__, "__annotations__": {"base_model_type": str}}
+    return type("KVShiftConfig", bases, {**members, "__reduce_ex__": pickled_by(shifted_config, base_model_type)})
 
 
 class KVShiftForCausalLM(PreTrainedModel):
@@ -156,9 +156,9 @@ class KVShiftForCausalLM(PreTrainedModel):
     def __init__(self, config: KVShiftConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         _install(self)
-        for part in self.modules():
-            if isinstance(part, Taps):
-                self._init_weights(part)
+        for module in self.modules():
+            if isinstance(module, Taps):
+                self._init_weights(module)
 
     @classmethod
     def _of_family(cls, config: Any) -> Any:
@@ -179,8 +179,8 @@ class KVShiftForCausalLM(PreTrainedModel):
             )
         require(isinstance(name, str | os.PathLike), f"The model is {shown(name)}, but must be a folder or a name.")
         for option, only in {"use_safetensors": True, "variant": None, "gguf_file": None}.items():
-            given = kwargs.pop(option, None)
-            require(given in (None, only), f"{option} is {shown(given)}, but weights are read from model.safetensors.")
+            value = kwargs.pop(option, None)
+            require(value in (None, only), f"{option} is {shown(value)}, but weights are read from model.safetensors.")
         with of_model(name), quiet():
             hub = {option: kwargs[option] for option in HUB if option in kwargs}
             files = model_files(name, **hub)
@@ -213,15 +213,15 @@ class KVShiftForCausalLM(PreTrainedModel):
 def shifted_model(base: Any) -> type[KVShiftForCausalLM]:
     """Return the subclass of a model class whose attention is shifted."""
     name, kind = f"KVShift{base.__name__}", base.config_class.model_type
-    own = {
+    members = {
         "config_class": _config_class(kind),
         "__module__": __name__,
         "__reduce_ex__": pickled_by(shifted_model, base),
     }
     if not base.can_generate():  # a decoder without its head
-        return type(name, (KVShiftForCausalLM, base), own)
+        return type(name, (KVShiftForCausalLM, base), members)
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[f"kv_shift_{kind}"] = name  # Trainer and pipelines look for the class's name
-    return type(name, (KVShiftForCausalLM, base, GenerationMixin), own)
+    return type(name, (KVShiftForCausalLM, base, GenerationMixin), members)
 
 
 def __getattr__(name: str) -> Any:
@@ -239,10 +239,10 @@ def _base_class(config: Any) -> Any:
     return known[base]
 
 
-def _kv_heads(part: Any) -> int:
-    size: Any = getattr(part, "head_dim", None)
-    width: Any = getattr(part.k_proj, "out_features", None)
-    name = type(part).__name__
+def _kv_heads(attention: Any) -> int:
+    size: Any = getattr(attention, "head_dim", None)
+    width: Any = getattr(attention.k_proj, "out_features", None)
+    name = type(attention).__name__
     message = f"The k_proj of {name} has {width} outputs, no multiple of head_dim={size}."
     require(bool(size and width) and width % size == 0, message)
     return int(width // size)
@@ -261,15 +261,15 @@ def _install(model: Any) -> None:
     _require_decoder(model)
     config = model.config
     shifted_layer_types(config)  # a compiled model can make no classes
-    for part in attentions(model):
-        heads, weight = _kv_heads(part), part.k_proj.weight
+    for attention in attentions(model):
+        heads, weight = _kv_heads(attention), attention.k_proj.weight
         if config.shift_rule == "taps":
             sides = (config.shift_keys, config.shift_values)
             shift: Shift = Taps(heads, config.shift_window, *sides, config.shift_first, like=weight)
         else:
             shift = PartialKeyOffset(heads, config.shift_first)
-        setattr(part, SHIFT, shift)
-        part.__class__ = shifted_attention(part.__class__)
+        setattr(attention, SHIFT, shift)
+        attention.__class__ = shifted_attention(attention.__class__)
     decoder = model.base_model
     decoder.register_forward_pre_hook(tell_links, with_kwargs=True)
     if config.shift_rule == "partial_key_offset":
@@ -306,17 +306,17 @@ def add_shift(
 
 def _shifted(model: Any, fields: dict[str, Any]) -> Any:
     config = model.config
-    kept = {key: value for key, value in config.to_dict().items() if key != "model_type"}
-    new = KVShiftConfig.from_dict({**kept, "base_model_type": config.model_type, **fields})
+    shared_fields = {key: value for key, value in config.to_dict().items() if key != "model_type"}
+    new = KVShiftConfig.from_dict({**shared_fields, "base_model_type": config.model_type, **fields})
     _keep_implementations(config, new)
-    for part in model.modules():
-        if getattr(part, "config", None) is config:
-            part.config = new
+    for module in model.modules():
+        if getattr(module, "config", None) is config:
+            module.config = new
     model.__class__ = shifted_model(model.__class__)
     _install(model)
-    for part in model.modules():
-        if isinstance(part, Taps):
-            for taps in part.parameters():
+    for module in model.modules():
+        if isinstance(module, Taps):
+            for taps in module.parameters():
                 taps.zero_()[:, 0] = 1
     return model
 

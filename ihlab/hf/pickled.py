@@ -8,12 +8,12 @@ def pickled_by(make: Callable[[Any], Any], base: Any) -> Callable[..., Any]:
     """Return the `__reduce_ex__` of the class `make(base)`: its objects are pickled by `make` and `base`."""
 
     def reduce(self: Any, protocol: Any) -> Any:
-        found = object.__reduce_ex__(self, protocol)
-        return (_empty, (make, base), *found[2:]) if type(self) is make(base) else found  # not for a subclass of it
+        state = object.__reduce_ex__(self, protocol)
+        return (_empty, (make, base), *state[2:]) if type(self) is make(base) else state  # not for a subclass of it
 
     return reduce
 
 
 def _empty(make: Callable[[Any], Any], base: Any) -> Any:
-    made = make(base)
-    return made.__new__(made)
+    cls = make(base)
+    return cls.__new__(cls)

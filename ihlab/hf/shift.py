@@ -29,22 +29,22 @@ class Shift(nn.Module):
     def __init__(self, window: int, keys: bool, values: bool, first: str) -> None:
         super().__init__()
         self.window, self.first = window, first
-        self.sides = frozenset(side for side, given in (("key", keys), ("value", values)) if given)
+        self.sides = frozenset(side for side, shifted in (("key", keys), ("value", values)) if shifted)
 
     def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
         """Return the mixed keys or values."""
         raise NotImplementedError
 
-    def forward(self, side: str, raw: Projected, links: Links, seen: Seen) -> Projected:
+    def forward(self, side: str, raw: Projected, links: Links, raw_states: Seen) -> Projected:
         """Mix raw keys (side "key") or values ("value"). `seen`: window - 1 earlier raw vectors, followed by `raw`."""
         n, back = raw.shape[1], self.window - 1
         earlier: list[Tensor] = []  # torch.compile does not support list[Tensor]()
         for j in range(1, back + 1):
             keep = None if links.chain is None else links.chain[..., j - 1]
             if links.index is not None:
-                earlier.append(take(seen, links.index[..., j - 1], keep))
+                earlier.append(take(raw_states, links.index[..., j - 1], keep))
                 continue
-            piece = seen[:, back - j : back - j + n]
+            piece = raw_states[:, back - j : back - j + n]
             earlier.append(piece if keep is None else torch.where(keep[..., None], piece, 0))
         mixed = self.mix(side, raw, earlier)
         if self.first == "own" and links.chain is not None:
@@ -89,23 +89,23 @@ class Taps(Shift):
         if self.training and raw.requires_grad and not taps.requires_grad and not torch.compiler.is_compiling():
             logger.warning_once(FROZEN)
         heads = (*raw.shape[:2], len(taps), -1)
-        own, *others = (
+        own_tap, *others = (
             taps.to(torch.promote_types(taps.dtype, torch.float32)).T[..., None].unbind()
         )  # each [kv_head, 1]
-        total = raw.view(heads) * own
+        total = raw.view(heads) * own_tap
         for weight, piece in zip(others, earlier, strict=True):
             total = total + piece.view(heads) * weight
         return total.flatten(2).to(raw.dtype)
 
     def _apply(self, fn, recurse=True):  # type: ignore[no-untyped-def]
-        def kept(tensor: Tensor) -> Tensor:
+        def in_float32(tensor: Tensor) -> Tensor:
             moved: Tensor = fn(tensor)
             return tensor.to(moved.device) if moved.dtype in (torch.float16, torch.bfloat16) else moved
 
         taps = next(self.parameters())
         becomes = fn(torch.empty(0, dtype=self.of_model or taps.dtype, device=taps.device)).dtype
         self.of_model = becomes if becomes in (torch.float16, torch.bfloat16) else None
-        return super()._apply(kept, recurse)
+        return super()._apply(in_float32, recurse)
 
     def __setattr__(self, name, value):  # type: ignore[no-untyped-def]
         # FSDP puts its sharded parameter here, and takes up another one at its first forward pass.
@@ -123,8 +123,8 @@ class PartialKeyOffset(Shift):
 
     def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:
         """Return keys whose second and fourth quarters come from the previous token."""
-        own, previous = (x.unflatten(-1, (self.kv_heads, -1)) for x in (raw, earlier[0]))
-        return offset(own, previous).flatten(-2)
+        current, previous = (x.unflatten(-1, (self.kv_heads, -1)) for x in (raw, earlier[0]))
+        return offset(current, previous).flatten(-2)
 
 
 def unrotated(rotary: nn.Module, args: object, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

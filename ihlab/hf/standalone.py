@@ -55,8 +55,10 @@ def source() -> str:
     needed: set[str] = {"KVShiftConfig", "__getattr__", "Tensor"}
     while more := set().union(*(used for defined, used, _ in statements if defined & needed)) - needed:
         needed |= more
-    kept = "\n".join(sorted({line for name, line in imports.items() if name in needed}))
-    return "\n\n".join([START.format(imports=kept), *(text for defined, _, text in statements if defined & needed)])
+    import_lines = "\n".join(sorted({line for name, line in imports.items() if name in needed}))
+    return "\n\n".join(
+        [START.format(imports=import_lines), *(text for defined, _, text in statements if defined & needed)]
+    )
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
@@ -81,5 +83,5 @@ def _first(node: Any) -> int:
 
 def _used(names: SymbolTable) -> set[str]:
     """Return the names that a statement takes from its module."""
-    own = {symbol.get_name() for symbol in names.get_symbols() if symbol.is_global()}
-    return own.union(*map(_used, names.get_children()))
+    module_names = {symbol.get_name() for symbol in names.get_symbols() if symbol.is_global()}
+    return module_names.union(*map(_used, names.get_children()))

@@ -1,6 +1,6 @@
 """Zero-, mean- and resample-ablation of heads: a task's loss and accuracy without them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,15 +17,13 @@ from ihlab.interp.sources import opened_model
 from ihlab.measure.batches import require_whole
 from ihlab.measure.padding import moved_batch
 from ihlab.model.lens.padding import Mask
+from ihlab.progress import tracked
 from ihlab.settings import own_settings
 from tasks import IGNORE, Batch
 from tasks.config import choose, require
 
 Head = tuple[int, int]
 """(layer, head), counted from 0."""
-
-Track = Callable[[Sequence[Any]], Iterable[Any]]
-"""Iterates over a sequence, and may show progress."""
 
 HOWS = ("zero", "mean", "resample")
 
@@ -76,21 +74,19 @@ def ablation_sweep(
     seed: int = 0,
     attention_mask: Any = None,
     heads: Sequence[Head] | None = None,
-    track: Track = iter,
 ) -> pd.DataFrame:
     """Ablate each of `heads` (default: all) alone.
 
     Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
 
     `loss_rise_error` is the standard error of the rise over the batch's sequences (a ratio of sums over sequences).
-    `track` may show progress: it iterates over the heads, like `rich.progress.track`.
     The other arguments and the errors are those of `ablate_heads`.
     """
     clean = CleanRun(opened_model(model, NEEDED), batch, attention_mask)
     each = every_head(clean.model) if heads is None else heads
     table = [
         {"layer": layer, "head": head, "how": how} | clean.effect([(layer, head)], how, seed)
-        for layer, head in track(each)
+        for layer, head in tracked(each, "ablating heads")
     ]
     return pd.DataFrame(table, columns=["layer", "head", "how", "loss_rise", "loss_rise_error", "accuracy_fall"])
 
@@ -104,7 +100,6 @@ def ablate_together(
     controls: int = CONTROLS,
     seed: int = 0,
     attention_mask: Any = None,
-    track: Track = iter,
 ) -> pd.DataFrame:
     """Ablate heads together, and random sets of equally many other heads as controls. Return one row per set.
 
@@ -119,7 +114,7 @@ def ablate_together(
     - `draw`: 0, 1, ... of `controls` draws; `n`: the number of heads in the set;
     - `loss`, `loss_rise`, `loss_rise_error`, `accuracy_fall`, as in `ablation_sweep`.
 
-    `track` is as in `ablation_sweep`. Raises `ConfigError` without heads, and as `ablate_heads` does.
+    Raises `ConfigError` without heads, and as `ablate_heads` does.
     """
     opened = opened_model(model, NEEDED)
     these = _pairs(opened, heads)
@@ -134,12 +129,14 @@ def ablate_together(
         near = [
             head
             for layer in sorted({layer for layer, _ in these})
-            for head in _some([o for o in others if o[0] == layer], sum(at == layer for at, _ in these), rng)
+            for head in _some(
+                [o for o in others if o[0] == layer], sum(of_layer == layer for of_layer, _ in these), rng
+            )
         ]
         sets.append(("same layers", draw, near))
     whole = clean.whole["loss"].sum() / clean.whole["targets"].sum()
     rows = []
-    for name, draw, chosen in track(sets):
+    for name, draw, chosen in tracked(sets, "ablating sets of heads"):
         effect = clean.effect(chosen, how, seed)
         rows.append({"heads": name, "draw": draw, "n": len(chosen), "loss": whole + effect["loss_rise"], **effect})
     return pd.DataFrame(rows)
@@ -170,7 +167,7 @@ class CleanRun:
         choose("ablation", how, HOWS)
         replace = {}
         for layer in sorted({layer for layer, _ in heads}):
-            those = [head for at, head in heads if at == layer]
+            those = [head for of_layer, head in heads if of_layer == layer]
             replace[layer] = replaced(those, replacement(self.z[layer], how, seed, real=self.real))
         with self.model.replacing(replace):
             return row_scores(self.model, self.batch)
@@ -187,7 +184,6 @@ def replacement(
     z: Float[Tensor, "batch pos head d_head"],
     how: str,
     seed: int = 0,
-    mean_over: tuple[int, ...] = (0, 1),
     real: Mask | None = None,
 ) -> Float[Tensor, "batch pos head d_head"]:
     """Return the replacement of z under ablation; see `ablate_heads`, also for the `ConfigError`s.
@@ -199,9 +195,9 @@ def replacement(
         return torch.zeros_like(z)
     if how == "mean":
         if real is None:
-            return z.mean(dim=mean_over, keepdim=True).expand_as(z)
+            return z.mean(dim=(0, 1), keepdim=True).expand_as(z)
         counted = real.to(z)[:, :, None, None]
-        total, n = (x.sum(dim=mean_over, keepdim=True) for x in (z * counted, counted))
+        total, n = (x.sum(dim=(0, 1), keepdim=True) for x in (z * counted, counted))
         return (total / n.clamp_min(1)).expand_as(z)
     require(
         len(z) >= 2, "The batch has one sequence, but resampling needs at least 2: it takes the values of another one."
@@ -213,8 +209,8 @@ def replacement(
     if real is None:
         return z[source]
     last = real.to(z.device).sum(dim=1)[source, None] - 1
-    at = torch.arange(z.shape[1], device=z.device).expand(len(z), -1).minimum(last)
-    return z[source[:, None], at]
+    positions = torch.arange(z.shape[1], device=z.device).expand(len(z), -1).minimum(last)
+    return z[source[:, None], positions]
 
 
 def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
@@ -245,22 +241,13 @@ def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
 
 def check_measurable(batch: Batch) -> None:
     """Raise `ConfigError` for a batch on which loss or accuracy cannot be measured."""
-    require_batch(batch)
+    require_whole(batch)
     for name in ("targets", "answers"):
         shape, inputs = list(np.shape(getattr(batch, name))), list(np.shape(batch.inputs))
         require(shape == inputs, f"The batch's {name} have the shape {shape}, but its inputs are {inputs}.")
         require(
             bool((getattr(batch, name) != IGNORE).any()), f"The batch has no {name}: nothing can be measured on it."
         )
-
-
-def require_batch(batch: Any) -> None:
-    """Raise `ConfigError` for anything but a `Batch` of whole sequences."""
-    require(
-        isinstance(batch, Batch),
-        f"batch is a {type(batch).__name__}, but must be a tasks.Batch, as from task.batch(size, rng).",
-    )
-    require_whole(batch)
 
 
 def totals(rows: pd.DataFrame) -> dict[str, float]:
@@ -294,8 +281,8 @@ def _ratio(amounts: pd.Series, counts: pd.Series) -> tuple[float, float]:
 
 def _pairs(size: HeadModel, heads: Any) -> list[Head]:
     if isinstance(heads, pd.DataFrame):
-        found = heads[heads["matches_prefix"]] if "matches_prefix" in heads else heads
-        heads = found[["layer", "head"]].to_numpy()
+        chosen = heads[heads["matches_prefix"]] if "matches_prefix" in heads else heads
+        heads = chosen[["layer", "head"]].to_numpy()
     pairs = heads.tolist() if isinstance(heads, np.ndarray) else list(heads)
     require_heads(size, pairs)
     return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))

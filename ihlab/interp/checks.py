@@ -51,7 +51,7 @@ def require_routes(cfg: Any) -> None:
 
     For such a model, no pattern over tokens says what heads read, and no single matrix or route says how they match.
     """
-    field = getattr(cfg, "values_mixed_elsewhere", None)  # missing in TransformerLens' own configs
+    field = getattr(cfg, "mixes_tokens", None)  # missing in TransformerLens' own configs
     require(
         field is None,
         f"The model has {field}, which mixes keys or values with earlier ones in addition to alpha and beta, so no "
@@ -63,4 +63,4 @@ def require_routes(cfg: Any) -> None:
 def effective_known(cfg: Any) -> bool:
     """Return True if effective patterns say what heads read: only one alpha and one beta per head mix tokens."""
     by_channel = getattr(cfg, "shift_share", None) == "channel" and "beta" in getattr(cfg, "mixing_weights", ())
-    return getattr(cfg, "values_mixed_elsewhere", None) is None and not by_channel
+    return getattr(cfg, "mixes_tokens", None) is None and not by_channel

@@ -42,9 +42,9 @@ def copying(
             for kind, of_kind in patterns.items():
                 attended = _attended(of_kind[layer, rows, head, -last:].to(raised), tokens[rows].to(raised.device))
                 of_head[kind].append(raised.gather(2, attended[..., None])[..., 0] / total)
-        for kind, found in of_head.items():
-            scores[kind].append(torch.cat(found).mean())
-    return {kind: torch.stack(found).unflatten(0, (model.n_layers, -1)) for kind, found in scores.items()}
+        for kind, fractions in of_head.items():
+            scores[kind].append(torch.cat(fractions).mean())
+    return {kind: torch.stack(fractions).unflatten(0, (model.n_layers, -1)) for kind, fractions in scores.items()}
 
 
 def _attended(

@@ -9,14 +9,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import NEEDED, Track, ablation_sweep, require_batch
+from ihlab.interp.ablation import NEEDED, ablation_sweep
 from ihlab.interp.copying import copying as copying_of
-from ihlab.interp.given_patterns import GivenPatterns
 from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, Reading
+from ihlab.interp.patterns_alone import PatternsAlone
 from ihlab.interp.sources import opened, opened_model
+from ihlab.measure.batches import require_whole
 from ihlab.measure.columns import explained
 from ihlab.measure.heads import best_offset, follows, mean_attention, pattern_scores, prefix_matches
 from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, rolled
+from ihlab.progress import tracked
 from ihlab.settings import own_settings
 from tasks import Batch
 from tasks.config import require, require_integer
@@ -88,8 +90,8 @@ def head_scores(
     a vanilla model are the raw ones.
 
     `model` may also be precomputed patterns, scored on their `tokens`: an `ActivationCache`, or a tensor, array or
-    tuple [layer][batch, head, query, key]. The table then has only the columns of `given_scores`, and one row per head
-    (two for a cache). `attention_mask` then marks the padding of the tokens.
+    tuple [layer][batch, head, query, key]. The table then has only the columns of `scores_of_patterns`, and one row per
+    head (two for a cache). `attention_mask` then marks the padding of the tokens.
 
     Raises `ConfigError` if fewer than 3 distinct tokens would be repeated, for a `length` over n_ctx or over a
     sliding window, for patterns without tokens or with a `batch`, for tokens that do not fit the patterns or do not
@@ -98,8 +100,8 @@ def head_scores(
     The columns:
     """
     source = opened(model, bos)
-    if isinstance(source, GivenPatterns):
-        return given_scores(source, tokens, batch, ids, attention_mask)
+    if isinstance(source, PatternsAlone):
+        return scores_of_patterns(source, tokens, batch, ids, attention_mask)
     require(
         tokens is None, "tokens are given, but a model is probed with tokens of its own: give `ids`, or its patterns."
     )
@@ -114,10 +116,10 @@ def head_scores(
         more = [probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, i), i)[0] for i in again]
         for kind, of_kind in scores.items():
             for name in ("prefix_matching", "same_distance_control"):
-                found = torch.stack([of_kind[name], *(each[kind][name] for each in more)])
-                of_kind[name] = found.mean(dim=0)
+                over_probes = torch.stack([of_kind[name], *(each[kind][name] for each in more)])
+                of_kind[name] = over_probes.mean(dim=0)
                 if name == "prefix_matching":
-                    of_kind["prefix_matching_sd"] = found.std(dim=0)
+                    of_kind["prefix_matching_sd"] = over_probes.std(dim=0)
     table = _by_head(scores)
     return table if batch is None else with_ablation(table, source, batch, attention_mask)
 
@@ -168,16 +170,15 @@ def scored_heads(
     source: Any,
     batch: Batch | None = None,
     attention_mask: Any = None,
-    track: Track = iter,
     **probe: Any,
 ) -> pd.DataFrame:
     """Return `head_scores` of every kind of pattern, ranked and judged as in `locate_induction_heads`.
 
-    `track` may show the progress of ablation; `probe` holds other arguments of `head_scores`.
+    `probe` holds other arguments of `head_scores`.
     """
     if batch is None:
         return judged(head_scores(source, attention_mask=attention_mask, **probe))
-    require_batch(batch)
+    require_whole(batch)
     require(
         len(batch.inputs) >= 2,
         f"The batch needs at least 2 sequences, but has {len(batch.inputs)}: the rise of "
@@ -187,9 +188,9 @@ def scored_heads(
     scores = head_scores(model, **probe)
     heads = None
     if model.n_layers * model.n_heads > FEW:
-        found = judged(scores).query("matches_prefix")[["layer", "head"]].drop_duplicates()
-        heads = list(zip(found["layer"], found["head"], strict=True))
-    return judged(with_ablation(scores, model, batch, attention_mask, heads, track))
+        matching = judged(scores).query("matches_prefix")[["layer", "head"]].drop_duplicates()
+        heads = list(zip(matching["layer"], matching["head"], strict=True))
+    return judged(with_ablation(scores, model, batch, attention_mask, heads))
 
 
 def judged(scores: pd.DataFrame) -> pd.DataFrame:
@@ -206,10 +207,8 @@ def judged(scores: pd.DataFrame) -> pd.DataFrame:
     costs = (rise >= RISE_LEAST) & (rise > error)
     needed = costs if known.all() else costs.astype(object).where(known, None)  # bool, so that ~needed negates it
     suppresses = (rise <= -RISE_LEAST) & (-rise > error)
-    verdict = np.select(
-        [~matches, ~known, costs, suppresses], ["", "matches", "induction", "suppresses"],
-        "not needed",
-    )  # fmt: skip
+    words = ["", "matches", "induction", "suppresses"]
+    verdict = np.select([~matches, ~known, costs, suppresses], words, "not needed")
     names = ["layer", "head"]
     verdicts = last[names].assign(
         matches_prefix=matches, needed=needed, verdict=verdict, induction=np.isin(verdict, ["induction", "matches"])
@@ -230,15 +229,15 @@ def random_scores(
     copied = dict.fromkeys(scores, unknown)
     if with_copying and source.unembeds:
         copied = copying_of(source, reading.z, reading.patterns, probe, source.period(probe, PREFIX_REPEATS))
-    found = {}
+    by_kind = {}
     for kind, of_kind in scores.items():
         places = follows(twice.to(stripe[kind].device))
-        found[kind] = {**of_kind, "induction_stripe": mean_attention(stripe[kind], places)}
+        by_kind[kind] = {**of_kind, "induction_stripe": mean_attention(stripe[kind], places)}
         if with_copying:
             times = copied[kind] * source.d_vocab
-            found[kind] |= {"copying": copied[kind], "copying_times_chance": times}
-        found[kind]["eigenvalue_copying"] = eigenvalues
-    return found
+            by_kind[kind] |= {"copying": copied[kind], "copying_times_chance": times}
+        by_kind[kind]["eigenvalue_copying"] = eigenvalues
+    return by_kind
 
 
 def probe_scores(
@@ -254,9 +253,10 @@ def probe_scores(
     between the same positions when the last repeat is rolled, so that they are not prefix matches. Offsets are measured
     on the rolled sequences too.
     """
-    reading = model.read(probe, kinds, with_z=with_z)
     moved = rolled(probe, model.period(probe, PREFIX_REPEATS), seed)
-    control = model.read(moved, kinds).patterns
+    with_zs = ((probe, with_z), (moved, False))
+    reading, of_moved = (model.read(rows, kinds, with_z=z) for rows, z in tracked(with_zs, "reading random tokens"))
+    control = of_moved.patterns
     scores: dict[str, Scores] = {}
     for kind, patterns in reading.patterns.items():
         same = next((done for done in scores if reading.patterns[done] is patterns), None)
@@ -275,8 +275,8 @@ def probe_scores(
     return scores, reading
 
 
-def given_scores(
-    given: GivenPatterns, tokens: Any, batch: Batch | None, ids: Sequence[int] | None, attention_mask: Any = None
+def scores_of_patterns(
+    source: PatternsAlone, tokens: Any, batch: Batch | None, ids: Sequence[int] | None, attention_mask: Any = None
 ) -> pd.DataFrame:
     """Score patterns on their tokens: `pattern_scores` and `best_offset`, one row per head and kind of pattern.
 
@@ -288,9 +288,9 @@ def given_scores(
         "batch and ids are given, but only a model can be run on them: patterns alone cannot be ablated.",
     )
     require(tokens is not None, "tokens are not given, but patterns can only be scored with their tokens.")
-    found, rows, real = given.on(tokens, attention_mask)
+    by_kind, rows, real = source.on(tokens, attention_mask)
     scores = {}
-    for kind, patterns in found.items():
+    for kind, patterns in by_kind.items():
         offset, weight = best_offset(patterns, rows, real)
         offsets = {"best_offset": offset, "best_offset_weight": weight}
         scores[kind] = {**pattern_scores(patterns, rows, real), **offsets}
@@ -303,10 +303,9 @@ def with_ablation(
     batch: Batch,
     attention_mask: Any = None,
     heads: Sequence[tuple[int, int]] | None = None,
-    track: Track = iter,
 ) -> pd.DataFrame:
     """Return the table with the effects of mean-ablating each of `heads` (default: all) alone; see `ablation_sweep`."""
-    effects = ablation_sweep(model, batch, "mean", attention_mask=attention_mask, heads=heads, track=track)
+    effects = ablation_sweep(model, batch, "mean", attention_mask=attention_mask, heads=heads)
     return table.merge(effects.drop(columns="how"), on=["layer", "head"], how="left")
 
 

@@ -19,9 +19,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ihlab.interp.circuits import eigenvalue_fraction
-from ihlab.interp.given_patterns import LATER_MOST
 from ihlab.interp.head_model import HeadModel, Reading, ReplaceZ
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
+from ihlab.interp.patterns_alone import LATER_MOST
 from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
 from ihlab.model.hf.configs import reach, special_ids, special_tokens
 from ihlab.model.hf.proof import require_finite
@@ -52,21 +52,17 @@ class HuggingFaceModel(HeadModel):
 
     def __init__(self, model: Any, prepend_bos: bool | None = None) -> None:
         self.module = model
-        require_finite(model)
         self._require_decoder(model.config)
         config = model.config.get_text_config(decoder=True)
         for field in ("num_hidden_layers", "num_attention_heads"):
             known = isinstance(getattr(config, field, None), int)
             require(known, f"The {self.name} has no attention heads: no {field}.")
         longest = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
-        self._take_sizes(config.num_hidden_layers, config.num_attention_heads, config.vocab_size, longest)
-        prepends = (
-            tokenizer_prepends(model.name_or_path, special_tokens(config).get("bos_token_id"))
-            if prepend_bos is None
-            else prepend_bos
-        )
-        self._take_tokens(prepends, config, getattr(model, "generation_config", None))
-        self.embed = model.get_input_embeddings()
+        sizes = config.num_hidden_layers, config.num_attention_heads, config.vocab_size, longest
+        configs = [config, getattr(model, "generation_config", None)]
+        if prepend_bos is None:
+            prepend_bos = tokenizer_prepends(model.name_or_path, special_tokens(config).get("bos_token_id"))
+        self._describe(model.get_input_embeddings(), sizes, prepend_bos, configs)
 
     @property
     def device(self) -> torch.device:
@@ -80,15 +76,18 @@ class HuggingFaceModel(HeadModel):
             f"The {self.name} has an encoder and a decoder, but induction heads are located in causal language models.",
         )
 
-    def _take_sizes(self, n_layers: int, n_heads: int, d_vocab: int, n_ctx: Any) -> None:
-        self.n_layers, self.n_heads, self.d_vocab = n_layers, n_heads, d_vocab
-        self.n_ctx = n_ctx if isinstance(n_ctx, int) and n_ctx > 0 else None
-
-    def _take_tokens(self, prepend_bos: bool, *configs: Any) -> None:
-        """Read from configs which tokens are ordinary, which token comes first, and how far back every layer sees."""
+    def _describe(
+        self, embed: nn.Module, sizes: tuple[int, int, int, Any], prepend_bos: bool, configs: Sequence[Any]
+    ) -> None:
+        """Keep sizes; read from configs which tokens are ordinary, which one is first, and how far every layer sees."""
+        require_finite(self.module)
+        self.embed = embed
+        self.n_layers, self.n_heads, self.d_vocab, longest = sizes
+        self.n_ctx = longest if isinstance(longest, int) and longest > 0 else None
         self.reach = reach(configs[0]) if configs else None
         length = min(limit for limit in (LONGEST_PROBE, self.n_ctx, self.reach) if limit is not None)
-        ordinary = ProbeTokens(ordinary_ids(self.d_vocab, *configs), (), length)
+        special = special_ids(*configs)
+        ordinary = ProbeTokens([token for token in range(self.d_vocab) if token not in special], (), length)
         self.tokens = beginning(ordinary, prepend_bos, special_tokens(*configs).get("bos_token_id"))
 
     @property
@@ -131,8 +130,8 @@ class HuggingFaceModel(HeadModel):
     @property
     def _value_shifts(self) -> list[Any]:
         """The shift of each layer of a `KVShiftForCausalLM` whose values are shifted; empty for another model."""
-        found: list[Any] = [part for name, part in self.module.named_modules() if name.endswith("shift_norm")]
-        return [shift for shift in found if "value" in getattr(shift, "sides", ())]
+        shifts: list[Any] = [module for name, module in self.module.named_modules() if name.endswith("shift_norm")]
+        return [shift for shift in shifts if "value" in getattr(shift, "sides", ())]
 
     @contextmanager
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> Iterator[None]:
@@ -233,7 +232,7 @@ class HuggingFaceModel(HeadModel):
         random = torch.randn(2, width, generator=torch.Generator().manual_seed(0))
         probe = torch.cat([torch.zeros(1, width), torch.eye(width), random, random.sum(dim=0, keepdim=True)])[:, None]
 
-        def given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        def probing(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
             if args:
                 return (probe.to(args[0]), *args[1:]), kwargs
             return args, {**kwargs, "hidden_states": probe.to(kwargs["hidden_states"])}
@@ -248,7 +247,7 @@ class HuggingFaceModel(HeadModel):
             for shift in self._value_shifts:
                 hooks.enter_context(shift.register_forward_hook(signed))
             for parts in self.layers:
-                hooks.enter_context(parts.attention.register_forward_pre_hook(given, with_kwargs=True))
+                hooks.enter_context(parts.attention.register_forward_pre_hook(probing, with_kwargs=True))
             self.logits(self._one_token.expand(len(probe), 1))
         for layer, parts in enumerate(self.layers):
             values = z[layer][:, 0].float().to(self.device)
@@ -267,8 +266,8 @@ class HuggingFaceModel(HeadModel):
             widths[module] = args[0].shape[-1]
 
         with ExitStack() as hooks:
-            for part in (*(layer.output for layer in self.layers), self.unembed):
-                hooks.enter_context(part.register_forward_pre_hook(note))
+            for module in (*(layer.output for layer in self.layers), self.unembed):
+                hooks.enter_context(module.register_forward_pre_hook(note))
             self.logits(self._one_token)
         return widths
 
@@ -281,11 +280,11 @@ class HuggingFaceModel(HeadModel):
     @cached_property
     def layers(self) -> list[Layer]:
         """The parts of each layer; empty unless all were found."""
-        found = attention_modules(self.module)
-        if len(found) != self.n_layers:
+        modules = attention_modules(self.module)
+        if len(modules) != self.n_layers:
             return []
-        norms = self._norms_read_by([attention for attention, _ in found])
-        return [Layer(*parts, norm) for parts, norm in zip(found, norms, strict=True)]
+        norms = self._norms_read_by([attention for attention, _ in modules])
+        return [Layer(*parts, norm) for parts, norm in zip(modules, norms, strict=True)]
 
     @cached_property
     def unembed(self) -> nn.Module:
@@ -308,10 +307,10 @@ class HuggingFaceModel(HeadModel):
         with eager(self.module):
             output = self._run(tokens, output_attentions=True, **self._no_logits)
         patterns = getattr(output, "attentions", None) or ()
-        given = sum(isinstance(pattern, Tensor) for pattern in patterns)
+        n_returned = sum(isinstance(pattern, Tensor) for pattern in patterns)
         require(
-            given == self.n_layers,
-            f"The {self.name} returns the attention patterns of {given} of its {self.n_layers} layers "
+            n_returned == self.n_layers,
+            f"The {self.name} returns the attention patterns of {n_returned} of its {self.n_layers} layers "
             "(output_attentions=True), so its heads cannot be scored.",
         )
         return torch.stack([pattern.float().cpu() for pattern in patterns])
@@ -341,25 +340,20 @@ class BridgedModel(HuggingFaceModel):
     """A TransformerLens `TransformerBridge`, which has named parts and a hook point for patterns."""
 
     def __init__(self, bridge: Any, prepend_bos: bool | None = None) -> None:
-        self.module, self.embed, cfg = bridge, bridge.embed, bridge.cfg
-        require_finite(bridge)
+        self.module, cfg = bridge, bridge.cfg
         config: Any = getattr(getattr(bridge, "original_model", None), "config", None)
         self._require_decoder(config)
-        self._take_sizes(cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx)
         configs = [config.get_text_config(decoder=True)] if hasattr(config, "get_text_config") else []
-        prepends = (
-            prepends_bos(bridge.tokenizer, special_tokens(*configs).get("bos_token_id"))
-            if prepend_bos is None
-            else prepend_bos
-        )
-        self._take_tokens(prepends, *configs)
+        if prepend_bos is None:
+            prepend_bos = prepends_bos(bridge.tokenizer, special_tokens(*configs).get("bos_token_id"))
+        self._describe(bridge.embed, (cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx), prepend_bos, configs)
         self.unembed, self.final_norm = bridge.unembed, getattr(bridge, "ln_final", None)
 
     @cached_property
     def layers(self) -> list[Layer]:
         """The parts of the layers that have attention with an output projection."""
-        found = [block for block in self.module.blocks if hasattr(block, "attn") and hasattr(block.attn, "o")]
-        return [Layer(block.attn, block.attn.o, getattr(block, "ln1", None)) for block in found]
+        modules = [block for block in self.module.blocks if hasattr(block, "attn") and hasattr(block.attn, "o")]
+        return [Layer(block.attn, block.attn.o, getattr(block, "ln1", None)) for block in modules]
 
     def _patterns(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "layer batch head query key"]:
         names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(self.n_layers)]
@@ -411,8 +405,8 @@ def eager(model: Any) -> Iterator[None]:
     Raises `ConfigError` for a model that does not support eager attention.
     """
     config = model.config
-    parts = [config, *(part for name in config.sub_configs if (part := getattr(config, name, None)) is not None)]
-    before = [part._attn_implementation for part in parts]
+    configs = [config, *(each for name in config.sub_configs if (each := getattr(config, name, None)) is not None)]
+    before = [each._attn_implementation for each in configs]
     if set(before) <= {"eager", None}:
         yield
         return
@@ -426,36 +420,36 @@ def eager(model: Any) -> Iterator[None]:
         )
         yield
     finally:
-        for part, implementation in zip(parts, before, strict=True):
-            part._attn_implementation = implementation
+        for each, implementation in zip(configs, before, strict=True):
+            each._attn_implementation = implementation
 
 
 def attention_modules(model: Any) -> list[tuple[nn.Module, nn.Module]]:
     """Return the attention and output projection of each decoder layer in which both are found."""
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
-    found = []
+    modules = []
     for name, module in (decoder or model).named_modules():
         children = [child for child in OUTPUT_PROJECTIONS if isinstance(getattr(module, child, None), nn.Module)]
         if re.search("attention|attn", type(module).__name__, re.IGNORECASE) and children and "cross" not in name:
-            found.append((module, getattr(module, children[0])))
-    return found
+            modules.append((module, getattr(module, children[0])))
+    return modules
 
 
 def norms_read_by(model: nn.Module, readers: Iterable[nn.Module], run: Callable[[], Any]) -> list[nn.Module | None]:
     """Run the model and return, for each reader, the norm whose output is its input; None if there is no such norm."""
-    made: dict[int, nn.Module] = {}
-    kept: list[Tensor] = []  # kept alive: another activation could reuse a freed address
+    norm_of: dict[int, nn.Module] = {}
+    alive: list[Tensor] = []  # kept alive: another activation could reuse a freed address
     read: dict[nn.Module, int] = {}
 
     def note_norm(module: nn.Module, args: Any, output: Any) -> None:
         if isinstance(output, Tensor):
-            kept.append(output)
-            made.setdefault(output.data_ptr(), module)
+            alive.append(output)
+            norm_of.setdefault(output.data_ptr(), module)
 
     def note_reader(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        given = args[0] if args else kwargs["hidden_states"]
-        kept.append(given)
-        read[module] = given.data_ptr()
+        x = args[0] if args else kwargs["hidden_states"]
+        alive.append(x)
+        read[module] = x.data_ptr()
 
     readers = list(readers)
     with ExitStack() as hooks:
@@ -465,13 +459,7 @@ def norms_read_by(model: nn.Module, readers: Iterable[nn.Module], run: Callable[
         for reader in readers:
             hooks.enter_context(reader.register_forward_pre_hook(note_reader, with_kwargs=True))
         run()
-    return [made.get(read.get(reader, 0)) for reader in readers]
-
-
-def ordinary_ids(d_vocab: int, *configs: Any) -> list[int]:
-    """Return the ids of a vocabulary except the special tokens named in the configs."""
-    special = special_ids(*configs)
-    return [token for token in range(d_vocab) if token not in special]
+    return [norm_of.get(read.get(reader, 0)) for reader in readers]
 
 
 @lru_cache

@@ -1,6 +1,5 @@
 """The two-layer induction circuit: a previous-token head that K-composes with a later induction head."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,14 +26,7 @@ previous-token heads often share the work and compensate for an ablated one, so 
 
 @transformer_only
 def find_induction_pair(
-    model: Transformer,
-    batch: Batch | None = None,
-    how: str = "mean",
-    rows: int = 16,
-    length: int | None = None,
-    ids: Sequence[int] | None = None,
-    seed: int = 0,
-    attention_mask: Any = None,
+    model: Transformer, batch: Batch | None = None, how: str = "mean", seed: int = 0, attention_mask: Any = None
 ) -> pd.DataFrame:
     """Score every pair of an earlier and a later head. Pairs are sorted by stripe_fall, largest first.
 
@@ -45,19 +37,19 @@ def find_induction_pair(
     `PREFIX_LEAST`, and stripe_fall `FALL_LEAST` times induction_stripe. All scores are of effective patterns.
 
     `attention_mask` [batch, pos] is 1 at the batch's tokens and 0 at its padding, which comes last in each sequence.
-    A model with one layer gives an empty table. `how` is as in `ablate_heads`, the other arguments as in
-    `head_scores`. Raises `ConfigError` as these two functions do.
+    A model with one layer gives an empty table. `how` is as in `ablate_heads`, `seed` as there and in `head_scores`.
+    Raises `ConfigError` as these two functions do.
     """
-    scores = head_scores(model, None, rows, length, ids, seed)
+    scores = head_scores(model, seed=seed)
     scores = scores[scores["pattern"] == "effective"].set_index(["layer", "head"])
     pairs = composition_table(model).query("mode == 'k'").rename(columns={"score": "k_composition"})
-    pairs = pairs.drop(columns=["mode", "excess"])
+    pairs = pairs.drop(columns="mode")
     senders = list(zip(pairs["from_layer"], pairs["from_head"], strict=True))
     receivers = list(zip(pairs["to_layer"], pairs["to_head"], strict=True))
-    probe = OurModel(model).probe_rows(STRIPE_REPEATS, rows, length, ids, seed)
+    probe = OurModel(model).probe_rows(STRIPE_REPEATS, 16, None, None, seed)
     without = []
     for sender, receiver in zip(senders, receivers, strict=True):
-        pattern, _ = without_key_path(model, probe, [sender], receiver, how, seed)
+        pattern, _ = without_key_path(model, probe, sender, receiver, how, seed)
         without.append(mean_attention(pattern[None, :, None], follows(probe)).item())
     pairs = pairs.assign(
         previous_token=scores["previous_token"].reindex(senders).to_numpy(),
@@ -83,7 +75,7 @@ def _task_without(
     """Return the task's loss and accuracy with the path ablated."""
     layer, head = receiver
     opened = OurModel(model)
-    _, z = without_key_path(model, opened.on_device(tokens_of(batch)), [sender], receiver, how, seed, attention_mask)
+    _, z = without_key_path(model, opened.on_device(tokens_of(batch)), sender, receiver, how, seed, attention_mask)
     values = z[:, :, None].expand(-1, -1, opened.n_heads, -1)
     with opened.replacing({layer: replaced([head], values)}):
         return totals(row_scores(opened, batch))

@@ -89,10 +89,10 @@ class HeadMonitor:
         require(steps >= LEAST_POINTS, f"{steps} steps were measured, but an onset needs at least {LEAST_POINTS}.")
         rows = []
         for (layer, head), of_head in table.groupby(["layer", "head"]):
-            found = onset(of_head["step"], of_head[column])
+            change = onset(of_head["step"], of_head[column])
             last = of_head.iloc[-1]
             matches = min(last["prefix_matching"], 1 - last["same_distance_control"]) >= PREFIX_LEAST
-            when = (np.nan,) * 3 if found is None else (found.start, found.middle, found.end)
+            when = (np.nan,) * 3 if change is None else (change.start, change.middle, change.end)
             rows.append((layer, head, last[column], *when, bool(matches)))
         names = ["layer", "head", "final", "start", "middle", "end", "matches_prefix"]
         return pd.DataFrame(rows, columns=names).sort_values("middle", kind="stable", ignore_index=True)

@@ -15,18 +15,16 @@ from ihlab.model.transformer import Transformer
 from tasks import MultiHopTask
 
 
-def found(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "hops_1 batch pos"]:
+def find_hops(letters: Int[np.ndarray, "batch pos"], hops: int) -> Int[np.ndarray, "hops_1 batch pos"]:
     """Return find_j(i) for j = 0 .. hops and every position i of sequences of letters; -1 if there is no such position.
 
     find_0(i) = i, find_1(i) = 1 + the latest earlier position of i's letter, find_j = find_1 of find_{j-1}
     (Sanford et al. 2024, arXiv 2402.09268).
     """
     once = np.full(letters.shape, -1)
-    for row, line in enumerate(letters.tolist()):
-        latest: dict[int, int] = {}
-        for i, letter in enumerate(line):
-            once[row, i] = latest.get(letter, -2) + 1
-            latest[letter] = i
+    for i in range(1, letters.shape[1]):
+        equal = letters[:, i - 1 :: -1] == letters[:, [i]]  # the latest first
+        once[:, i] = np.where(equal.any(axis=1), i - equal.argmax(axis=1), -1)
     positions = [np.broadcast_to(np.arange(letters.shape[1]), letters.shape)]
     for _ in range(hops):
         last = positions[-1]
@@ -51,8 +49,8 @@ def hop_scores(
         patterns = pattern_of(probed(model, tokens), "effective")
     layer, head = np.indices((model.cfg.n_layers, model.cfg.n_heads)).reshape(2, -1)
     tables = []
-    for j, position in enumerate(found(batch.inputs[:, 1:], hops)):
-        to, before = (_attention_to(patterns, at).flatten().cpu().numpy() for at in (position, position - 1))
+    for j, position in enumerate(find_hops(batch.inputs[:, 1:], hops)):
+        to, before = (_attention_to(patterns, target).flatten().cpu().numpy() for target in (position, position - 1))
         tables.append(pd.DataFrame({"layer": layer, "head": head, "j": j, "attention": to, "before": before}))
     return pd.concat(tables, ignore_index=True)
 

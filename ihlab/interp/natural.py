@@ -75,14 +75,14 @@ def in_context_learning_score(
         order = real_first(real)
         ids, real = in_order(ids, order, 1), in_order(real, order, 1)
     size = torch.full((len(ids),), ids.shape[1]) if real is None else real.sum(dim=1).cpu()
-    kept = size > late
+    long_enough = size > late
     require(
-        bool(kept.any()),
+        bool(long_enough.any()),
         f"The longest sequence has {int(size.max())} tokens, but the loss at token {late} needs {late + 1}: give "
         "longer sequences, or a smaller late= (and early=).",
     )
-    ids = ids[kept.to(ids.device), : late + 1]
-    at = torch.tensor([early - 1, late - 1], device=ids.device)
-    logits = opened.logits(ids)[:, at.cpu()].float()
-    losses = F.cross_entropy(logits.transpose(1, 2), ids[:, at + 1].to(logits.device), reduction="none")
+    ids = ids[long_enough.to(ids.device), : late + 1]
+    places = torch.tensor([early - 1, late - 1], device=ids.device)
+    logits = opened.logits(ids)[:, places.cpu()].float()
+    losses = F.cross_entropy(logits.transpose(1, 2), ids[:, places + 1].to(logits.device), reduction="none")
     return float((losses[:, 1] - losses[:, 0]).mean())

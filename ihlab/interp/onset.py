@@ -18,7 +18,6 @@ the evaluations on either side, because nothing is measured between two evaluati
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -80,25 +79,25 @@ def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int =
     about = v - fit.drift(v)
     if np.abs(about).max() <= 1e-9 * np.abs(v).max():  # a drift, up to rounding errors
         return None
-    best = fit.best(v[None])
+    pairs, taken = fit.best(v[None])
+    pair = int(pairs[0])
     rng = np.random.default_rng(seed)
     noise = _autoregressive(rng, draws, len(t), fit.correlation(v))
-    explained = float(best.taken[0] / (about @ about + len(v) * (FLOOR * np.ptp(v)) ** 2))
-    by_noise = fit.best(noise).taken / ((noise - fit.drift(noise)) ** 2).sum(axis=1)
+    explained = float(taken[0] / (about @ about + len(v) * (FLOOR * np.ptp(v)) ** 2))
+    by_noise = fit.best(noise)[1] / ((noise - fit.drift(noise)) ** 2).sum(axis=1)
     p = (1 + int((by_noise >= explained).sum())) / (1 + draws)
     if p > level:
         return None
-    pair = int(best.pair[0])
     curve = fit.curve(v, pair)
-    again = fit.best(curve + _blocks(rng, v - curve, draws)).pair
-    start, middle, at = int(fit.starts[pair]), float(fit.middles[pair]), np.arange(len(t))
+    again = fit.best(curve + _blocks(rng, v - curve, draws))[0]
+    start, middle, index = int(fit.starts[pair]), float(fit.middles[pair]), np.arange(len(t))
     start_low, start_high = np.quantile(t[fit.starts[again]], [0.025, 0.975])
-    middle_low, middle_high = np.quantile(np.interp(fit.middles[again], at, t), [0.025, 0.975])
+    middle_low, middle_high = np.quantile(np.interp(fit.middles[again], index, t), [0.025, 0.975])
     return Onset(
         start=float(t[start]),
         start_low=min(float(start_low), float(t[max(start - 1, 0)])),
         start_high=max(float(start_high), float(t[start + 1])),
-        middle=float(np.interp(middle, at, t)),
+        middle=float(np.interp(middle, index, t)),
         middle_low=min(float(middle_low), float(t[math.ceil(middle) - 1])),
         middle_high=max(float(middle_high), float(t[math.floor(middle) + 1])),
         end=float(t[fit.ends[pair]]),
@@ -107,11 +106,6 @@ def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int =
         explained=explained,
         p=p,
     )
-
-
-class _Best(NamedTuple):
-    pair: np.ndarray
-    taken: np.ndarray
 
 
 class _Fit:
@@ -136,11 +130,11 @@ class _Fit:
         """Return the least-squares drift through each curve."""
         return v @ self.basis @ self.basis.T
 
-    def best(self, curves: np.ndarray) -> _Best:
-        """Return the ramp that reduces each curve's squared error about its drift most."""
+    def best(self, curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ramp that reduces each curve's squared error about its drift most, and by how much."""
         taken = (curves @ self.ramps.T) ** 2  # ramps are orthogonal to every drift
         pair = taken.argmax(axis=1)
-        return _Best(pair, taken[np.arange(len(curves)), pair])
+        return pair, taken[np.arange(len(curves)), pair]
 
     def curve(self, v: np.ndarray, pair: int) -> np.ndarray:
         """Return the fit to v of a drift plus the ramp of a pair."""
@@ -155,8 +149,8 @@ class _Fit:
         """
         n, k = self.basis.shape
         about = v - self.drift(v)
-        seen = about[1:] @ about[:-1] / (about @ about)
-        return float(np.clip((seen + k / n) / (1 - (k + 2) / n), 0, 0.99))
+        biased = about[1:] @ about[:-1] / (about @ about)
+        return float(np.clip((biased + k / n) / (1 - (k + 2) / n), 0, 0.99))
 
 
 def _points(steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -184,5 +178,5 @@ def _blocks(rng: np.random.Generator, residuals: np.ndarray, draws: int) -> np.n
     """Block bootstrap of the residuals [draws, n], with circular blocks."""
     n = len(residuals)
     begin = rng.integers(0, n, (draws, -(-n // BLOCK)))
-    at = (begin[:, :, None] + np.arange(BLOCK)).reshape(draws, -1)[:, :n] % n
-    return residuals[at]
+    places = (begin[:, :, None] + np.arange(BLOCK)).reshape(draws, -1)[:, :n] % n
+    return residuals[places]

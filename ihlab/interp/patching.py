@@ -106,8 +106,10 @@ def patched_paths(
 def _exchanged(model: Transformer, tokens: Tensor, source: Tensor, sender: Head) -> Callable[[Tensor], Tensor]:
     """Return a function of the residual stream that replaces a head's output on `tokens` by its output on `source`."""
     name = f"blocks.{sender[0]}.attn.hook_result"
-    theirs, own = (model.run_with_cache(each, names_filter=name)[1][name][:, :, sender[1]] for each in (source, tokens))
-    change = theirs - own
+    on_source, on_tokens = (
+        model.run_with_cache(each, names_filter=name)[1][name][:, :, sender[1]] for each in (source, tokens)
+    )
+    change = on_source - on_tokens
     return lambda resid: resid + change
 
 
@@ -118,11 +120,11 @@ def _patched(
 
     The first run computes that input from the changed residual stream. The second patches it into a clean run.
     """
-    name, seen = f"blocks.{layer}.attn.hook_{into}", [f"blocks.{layer}.attn.hook_{kind}" for kind in kinds]
+    name, names = f"blocks.{layer}.attn.hook_{into}", [f"blocks.{layer}.attn.hook_{kind}" for kind in kinds]
     with model.hooks(fwd_hooks=[(f"blocks.{layer}.hook_resid_pre", lambda resid, hook: change(resid))]):
         _, changed = model.run_with_cache(tokens, names_filter=name)
     with model.hooks(fwd_hooks=[(name, lambda _, hook: changed[name])]):
-        return model.run_with_cache(tokens, names_filter=seen)[1]
+        return model.run_with_cache(tokens, names_filter=names)[1]
 
 
 def _with_z(model: Transformer, tokens: Tensor, z: Tensor, head: tuple[int, int]) -> Tensor:
@@ -173,21 +175,21 @@ def _check(model: Transformer, tokens: Tensor, source: Tensor, sender: Head, rec
 def without_key_path(
     model: Transformer,
     tokens: Int[Tensor, "batch pos"],
-    senders: Sequence[Head],
+    sender: Head,
     receiver: Head,
     how: str = "mean",
     seed: int = 0,
     attention_mask: Any = None,
 ) -> tuple[Float[Tensor, "batch query key"], Float[Tensor, "batch pos d_head"]]:
-    """Return the receiver's effective pattern (gauge fixed) and z with the senders' direct path to its keys ablated.
+    """Return the receiver's effective pattern (gauge fixed) and z with the sender's direct path to its keys ablated.
 
-    The senders' z is replaced as in `ablate_heads`, and the change of their output is subtracted from the residual
-    stream before the receiver's layer. Only the receiver's keys are computed from the result. Its queries and values,
-    and every other head, are those of the clean run. Only the direct path is ablated: what later layers compute from
-    the senders' output still arrives. Under grouped queries the other heads of the receiver's group keep their keys.
+    The sender's z is replaced as in `ablate_heads`, and the change of its output is subtracted from the residual stream
+    before the receiver's layer. Only the receiver's keys are computed from the result. Its queries and values, and
+    every other head, are those of the clean run. Only the direct path is ablated: what later layers compute from the
+    sender's output still arrives. Under grouped queries the other heads of the receiver's group keep their keys.
     `attention_mask` is 1 at tokens and 0 at padding. Means leave padding out; a task's own padding is recognised
-    without a mask. Raises `ConfigError` for heads that do not exist or a receiver not in a later layer than all
-    senders, for a recurrence, and as `require_routes` does.
+    without a mask. Raises `ConfigError` for heads that do not exist or a receiver not in a later layer, for a
+    recurrence, and as `require_routes` does.
     """
     require_routes(model.cfg)
     require_own_patterns(model)
@@ -196,23 +198,17 @@ def without_key_path(
         f"The model has attention={model.cfg.attention!r}, a recurrence: its heads have no pattern to return. "
         "`path_patch` follows the path to their keys.",
     )
-    require_heads(model.cfg, [*senders, receiver])
-    late, head = receiver
-    for layer, sender in senders:
-        require(
-            layer < late, f"The path runs from head {layer}.{sender} to {late}.{head}, but must run to a later layer."
-        )
+    require_heads(model.cfg, [sender, receiver])
+    (early, sending), (late, head) = sender, receiver
+    require(early < late, f"The path runs from head {early}.{sending} to {late}.{head}, but must run to a later layer.")
     real = tokens_that_count(model, tokens, attention_mask)
-    names = [f"blocks.{layer}.attn.hook_z" for layer, _ in senders]
-    _, cache = model.run_with_cache(tokens, names_filter=names)
+    z = model.run_with_cache(tokens, names_filter=f"blocks.{early}.attn.hook_z")[1]["z", early]
+    output = (z - replacement(z, how, seed, real=real))[:, :, sending] @ model.layers[early].attn.W_O[sending]
+    if replacing_layers(model, early, late):
+        output = torch.zeros_like(output)
 
     def lost(resid: Tensor) -> Tensor:
-        for layer, sender in senders:
-            if not replacing_layers(model, layer, late):
-                z = cache["z", layer]
-                output = (z - replacement(z, how, seed, real=real))[:, :, sender] @ model.layers[layer].attn.W_O[sender]
-                resid = resid - output
-        return resid
+        return resid - output
 
     patched = _patched(model, tokens, lost, late, "k", ("pattern", "z"))
     pattern, attn = patched["pattern", late], model.layers[late].attn

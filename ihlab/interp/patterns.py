@@ -100,9 +100,9 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
         S_r[q, s] = rot_q(q_q) . rot_s(alpha[r] k_raw[s - r]) / sqrt(d_head),  sum over r of S_r + bias = scores.
 
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to. Keys that are
-    not shifted have one route. `score_bias` is the remaining summand. Raises `ConfigError` for a cache without a batch
-    axis or a needed activation, for a cache of a slice of positions (detected if hook_pattern is cached too), for
-    attention whose scores are not such a sum, and as `require_routes` does.
+    not shifted have one route. The bias is -inf at masked keys, plus ALiBi's. Raises `ConfigError` for a cache without
+    a batch axis or a needed activation, for a cache of a slice of positions (detected if hook_pattern is cached too),
+    for attention whose scores are not such a sum, and as `require_routes` does.
     """
     require_routes(cache.model.cfg)
     shifted, attn = "alpha" in _mixing(cache), cache.model.blocks[layer].attn
@@ -115,15 +115,6 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
         rotated = rotary(moved).repeat_interleave(q.shape[2] // k.shape[2], dim=2)
         routes.append(torch.einsum("bqhd,bkhd->bhqk", q, rotated) / math.sqrt(q.shape[-1]))
     return torch.stack(routes)
-
-
-def score_bias(cache: ActivationCache, layer: int) -> Float[Tensor, "#head query key"]:
-    """Return the part of a layer's scores that belongs to no route: -inf at masked keys, plus ALiBi's bias if used.
-
-    Raises `ConfigError` as `score_routes` does.
-    """
-    k = _split_keys(cache, layer, "k")
-    return cache.model.blocks[layer].attn.score_bias(k, slice(0, k.shape[1]))[0]
 
 
 def _split_keys(cache: ActivationCache, layer: int, kind: str) -> Float[Tensor, "batch pos head d_head"]:

@@ -38,17 +38,23 @@ class PromptPair:
 
     def logit_differences(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, " batch"]:
         """Return logit(answer) - logit(other) of each sequence."""
-        at = torch.arange(len(logits), device=logits.device)
-        scored = logits[at, self.position.to(logits.device)]
-        return scored[at, self.answer.to(logits.device)] - scored[at, self.other.to(logits.device)]
+        rows = torch.arange(len(logits), device=logits.device)
+        scored = logits[rows, self.position.to(logits.device)]
+        return scored[rows, self.answer.to(logits.device)] - scored[rows, self.other.to(logits.device)]
 
     def logit_difference(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, ""]:
         """Return the mean of `logit_differences`: the metric of `transformer_lens.patching`."""
         return self.logit_differences(logits).mean()
 
 
+EMPTY = 20
+"""Number of batches in a row without a fitting sequence after which a task counts as having none."""
+
+
 @own_settings()
-def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer") -> PromptPair:
+def prompt_pair(
+    task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer", hops: int | None = None
+) -> PromptPair:
     """Return `size` prompts of a task, each with a corruption whose correct answer is different.
 
     A prompt ends at its scored position. Later tokens are kept but not scored. `corrupt` names what changes places in
@@ -70,13 +76,15 @@ def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer
     - "absent": the earlier occurrence becomes a token that is nowhere in the prompt (`absent`);
     - "resample": the prompt becomes another one of the batch, with that one's answer as the other (`resample`).
 
+    `hops`: only answers after so many hops are scored, in a task that has some; None: after any number.
+
     Sequences without such a position are left out. Positions with several correct answers (`Batch.groups["choices"]`)
     are not scored. Raises `ConfigError` if no sequence is left, for an unknown `corrupt`, and for one under which a
     task's prompts have no other correct answer (`UNFIT`).
     """
     require(size >= 1, f"size is {size}, but must be at least 1.")
     if choose("corruption", corrupt, [*SWAPS, *REPLACED]) in REPLACED:
-        return REPLACED[corrupt](prompt_pair(task, size, seed, "key"), seed)
+        return REPLACED[corrupt](prompt_pair(task, size, seed, "key", hops), seed)
     swap, missing = SWAPS[corrupt]
     kind = getattr(task, "kind", "")
     reason = UNFIT[corrupt].get(kind)
@@ -93,19 +101,21 @@ def prompt_pair(task: Any, size: int = 32, seed: int = 0, corrupt: str = "answer
     rng = np.random.default_rng(seed)
     clean: list[np.ndarray] = []
     corrupted, scored = [], []
+    empty = 0
     while len(clean) < size:
         batch, before = task.batch(size, rng), len(clean)
-        hops = np.asarray(batch.groups.get("hops", np.ones(size, dtype=int)))
-        hops = np.broadcast_to(hops if hops.ndim == 2 else hops[:, None], batch.inputs.shape)
-        scored_answers = np.where(batch.groups.get("choices", 1) == 1, batch.answers, IGNORE)
-        for tokens, answers, n in zip(batch.inputs, scored_answers, hops, strict=True):
-            found = swap(tokens, answers, rules, n, rng)
-            if found is not None and len(clean) < size:
-                swapped, position, other = found
+        n_hops = np.asarray(batch.groups.get("hops", np.ones(size, dtype=int)))
+        n_hops = np.broadcast_to(n_hops if n_hops.ndim == 2 else n_hops[:, None], batch.inputs.shape)
+        asked = (batch.groups.get("choices", 1) == 1) & ((n_hops == hops) if hops else True)
+        for tokens, answers, n in zip(batch.inputs, np.where(asked, batch.answers, IGNORE), n_hops, strict=True):
+            swapped_prompt = swap(tokens, answers, rules, n, rng)
+            if swapped_prompt is not None and len(clean) < size:
+                swapped, position, other = swapped_prompt
                 clean.append(tokens)
                 corrupted.append(np.concatenate([swapped, tokens[position:]]))
                 scored.append((position, int(answers[position]), other))
-        require(len(clean) > before, f"No sequence of task {shown(task.kind)} has {missing}.")
+        empty = 0 if len(clean) > before else empty + 1
+        require(empty < EMPTY, f"No sequence of task {shown(task.kind)} has {missing}.")
     tokens = (torch.from_numpy(np.stack(each)) for each in (clean, corrupted))
     return PromptPair(*tokens, *torch.tensor(scored).unbind(dim=1))
 
@@ -126,10 +136,12 @@ Swapped = tuple[np.ndarray, int, int] | None
 def _swapped_answer(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np.ndarray, rng: Any) -> Swapped:
     # The scored token stays: if it were the answer, only its earlier occurrences would change.
     copied = [
-        at for at in np.flatnonzero(answers != IGNORE) if answers[at] in tokens[:at] and answers[at] != tokens[at]
+        place
+        for place in np.flatnonzero(answers != IGNORE)
+        if answers[place] in tokens[:place] and answers[place] != tokens[place]
     ]
     if rules.copies:
-        copied = [at for at in copied if _followed(tokens[:at], int(tokens[at]), 1) == answers[at]]
+        copied = [place for place in copied if _followed(tokens[:place], int(tokens[place]), 1) == answers[place]]
     if not copied:
         return None
     before, answer = tokens[: copied[-1]], answers[copied[-1]]
@@ -143,37 +155,39 @@ def _swapped_answer(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops:
 
 def _swapped_key(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np.ndarray, rng: Any) -> Swapped:
     for position in np.flatnonzero(answers != IGNORE)[::-1].tolist():
-        before, found = tokens[:position], []
+        before, options = tokens[:position], []
         once = [
-            at for at in range(position) if (before == before[at]).sum() == 1 and int(before[at]) not in rules.special
+            place
+            for place in range(position)
+            if (before == before[place]).sum() == 1 and int(before[place]) not in rules.special
         ]
         token, answer = int(tokens[position]), int(answers[position])
-        key = next((at for at in once if before[at] == token), None)
+        key = next((place for place in once if before[place] == token), None)
         if key is None or _followed(before, token, int(hops[position])) != answer:
             continue
-        for at in once:
-            if abs(at - key) < 2 or (rules.role is not None and rules.role[before[at]] != rules.role[token]):
+        for place in once:
+            if abs(place - key) < 2 or (rules.role is not None and rules.role[before[place]] != rules.role[token]):
                 continue
             swapped = before.copy()
-            swapped[[key, at]] = before[[at, key]]
+            swapped[[key, place]] = before[[place, key]]
             other = _followed(swapped, token, int(hops[position]))
             if other not in (None, answer, token):
-                found.append((swapped, other))
-        if found:
-            swapped, other = found[rng.integers(len(found))]
+                options.append((swapped, other))
+        if options:
+            swapped, other = options[rng.integers(len(options))]
             return swapped, position, other
     return None
 
 
 def _followed(before: np.ndarray, token: int, hops: int) -> int | None:
     """Return the token that `hops` hops lead to from a `token` that comes next. One hop: the latest one's follower."""
-    at = len(before)
+    end = len(before)
     for _ in range(hops):
-        earlier = np.flatnonzero(before[:at] == token)
+        earlier = np.flatnonzero(before[:end] == token)
         if not len(earlier) or earlier[-1] + 1 == len(before):
             return None
-        at = int(earlier[-1]) + 1
-        token = int(before[at])
+        end = int(earlier[-1]) + 1
+        token = int(before[end])
     return token
 
 
@@ -183,11 +197,11 @@ def absent(pair: PromptPair, seed: int = 0) -> PromptPair:
     It is the token at `pair.earlier`. The new token is drawn from those that other prompts have there, or else anywhere
     that has changed. Raises `ConfigError` for a prompt that holds all of these.
     """
-    rng, rows, at = np.random.default_rng(seed), np.arange(len(pair.clean)), pair.earlier.numpy()
+    rng, rows, places = np.random.default_rng(seed), np.arange(len(pair.clean)), pair.earlier.numpy()
     clean = pair.clean.numpy()
-    same_place, anywhere = clean[rows, at], clean[(pair.clean != pair.corrupted).numpy()]
+    same_place, anywhere = clean[rows, places], clean[(pair.clean != pair.corrupted).numpy()]
     corrupted = clean.copy()
-    for row, place in enumerate(at):
+    for row, place in enumerate(places):
         pools = [np.setdiff1d(pool, clean[row]) for pool in (same_place, anywhere)]
         pool = next((pool for pool in pools if len(pool)), pools[0])
         require(len(pool) > 0, f"Prompt {row} holds every token that could replace one: give a larger vocabulary.")

@@ -25,16 +25,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import HOWS, check_measurable, replacement
+from ihlab.interp.ablation import check_measurable
 from ihlab.interp.checks import require_routes, transformer_only
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
 from ihlab.measure.probe import tokens_that_count
-from ihlab.model.lens.padding import Mask
 from ihlab.model.transformer import Transformer
 from ihlab.modes import in_eval_mode
 from tasks import Batch
-from tasks.config import choose, require
+from tasks.config import require
 
 
 class Route(NamedTuple):
@@ -100,38 +99,29 @@ def _contribution(model: Transformer, tokens: Tensor, layer: int, route: Route, 
 def route_effects(
     model: Transformer,
     batch: Batch,
-    how: str = "zero",
-    layers: Iterable[int] | None = None,
     routes: Iterable[Route] | None = None,
     together: bool = False,
-    seed: int = 0,
     attention_mask: Any = None,
 ) -> pd.DataFrame:
     """Ablate each route of each head on a batch, and return the effects, one row each.
 
-    Columns: layer, head, key, value (the route, see `column_name`; "all", "all" is the whole head), how,
-    loss_rise (nats per target) and accuracy_fall (over all answers), both against the clean run.
-    `layers` and `routes` default to all. Redundant heads compensate for each other, so ablating one alone may show no
-    effect. `together` ablates the route in all heads of a layer at once (head is "all").
-
-    `how` names what replaces the route's contribution: "zero"; its "mean" over sequences at each position; or
-    "resample", the contribution in another sequence. `attention_mask` is 1 at tokens and 0 at padding. Means leave
-    padding out; a task's own padding is recognised without a mask. Raises `ConfigError` as `route_contributions` does,
-    for an unknown `how`, a batch without targets or answers, and for resampling from a single sequence.
+    Columns: layer, head, key, value (the route, see `column_name`; "all", "all" is the whole head), loss_rise (nats per
+    target) and accuracy_fall (over all answers), both against the clean run. `routes` defaults to all. Redundant heads
+    compensate for each other, so ablating one alone may show no effect. `together` ablates the route in all heads of a
+    layer at once (head is "all"). `attention_mask` is 1 at tokens and 0 at padding, which comes last in each sequence.
+    Raises `ConfigError` as `route_contributions` does, and for a batch without targets or answers.
     """
-    choose("ablation", how, HOWS)
     check_measurable(batch)
     rows = evaluation_batch(batch, model.W_E.device)
-    real = tokens_that_count(model, rows.tokens, attention_mask)
+    tokens_that_count(model, rows.tokens, attention_mask)
     before = held_out(model, [rows])
     wanted = None if routes is None else list(routes)
     effects: list[dict[str, Any]] = []
-    for layer in range(model.cfg.n_layers) if layers is None else layers:
+    for layer in range(model.cfg.n_layers):
         contributions = route_contributions(model, rows.tokens, layer, wanted)
         for head in (None,) if together else range(model.cfg.n_heads):
             for route, contribution in contributions.items():
-                hook = _replacing(contribution, how, seed, head, real)
-                with model.hooks(fwd_hooks=[(_hook_z(layer), hook)]):
+                with model.hooks(fwd_hooks=[(_hook_z(layer), _without(contribution, head))]):
                     after = held_out(model, [rows])
                 effects.append(
                     {
@@ -139,7 +129,6 @@ def route_effects(
                         "head": "all" if head is None else head,
                         "key": column_name(route.key),
                         "value": column_name(route.value),
-                        "how": how,
                         "loss_rise": after["eval_loss"] - before["eval_loss"],
                         "accuracy_fall": before["accuracy"] - after["accuracy"],
                     }
@@ -147,13 +136,12 @@ def route_effects(
     return pd.DataFrame(effects)
 
 
-def _replacing(contribution: Tensor, how: str, seed: int, head: int | None, real: Mask | None) -> Callable[..., Tensor]:
-    change = replacement(contribution, how, seed, mean_over=(0,), real=real) - contribution
+def _without(contribution: Tensor, head: int | None) -> Callable[..., Tensor]:
     heads = slice(None) if head is None else slice(head, head + 1)
 
     def hook(z: Tensor, hook: Any) -> Tensor:
         z = z.clone()
-        z[:, :, heads] += change[:, :, heads]
+        z[:, :, heads] -= contribution[:, :, heads]
         return z
 
     return hook
@@ -183,8 +171,8 @@ def _zeroing(
 
     if name in model.cfg.mixing_weights:
         return f"{point}{name}", lambda weight, hook: zeroed(weight)
-    own = zeroed(getattr(attn, name))[:, 0]
-    return f"{point}{'k' if name == 'alpha' else 'v'}", lambda x, hook: x * own[:, None].to(x.dtype)
+    scale = zeroed(getattr(attn, name))[:, 0]
+    return f"{point}{'k' if name == 'alpha' else 'v'}", lambda x, hook: x * scale[:, None].to(x.dtype)
 
 
 def _hook_z(layer: int) -> str:

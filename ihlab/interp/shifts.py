@@ -53,13 +53,12 @@ def shift_report(model: Transformer) -> pd.DataFrame:
 
     With windows of two, as in the paper, for alpha and likewise for beta:
 
-    - alpha_angle: the `angle`; alpha_ratio: alpha2 / alpha1 (inf where alpha1 is 0);
+    - alpha_angle: the `angle`;
     - alpha_share: |alpha2| / (|alpha1| + |alpha2|);
     - alpha_larger: "own" or "previous", the larger in absolute value (previous if they are equal);
-    - alpha_raw: the same by the paper's comparison: "own" if alpha1 > alpha2, else "previous";
-    - alpha_flips: whether c = -1 reverses alpha_raw. It does unless alpha1 = alpha2.
+    - alpha_raw: the same by the paper's comparison: "own" if alpha1 > alpha2, else "previous".
 
-    All columns except the stored numbers, raw and flips are the same for (c alpha, W_K / c) and (c beta, W_V / c).
+    All columns except the stored numbers and raw are the same for (c alpha, W_K / c) and (c beta, W_V / c).
     A model that shifts only keys, or only values, has only their columns. Gamma, the query shift, is not reported.
     Raises `ConfigError` for a model without alpha and beta, and for a model with weights per channel.
     """
@@ -87,18 +86,14 @@ def shift_report(model: Transformer) -> pd.DataFrame:
 
 
 def _of_two(weight: Float[np.ndarray, "head 2"]) -> dict[str, np.ndarray]:
-    own, previous = weight.T
     size = np.abs(weight)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(own == 0, np.where(previous == 0, np.nan, np.inf), previous / own)
+    with np.errstate(invalid="ignore"):
         share = size[:, 1] / size.sum(axis=1)
     return {
         "angle": angle(weight),
-        "ratio": ratio,
         "share": share,
         "larger": np.where(size[:, 0] > size[:, 1], *COLUMNS),
-        "raw": np.where(own > previous, *COLUMNS),
-        "flips": own != previous,
+        "raw": np.where(weight[:, 0] > weight[:, 1], *COLUMNS),
     }
 
 

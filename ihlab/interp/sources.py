@@ -1,6 +1,6 @@
 """Sources of heads: a run, a model of this or another library, or attention patterns without their model.
 
-`opened` turns each into a `HeadModel` or `GivenPatterns`. To look at patterns only, use `attention_patterns`.
+`opened` turns each into a `HeadModel` or `PatternsAlone`. To look at patterns only, use `attention_patterns`.
 """
 
 from pathlib import Path
@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens import ActivationCache
 
-from ihlab.interp.given_patterns import TAKEN, GivenPatterns, stacked
 from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.interp.hugging_face import BridgedModel, HuggingFaceModel
+from ihlab.interp.patterns_alone import TAKEN, PatternsAlone, stacked
 from ihlab.measure.padding import without_padding
 from ihlab.model.hf.proof import require_merged
 from ihlab.model.lens.token_ids import token_rows
@@ -22,22 +22,22 @@ from ihlab.training.run import Run
 from tasks.config import ConfigError, require, shown
 
 
-def opened(source: Any, prepend_bos: bool | None = None) -> HeadModel | GivenPatterns:
-    """Return the `HeadModel` or `GivenPatterns` of a source. Raises `ConfigError` for other types, naming the type.
+def opened(source: Any, prepend_bos: bool | None = None) -> HeadModel | PatternsAlone:
+    """Return the `HeadModel` or `PatternsAlone` of a source. Raises `ConfigError` for other types, naming the type.
 
     `prepend_bos`: probes begin with the beginning-of-sequence token (True), do not (False), or follow the model's task
     or the tokenizer stored with the model (None).
     """
     require_opened(source)
     source = getattr(source, "_orig_mod", source)  # a torch.compile wrapper, whose hooks do not fire
-    if isinstance(source, HeadModel | GivenPatterns):
+    if isinstance(source, HeadModel | PatternsAlone):
         return source
     source = source.model() if isinstance(source, Run) else source
     require_merged(source)
     if isinstance(source, Transformer):
         return OurModel(source, prepend_bos)
     if not isinstance(source, nn.Module):
-        return GivenPatterns(source if isinstance(source, ActivationCache) else stacked(source))
+        return PatternsAlone(source if isinstance(source, ActivationCache) else stacked(source))
     from transformers import PreTrainedModel  # imported here, because the libraries take seconds
 
     if isinstance(source, PreTrainedModel):
@@ -59,7 +59,7 @@ def require_opened(source: Any) -> None:
 def opened_model(source: Any, wanted: str = "a model is needed", prepend_bos: bool | None = None) -> HeadModel:
     """Return the `HeadModel` of a source. Raises `ConfigError` for patterns alone, with the reason `wanted`."""
     model = opened(source, prepend_bos)
-    if isinstance(model, GivenPatterns):
+    if isinstance(model, PatternsAlone):
         raise ConfigError(f"The source holds patterns alone, but {wanted}: give the model itself.")
     return model
 
@@ -78,9 +78,9 @@ def attention_patterns(
     tokens.
     """
     model = opened(source)
-    if isinstance(model, GivenPatterns):
-        found, ids, real = model.on(tokens, attention_mask, ("raw",), scored=False)
-        return without_padding(found["raw"], real).float().cpu()
+    if isinstance(model, PatternsAlone):
+        patterns, ids, real = model.on(tokens, attention_mask, ("raw",), scored=False)
+        return without_padding(patterns["raw"], real).float().cpu()
     ids = token_rows(tokens).long()
     require(ids.numel() > 0, f"The tokens have the shape {list(ids.shape)}, but must hold at least one token.")
     return model.read(ids, ("raw",), attention_mask).patterns["raw"].float().cpu()

@@ -33,8 +33,12 @@ def draw(task: Task, seed: int, split: Split, step: int, size: int, packed: bool
     return batch
 
 
-def require_whole(batch: Batch) -> None:
-    """Raise `ConfigError` for packed documents."""
+def require_whole(batch: Any) -> None:
+    """Raise `ConfigError` for anything but a `Batch`, and for packed documents."""
+    require(
+        isinstance(batch, Batch),
+        f"batch is a {type(batch).__name__}, but must be a tasks.Batch, as from task.batch(size, rng).",
+    )
     require(
         batch.document_starts is None,
         "The batch has several documents in a sequence (document_starts), which only training and its evaluations "

@@ -28,41 +28,30 @@ COLUMNS = (
     Column(
         "prefix_matching",
         "attention to the tokens after earlier occurrences of the token",
-        printed=True, drawn=True, tag="induction",
+        printed=True,
+        drawn=True,
+        tag="induction",
     ),
     Column("prefix_matching_sd", "standard deviation of prefix_matching over random probes, if there are several"),
-    Column(
-        "same_distance_control",
-        "control: attention to the same distance, with no match there",
-        printed=True,
-    ),
+    Column("same_distance_control", "control: attention to the same distance, with no match there", printed=True),
     Column(
         "induction_stripe",
         "prefix matching on tokens read twice, over every query with a match",
-        printed=True, drawn=True,
+        printed=True,
+        drawn=True,
     ),
-    Column(
-        "previous_token", "attention to the token before", printed=True, drawn=True, tag="previous token"
-    ),
+    Column("previous_token", "attention to the token before", printed=True, drawn=True, tag="previous token"),
     Column("duplicate_token", "attention to earlier occurrences of the token", tag="duplicate token"),
     Column("first_position", "attention to the first token, where a head rests that finds nothing to read", tag="idle"),
     Column("best_offset", "the distance at which the head attends most where nothing matches: 1 is the token before"),
     Column("best_offset_weight", "attention to that distance"),
     Column("copying", "on request: the fraction of all raised logits that falls on the token the head attends to"),
     Column("copying_times_chance", "on request: copying, divided by that of a head with random weights"),
-    Column(
-        "eigenvalue_copying",
-        "1: the weights raise the token that is read; -1: suppress it",
-        drawn=True,
-    ),
-    Column(
-        "loss_rise",
-        "rise of the task's loss when the head is mean-ablated",
-        printed=True, error="loss_rise_error",
-    ),
+    Column("eigenvalue_copying", "1: the weights raise the token that is read; -1: suppress it", drawn=True),
+    Column("loss_rise", "rise of the task's loss when the head is mean-ablated", printed=True, error="loss_rise_error"),
     Column("loss_rise_error", "standard error of loss_rise over sequences"),
     Column("accuracy_fall", "fall of the task's accuracy when the head is mean-ablated"),
-)  # fmt: skip
+)
 
 
 def explained(indent: str = "") -> str:

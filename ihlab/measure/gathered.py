@@ -91,8 +91,8 @@ def evaluation_batch(batch: Batch, device: torch.device | None = None) -> Evalua
     """Gather the positions that have a target or an answer."""
     has_target, has_answer = batch.targets != IGNORE, batch.answers != IGNORE
     first = has_answer & (has_answer.cumsum(axis=1) == 1)
-    kept = has_target | has_answer
-    index = np.flatnonzero(kept)
+    wanted = has_target | has_answer
+    index = np.flatnonzero(wanted)
     targets, answers, is_first = (torch.from_numpy(x.reshape(-1)[index]) for x in (batch.targets, batch.answers, first))
     gathered = EvaluationBatch(
         tokens=torch.from_numpy(np.ascontiguousarray(batch.inputs)),
@@ -100,7 +100,7 @@ def evaluation_batch(batch: Batch, device: torch.device | None = None) -> Evalua
         targets=targets,
         answers=answers,
         first=is_first,
-        queries=query_positions(kept),
+        queries=query_positions(wanted),
         n_targets=int(has_target.sum()),
         n_answers=int(has_answer.sum()),
         n_first=int(first.sum()),
@@ -118,7 +118,7 @@ LARGEST_MASK = 2**26
 """Maximum number of scores, batch * query * key, for gathered queries. Their mask has as many floats (256 MiB)."""
 
 
-def query_positions(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch query"] | None:
+def query_positions(needed: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch query"] | None:
     """Return the query positions that the last layer needs in each sequence. They include all kept positions.
 
     Their number is the largest number of kept positions in a sequence, rounded up to a multiple of a sixteenth of the
@@ -126,13 +126,13 @@ def query_positions(kept: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch
     and if the mask would have more than `LARGEST_MASK` scores, because queries at all positions need no mask. The
     padding of `TrainingBatch.index` may be missing from them, because its targets are ignored.
     """
-    length = kept.shape[1]
+    length = needed.shape[1]
     bucket = max(1, length // 16)
-    n_queries = max(1, -(-int(kept.sum(axis=1).max()) // bucket)) * bucket
-    if 2 * n_queries > length or kept.size * n_queries > LARGEST_MASK:
+    n_queries = max(1, -(-int(needed.sum(axis=1).max()) // bucket)) * bucket
+    if 2 * n_queries > length or needed.size * n_queries > LARGEST_MASK:
         return None
-    kept_first = np.argsort(~kept, axis=1, kind="stable")[:, :n_queries]
-    return torch.from_numpy(np.ascontiguousarray(kept_first))
+    needed_first = np.argsort(~needed, axis=1, kind="stable")[:, :n_queries]
+    return torch.from_numpy(np.ascontiguousarray(needed_first))
 
 
 def each_tensor(batch: BatchT, change: Callable[[Tensor], Tensor]) -> BatchT:

@@ -54,18 +54,18 @@ def source_positions(
     - first_position: queries 2 to 5, key 0.
     """
     after, copies = follows(tokens), duplicates(tokens)
-    seen = torch.ones_like(after) if real is None else real[:, :, None] & real[:, None, :]
-    after, copies = after & seen, copies & seen
-    at = torch.arange(tokens.shape[1], device=tokens.device)
-    near = (at[:, None] - 1 <= at) & (at <= at[:, None])
+    visible = torch.ones_like(after) if real is None else real[:, :, None] & real[:, None, :]
+    after, copies = after & visible, copies & visible
+    place = torch.arange(tokens.shape[1], device=tokens.device)
+    near = (place[:, None] - 1 <= place) & (place <= place[:, None])
     confounded = (after & (near | copies)).any(dim=-1, keepdim=True)
     last = ~copies.any(dim=-2)[:, :, None]
-    third = (at >= 2)[:, None]
+    third = (place >= 2)[:, None]
     return {
         "prefix_matching": after & last & ~confounded,
-        "previous_token": (at[:, None] - 1 == at) & third & seen,
+        "previous_token": (place[:, None] - 1 == place) & third & visible,
         "duplicate_token": copies,
-        "first_position": (at == 0) & third & seen,
+        "first_position": (place == 0) & third & visible,
     }
 
 
@@ -121,9 +121,9 @@ def best_offset(
     weights = []
     for back in range(tokens.shape[1] // 2 + 1):
         counted = free.diagonal(-back, 1, 2)
-        at = patterns.diagonal(-back, 3, 4).to(torch.promote_types(patterns.dtype, torch.float32))
+        attention = patterns.diagonal(-back, 3, 4).to(torch.promote_types(patterns.dtype, torch.float32))
         n = int(counted.sum())
-        total = torch.einsum("lbhq,bq->lh", at, counted.to(at))
+        total = torch.einsum("lbhq,bq->lh", attention, counted.to(attention))
         weights.append(total / n if n >= fewest else torch.full_like(total, -torch.inf))
     weight, offset = torch.stack(weights).max(dim=0)
     judged = weight > -torch.inf

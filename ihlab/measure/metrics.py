@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,13 +14,14 @@ from torch.nn import functional as F
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.gathered import EvaluationBatch, each_tensor, evaluation_batch
+from ihlab.measure.guess import guess_of
 from ihlab.measure.heads import mean_attention, scored_patterns
-from ihlab.measure.probe import Probe, task_probe
+from ihlab.measure.probe import task_probe
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.modes import in_eval_mode
 from ihlab.settings import own_settings
-from tasks import IGNORE, Batch, Task
+from tasks import IGNORE, Batch
 
 CHUNK_POSITIONS = 8192  # tokens per evaluation forward pass
 CPU_POSITIONS = 4096  # the same on a CPU: twice as many exceed its cache and take 1.1 to 1.25 times as long
@@ -28,33 +29,17 @@ STACKED_POSITIONS = 32768  # the same for all members of a stack together, which
 ANSWER_ROWS = 64  # held-out sequences used to measure the heads' attention to the answer
 
 
-@runtime_checkable
-class Measured(Protocol):
-    """The part of a run that an evaluation needs: `RunConfig` has it."""
-
-    @property
-    def task(self) -> Task:
-        """The task whose held-out sequences are drawn."""
-
-    @property
-    def model(self) -> ModelConfig:
-        """The model's config, which determines the names of its heads."""
-
-    @property
-    def eval_rows(self) -> int:
-        """The number of held-out sequences."""
-
-
 class Evaluator:
     """Measure a model on a fixed held-out set and on repeated random tokens.
 
+    `run` is a `RunConfig`. Its `task`, `model` and `eval_rows` decide what is drawn and how heads are named.
     `numbers` returns all measurements of a model in one tensor, so that a device is synchronised once; `row` names
     them. If `members` of an ensemble are measured together on a CPU, they share `STACKED_POSITIONS` tokens per forward
     pass.
     """
 
     @own_settings()
-    def __init__(self, run: Measured, device: torch.device, members: int = 1) -> None:
+    def __init__(self, run: Any, device: torch.device, members: int = 1) -> None:
         batch = draw(run.task, EVAL_SEED, "eval", 0, run.eval_rows, packed=True)
         on_cpu = device.type == "cpu"
         positions = min(CPU_POSITIONS, STACKED_POSITIONS // members) if on_cpu else CHUNK_POSITIONS
@@ -62,6 +47,7 @@ class Evaluator:
         chunks = [batch.rows(i, i + rows) for i in range(0, run.eval_rows, rows)]
         self.batches = [evaluation_batch(chunk, device) for chunk in chunks]
         self.slices = slices(batch)
+        self.guess = guess_of(batch)
         masks = [membership(chunk, self.slices) for chunk in chunks]
         self.n_in_slices = torch.stack([mask.sum(dim=1) for mask in masks]).sum(dim=0).tolist()
         self.masks = [mask.to(device) for mask in masks]
@@ -79,12 +65,12 @@ class Evaluator:
     def numbers(self, model: Transformer) -> Float[Tensor, " numbers"]:
         """Return the counts on the held-out set, the head scores, and alpha and beta, in float64."""
         parts = [_counts(model, self.batches, self.masks)]
-        if self.probe is not None:
-            parts.append(_prefix_scores(model, self.probe))
-        if self.answers is not None:
-            parts.append(_answer_scores(model, self.answers))
+        if (probe := self.probe) is not None:
+            parts.append(scored_patterns(model, probe.tokens, lambda pattern: mean_attention(pattern, probe.matches)))
+        if (answers := self.answers) is not None:
+            parts.append(scored_patterns(model, answers.tokens, lambda pattern: answer_attention(pattern, answers)))
         parts += _shift_weights(model)
-        return torch.cat([part.double() for part in parts])
+        return torch.cat([each.double() for each in parts])
 
     def row(self, numbers: Sequence[float]) -> dict[str, float]:
         """Return the numbers of one model as a row of metrics."""
@@ -149,10 +135,10 @@ def slices(batch: Batch) -> list[tuple[str, int]]:
 def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice gathered"]:
     """Mark the positions of `EvaluationBatch.index` whose answers belong to each slice."""
     answered = batch.answers != IGNORE
-    kept = answered | (batch.targets != IGNORE)
-    of_group = {group: _by_position(group, batch)[kept] for group in batch.groups}
-    members = [answered[kept] & (of_group[group] == value) for group, value in slices]
-    return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), kept.sum()))
+    gathered = answered | (batch.targets != IGNORE)
+    of_group = {group: _by_position(group, batch)[gathered] for group in batch.groups}
+    members = [answered[gathered] & (of_group[group] == value) for group, value in slices]
+    return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), gathered.sum()))
 
 
 def _by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
@@ -161,10 +147,6 @@ def _by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
         values = np.left_shift(1, np.frexp(values)[1]) // 2  # the largest power of two that is not larger
     per_row = values.ndim == 1
     return np.broadcast_to(values[:, None] if per_row else values, batch.inputs.shape)
-
-
-def _prefix_scores(model: Transformer, probe: Probe) -> Float[Tensor, " heads"]:
-    return scored_patterns(model, probe.tokens, lambda pattern: mean_attention(pattern, probe.matches))
 
 
 @dataclass(frozen=True)
@@ -192,18 +174,14 @@ def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPla
     places = np.pad(followed & right & earlier, ((0, 0), (1, 0)))
     if not (answered.any(axis=1) & places.any(axis=1)).all():
         return None
-    found = AnswerPlaces(torch.from_numpy(tokens.copy()), torch.from_numpy(query), torch.from_numpy(places))
-    return each_tensor(found, lambda x: x.to(device))
+    answers = AnswerPlaces(torch.from_numpy(tokens.copy()), torch.from_numpy(query), torch.from_numpy(places))
+    return each_tensor(answers, lambda x: x.to(device))
 
 
 def answer_attention(pattern: Float[Tensor, "batch head query key"], answers: AnswerPlaces) -> Float[Tensor, " head"]:
     """Return the mean attention from each sequence's first answer to its places: an induction score on the task."""
     rows = torch.arange(len(pattern), device=pattern.device)
     return (pattern[rows, :, answers.query] * answers.places[:, None]).sum(dim=2).mean(dim=0)
-
-
-def _answer_scores(model: Transformer, answers: AnswerPlaces) -> Float[Tensor, " heads"]:
-    return scored_patterns(model, answers.tokens, lambda pattern: answer_attention(pattern, answers))
 
 
 def _head_names(score: str, cfg: ModelConfig) -> list[str]:

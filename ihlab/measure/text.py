@@ -71,16 +71,16 @@ def position_classes(
     vocabulary = task.prepared.vocabulary
     classes = np.zeros(inputs.shape, dtype=np.int8)
     for row, (tokens, following) in enumerate(zip(inputs.tolist(), targets.tolist(), strict=True)):
-        text, seen, indexed = b"", defaultdict[bytes, list[int]](list), context
-        for at, (token, target) in enumerate(zip(tokens, following, strict=True)):
+        text, ends_of, indexed = b"", defaultdict[bytes, list[int]](list), context
+        for place, (token, target) in enumerate(zip(tokens, following, strict=True)):
             text += vocabulary[token]
             for end in range(indexed, len(text)):  # contexts that end before the last byte, so that a byte follows
-                seen[text[end - context : end]].append(end)
+                ends_of[text[end - context : end]].append(end)
             indexed = max(indexed, len(text))
-            ends = seen.get(text[-context:], []) if len(text) >= context else []
+            ends = ends_of.get(text[-context:], []) if len(text) >= context else []
             if ends:
                 truth = vocabulary[target]
-                classes[row, at] = ELIGIBLE if any(text.startswith(truth, end) for end in ends) else MISLED
+                classes[row, place] = ELIGIBLE if any(text.startswith(truth, end) for end in ends) else MISLED
     return classes
 
 

@@ -8,7 +8,23 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.shapes import Keys, Queries, Scores
+Stream = Float[Tensor, "batch pos d_model"]
+"""The residual stream, or a part's input from it or output to it."""
+
+Heads = Float[Tensor, "batch pos head d_head"]
+"""Queries, keys or values: a vector for each head at each position."""
+
+Queries = Float[Tensor, "batch query head d_head"]
+"""Queries, or z: a vector for each head at each query position."""
+
+Keys = Float[Tensor, "batch key kv_head d_head"]
+"""Keys: a vector for each key/value head at each position."""
+
+Values = Float[Tensor, "batch key kv_head d_head"]
+"""Values: a vector for each key/value head at each position."""
+
+Scores = Float[Tensor, "#batch #head query key"]
+"""Attention scores, or a bias that is added to them."""
 
 
 def is_hooked(*points: HookPoint) -> bool:
@@ -17,10 +33,10 @@ def is_hooked(*points: HookPoint) -> bool:
 
 
 def at_positions(
-    x: Float[Tensor, "batch pos *wide"], at: Int[Tensor, "batch query"]
+    x: Float[Tensor, "batch pos *wide"], positions: Int[Tensor, "batch query"]
 ) -> Float[Tensor, "batch query *wide"]:
     """Gather vectors at positions of each sequence."""
-    return x.gather(1, at.reshape(*at.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:]))
+    return x.gather(1, positions.reshape(*positions.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:]))
 
 
 def fused(

@@ -5,26 +5,29 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attend import at_positions, explicit_pattern, fused, is_hooked, read_values
+from ihlab.model.attend import (
+    Heads,
+    Keys,
+    Queries,
+    Scores,
+    Stream,
+    Values,
+    at_positions,
+    explicit_pattern,
+    fused,
+    is_hooked,
+    read_values,
+)
 from ihlab.model.config import ModelConfig
-from ihlab.model.documents import elsewhere, separate, with_first
-from ihlab.model.kv_cache import KVCache, Past, earlier, next_positions
+from ihlab.model.documents import other_documents, separate
+from ihlab.model.kv_cache import KVCache, Past, next_positions
 from ihlab.model.lens.head_weights import HeadWeights
-from ihlab.model.mixes.depthwise import make_head_convolutions
+from ihlab.model.mixes.places import HeadMixes
 from ihlab.model.norm import RMSNorm
 from ihlab.model.positions import Alibi, Positions, Rotary, as_tensor
-from ihlab.model.shapes import Heads, Keys, Queries, Scores, Stream, Values
-from ihlab.model.shift import TokenShift, make_shifts
-
-SHIFT_HOOKS = {
-    "key": ("hook_k_raw", "hook_alpha"),
-    "value": ("hook_v_raw", "hook_beta"),
-    "query": ("hook_q_raw", "hook_gamma"),
-}
-"""The hook points of a shift: the vectors before it, and its weights."""
 
 
-class Attention(HeadWeights):
+class Attention(HeadMixes, HeadWeights):
     """project q, k, v -> shift k and v -> rotary or ALiBi -> scores -> softmax -> values -> output.
 
     Equations 4 to 6 of arXiv 2411.19574. Shapes, with h = n_heads and g = n_key_value_heads:
@@ -58,13 +61,11 @@ class Attention(HeadWeights):
         self.q_proj = nn.Linear(cfg.d_model, self.n_heads * self.d_head, bias=cfg.bias)
         self._make_key_value_maps(cfg)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
-        self.shifted, self.shift_window, self.first_own = cfg.shifted, cfg.shift_window, cfg.shift_first == "own"
-        self.key_shift, self.value_shift, self.query_shift = self._make_shifts(cfg, generator, layer)
-        self.convolution = self._make_convolutions(cfg, generator, layer)
+        self._make_mixes(cfg, generator, layer)
         self.rotary = None
         if cfg.rotates_in(layer):
             angles = cfg.rotary_frequencies, cfg.rotary_scale
-            self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads, *angles)
+            self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, *angles)
         self.q_norm = RMSNorm(self.d_head, cfg.eps) if cfg.qk_norm else None
         self.k_norm = RMSNorm(self.d_head, cfg.eps) if cfg.qk_norm else None
         self.additive_scores = type(self).additive_scores and not cfg.qk_norm
@@ -83,9 +84,9 @@ class Attention(HeadWeights):
 
     def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: Past | None = None) -> Queries:
         """Project the queries at positions `at` (None: all), and mix them with earlier ones if the layer does."""
-        if at is not None and self.query_shift is None and "query" not in self.convolution:
+        if at is not None and not self.mixes_queries:
             x, at = at_positions(x, at), None
-        q = self._mixed("query", self._heads(self.q_proj(x), self.n_heads), cache)
+        q = self.mixed("query", self._heads(self.q_proj(x), self.n_heads), cache)
         return self.hook_q(q if at is None else at_positions(q, at))
 
     def keys_values(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
@@ -100,24 +101,11 @@ class Attention(HeadWeights):
 
     def shifted_and_rotated(self, k: Keys, v: Values, cache: Past | None) -> tuple[Keys, Values]:
         """Return the keys and values of the next tokens as attention reads them, from those of `project`."""
-        k, v = self.hook_k(self._mixed("key", k, cache)), self.hook_v(self._mixed("value", v, cache))
+        k, v = self.hook_k(self.mixed("key", k, cache)), self.hook_v(self.mixed("value", v, cache))
         k = k if self.k_norm is None else self.k_norm(k)
         if self.rotary is not None:
             k = self.hook_rot_k(self.rotary(k, next_positions(cache, k.shape[1])))
         return k, v
-
-    def _mixed(self, side: str, x: Heads, cache: Past | None) -> Heads:
-        if side in self.convolution:
-            x = self.convolution[side](x, cache, side)
-        shift: TokenShift | None = getattr(self, f"{side}_shift")
-        if shift is None:
-            return x
-        raw, weight = SHIFT_HOOKS[side]
-        x = getattr(self, raw)(x)
-        mixed = shift(x, getattr(self, weight), earlier(cache, side, x, shift.window - 1))
-        if self.first_own and next_positions(cache, 0).start == 0:
-            return with_first(x, mixed, cache)
-        return mixed
 
     def read(
         self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None = None
@@ -164,7 +152,7 @@ class Attention(HeadWeights):
 
     def masked_bias(self, k: Keys, positions: Positions, cache: Past | None) -> Scores:
         """Return `score_bias`, with -inf at keys of other packed documents."""
-        bias, others = self.score_bias(k, positions), elsewhere(cache, positions)
+        bias, others = self.score_bias(k, positions), other_documents(cache, positions)
         return bias if others is None else bias.masked_fill(others[:, None], -torch.inf)
 
     def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:
@@ -184,23 +172,14 @@ class Attention(HeadWeights):
     def _heads(x: Tensor, n_heads: int) -> Heads:
         return x.unflatten(-1, (n_heads, -1))
 
-    def share_shifts(self, other: "Attention") -> None:
-        """Use the shifts of another layer, parameters included."""
-        self.key_shift, self.value_shift, self.query_shift = other.key_shift, other.value_shift, other.query_shift
-
     # Parts that variants override:
 
     def _make_key_value_maps(self, cfg: ModelConfig) -> None:
         self.k_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
         self.v_proj = nn.Linear(cfg.d_model, self.n_key_value_heads * self.d_head, bias=cfg.bias)
 
-    _make_shifts = staticmethod(make_shifts)
-    _make_convolutions = staticmethod(make_head_convolutions)
-
     def _make_hook_points(self) -> None:
-        for side, names in SHIFT_HOOKS.items():
-            for name in names if getattr(self, f"{side}_shift") is not None else ():
-                setattr(self, name, HookPoint())
+        self._make_shift_hooks()
         self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
         if self.rotary is not None:
             self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()

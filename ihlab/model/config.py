@@ -62,8 +62,11 @@ class ModelConfig(LatentOptions, MixingOptions):
     embed_std: float | None = None
 
     removed: ClassVar[Mapping[str, object]] = {
-        "mla_norm": False, "mla_rope_width": None, "diff_norm": True, "shift_place": "before_rotary",
-    }  # fmt: skip
+        "mla_norm": False,
+        "mla_rope_width": None,
+        "diff_norm": True,
+        "shift_place": "before_rotary",
+    }
     """Former fields, and the only value that each still has: stored configs hold them."""
 
     def __post_init__(self) -> None:
@@ -75,9 +78,9 @@ class ModelConfig(LatentOptions, MixingOptions):
         require(
             0 <= self.dropout < 1, f"ModelConfig.dropout is {self.dropout}, but must be at least 0 and less than 1."
         )
-        given = self.residual if isinstance(self.residual, tuple) else (self.residual,)
+        flags = self.residual if isinstance(self.residual, tuple) else (self.residual,)
         require(
-            len(given) in (1, self.n_layers),
+            len(flags) in (1, self.n_layers),
             f"ModelConfig.residual is {shown(self.residual)}, but must be a bool, "
             f"or one for each of {self.n_layers} layers.",
         )
@@ -101,6 +104,10 @@ class ModelConfig(LatentOptions, MixingOptions):
             self.unembedding == "linear" or not self.tied_embeddings,
             "ModelConfig.tied_embeddings is True, but unembedding is 'none': there is nothing to tie.",
         )
+
+    def untrained_positions(self, length: int) -> range:
+        """Return the learned positions that no sequence of this length has: weight decay alone moves them."""
+        return range(min(length, self.n_ctx), self.n_ctx if self.positional == "learned" else 0)
 
     @property
     def recurrent(self) -> bool:

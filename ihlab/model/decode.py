@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
+from ihlab.model.attend import Stream
 from ihlab.model.kv_cache import KVCache
 from ihlab.model.network import Network
-from ihlab.model.shapes import Stream
 from ihlab.model.variants.make_attention import require_decodable
 from ihlab.modes import evaluating
 from ihlab.settings import own_settings

@@ -43,7 +43,7 @@ def packed(model: Any, starts: Any, leak: str | None = None) -> Iterator[None]:
     documents = None if starts is None else _numbered(starts, leak or model.cfg.document_leak)
     if documents is not None:
         model.require_separable()
-    keys = [(id(part), get_ident()) for part in model.modules()]  # the model may be wrapped, as by torch.compile
+    keys = [(id(module), get_ident()) for module in model.modules()]  # the model may be wrapped, as by torch.compile
     outer = {key: _packed.pop(key) for key in keys if key in _packed}
     if documents is not None:
         _packed.update(dict.fromkeys(keys, documents))
@@ -108,17 +108,17 @@ def previous(
 
 
 def with_first(
-    own: Shaped[Tensor, "batch pos *wide"], mixed: Shaped[Tensor, "batch pos *wide"], cache: Past | None
+    unmixed: Shaped[Tensor, "batch pos *wide"], mixed: Shaped[Tensor, "batch pos *wide"], cache: Past | None
 ) -> Shaped[Tensor, "batch pos *wide"]:
     """Return the mixed vectors, but the own ones at the first token of each sequence and document."""
     documents = separate(cache, "shift")
     if documents is None:
-        return torch.cat([own[:, :1], mixed[:, 1:]], dim=1)
+        return torch.cat([unmixed[:, :1], mixed[:, 1:]], dim=1)
     first = F.pad(documents.number.diff(dim=1) > 0, (1, 0), value=True)
-    return torch.where(first.reshape(*first.shape, *[1] * (own.ndim - 2)), own, mixed)
+    return torch.where(first.reshape(*first.shape, *[1] * (unmixed.ndim - 2)), unmixed, mixed)
 
 
-def elsewhere(
+def other_documents(
     cache: Past | None, queries: slice | Int[Tensor, "batch query"]
 ) -> Bool[Tensor, "batch query key"] | None:
     """Return which keys are in another document than the queries at these positions; None: none may be hidden."""
@@ -126,5 +126,5 @@ def elsewhere(
     if documents is None:
         return None
     number = documents.number
-    own = number[:, queries] if isinstance(queries, slice) else number.gather(1, queries)
-    return own[:, :, None] != number[:, None]
+    of_queries = number[:, queries] if isinstance(queries, slice) else number.gather(1, queries)
+    return of_queries[:, :, None] != number[:, None]

@@ -6,22 +6,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.attend import Stream
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import Past
 from ihlab.model.lens.linear import bias_of
-from ihlab.model.mixes.depthwise import Depthwise, make_canon
-from ihlab.model.shapes import Stream
+from ihlab.model.mixes.places import NeuronMixes
 
 
-class MLP(nn.Module):
+class MLP(NeuronMixes):
     """The common part of both MLPs: the weights into and out of the neurons, in TransformerLens' layout."""
 
     in_proj: nn.Linear
     out_proj: nn.Linear
-
-    def __init__(self, canon: list[Depthwise]) -> None:
-        super().__init__()
-        self.canon = canon[0] if canon else None
 
     @property
     def W_in(self) -> Float[Tensor, "d_model d_mlp"]:
@@ -52,7 +48,8 @@ class SwiGLU(MLP):
     """
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
-        super().__init__(make_canon(cfg, "D", (2,), cfg.mlp_width, generator, layer))
+        super().__init__()
+        self._make_mixes(cfg, 2, generator, layer)
         self.gate_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
         self.in_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
         self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
@@ -60,9 +57,7 @@ class SwiGLU(MLP):
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the gated MLP's output at every position. Only a Canon layer reads other positions and the cache."""
-        pre, pre_linear = self.gate_proj(x), self.in_proj(x)
-        if self.canon is not None:
-            pre, pre_linear = self.canon(torch.stack([pre, pre_linear], dim=2), cache, "neuron").unbind(dim=2)
+        pre, pre_linear = self.mixed(cache, self.gate_proj(x), self.in_proj(x))
         pre, pre_linear = self.hook_pre(pre), self.hook_pre_linear(pre_linear)
         return self.out_proj(self.hook_post(F.silu(pre) * pre_linear))
 
@@ -85,16 +80,15 @@ class GeluMLP(MLP):
     """
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
-        super().__init__(make_canon(cfg, "D", (1,), cfg.mlp_width, generator, layer))
+        super().__init__()
+        self._make_mixes(cfg, 1, generator, layer)
         self.in_proj = nn.Linear(cfg.d_model, cfg.mlp_width, bias=cfg.bias)
         self.out_proj = nn.Linear(cfg.mlp_width, cfg.d_model, bias=cfg.bias)
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the MLP's output at every position. Only a Canon layer reads other positions and the cache."""
-        pre = self.in_proj(x)
-        if self.canon is not None:
-            pre = self.canon.of_vectors(pre, cache, "neuron")
+        (pre,) = self.mixed(cache, self.in_proj(x))
         return self.out_proj(self.hook_post(F.gelu(self.hook_pre(pre), approximate="tanh")))
 
 

@@ -12,40 +12,33 @@
 TransformerLens' interface.
 """
 
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attention import Attention
+from ihlab.model.attend import Stream
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import Documents, documents_of, packed_now
-from ihlab.model.kv_cache import KVCache, Past, earlier, next_positions
+from ihlab.model.kv_cache import KVCache, Past, next_positions
+from ihlab.model.lens.hooks import LensHooks
 from ihlab.model.lens.linear import FirstEntries, PositionEmbedding, TokenEmbedding, Unembedding
-from ihlab.model.mixes.bigram import BigramTable
-from ihlab.model.mixes.depthwise import make_canon
-from ihlab.model.mixes.input_shift import make_stream_shift
-from ihlab.model.mixes.smear import OF_EMBEDDING, Smear
+from ihlab.model.mixes.places import EmbeddingMixes, LayerMixes, share_shifts
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
-from ihlab.model.registry import VARIANTS
-from ihlab.model.shapes import Stream
-from ihlab.model.shift import TokenMix
-from ihlab.model.variants.make_attention import make_attention, takes_cache
+from ihlab.model.variants.make_attention import make_attention, require_separable
 from ihlab.settings import usual_tensors
-from tasks.config import ConfigError, choose, require
+from tasks.config import require
 
 WITH_MATRIX = (nn.Linear, nn.Bilinear, nn.Embedding, nn.Conv1d, nn.Conv2d)
 """Modules of torch whose `weight` gets weight decay, unless the module has `decays`."""
 
 
-class Block(nn.Module):
+class Block(LayerMixes):
     """One layer: attention, then the MLP, each on the normalised residual stream and added to it.
 
     In training, dropout acts on their outputs, before hook_attn_out and hook_mlp_out.
@@ -60,16 +53,11 @@ class Block(nn.Module):
         self.attn = make_attention(cfg, generator, layer)
         self.ln2 = None if cfg.mlp == "none" else make_norm(cfg)
         self.mlp = make_mlp(cfg, generator, layer)
-        canon = {place: make_canon(cfg, place, (1,), cfg.d_model, generator, layer) for place in "ACOM"}
-        self.canon = nn.ModuleDict({place: made[0] for place, made in canon.items() if made})
+        self._make_mixes(cfg, generator, layer)
         self.dropout = make_dropout(cfg)
         if self.mlp is not None:
             self.hook_mlp_out, self.hook_resid_mid = HookPoint(), HookPoint()
         self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
-        self.stream_shift, self.shift_at = make_stream_shift(cfg, layer), cfg.stream_shift
-        if self.shift_at == "added":
-            self.hook_resid_shift = HookPoint()
-        self.smear = Smear(cfg.d_model) if cfg.smear == "attention" else None
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the residual stream after this layer. With a cache, the tokens continue its sequences."""
@@ -83,20 +71,12 @@ class Block(nn.Module):
 
     def entering(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the residual stream at the layer's start, plus its shift if stream_shift is "added"."""
-        x = self.hook_resid_pre(x)
-        if self.stream_shift is None or self.shift_at != "added":
-            return x
-        return x + self.hook_resid_shift(self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1)))
+        return self.mixed("stream", self.hook_resid_pre(x), cache)
 
     def attention_input(self, x: Stream, cache: Past | None = None) -> Stream:
         """Normalise the residual stream for attention, with earlier tokens mixed in if the config says so."""
-        if self.stream_shift is not None and self.shift_at == "before_norm":
-            x = self.stream_shift(x, earlier(cache, "stream", x, 1))
-        x = x if self.ln1 is None else self.ln1(x)
-        if self.stream_shift is not None and self.shift_at == "after_norm":
-            x = self.stream_shift(x, earlier(cache, "stream", x, 1))
-        x = x if self.smear is None else self.smear(x, cache)
-        return self._canon("A", x, cache)
+        x = self.mixed("norm", x, cache)
+        return self.mixed("A", x if self.ln1 is None else self.ln1(x), cache)
 
     def add_attention(
         self,
@@ -105,31 +85,20 @@ class Block(nn.Module):
         cache: Past | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Add the output of attention to the residual stream x at the same positions."""
-        attn_out = self.hook_attn_out(self.dropout(self._canon("O", attn_out, cache)))
+        attn_out = self.hook_attn_out(self.dropout(self.mixed("O", attn_out, cache)))
         return attn_out + x if self.residual else attn_out
 
     def add_mlp(self, x: Stream, cache: Past | None = None) -> Stream:
         """Add the output of the layer's MLP to the residual stream (see `adds_neighbours`)."""
         if self.mlp is not None:
             x = self.hook_resid_mid(x)
-            read = self._canon("C", x if self.ln2 is None else self.ln2(x), cache)
-            mlp_out = self.hook_mlp_out(self.dropout(self._canon("M", self.mlp(read, cache), cache)))
+            read = self.mixed("C", x if self.ln2 is None else self.ln2(x), cache)
+            mlp_out = self.hook_mlp_out(self.dropout(self.mixed("M", self.mlp(read, cache), cache)))
             x = x + mlp_out if self.residual else mlp_out
         return self.hook_resid_post(x)
 
-    @property
-    def adds_neighbours(self) -> bool:
-        """True if `add_attention` or `add_mlp` needs every position because one of its modules mixes tokens."""
-        of_mlp = [part for part in (self.ln2, self.mlp) if part is not None]
-        return bool(self.canon.keys() & set("COM")) or any(
-            isinstance(module, TokenMix) for part in of_mlp for module in part.modules()
-        )
 
-    def _canon(self, place: str, x: Tensor, cache: Past | None) -> Stream:
-        return self.canon[place].of_vectors(x, cache, place) if place in self.canon else x  # type: ignore[operator]
-
-
-class Network(HookedRootModule):
+class Network(EmbeddingMixes, LensHooks):
     """Tokens to next-token logits. `Network(cfg, seed)` is a pure function of its arguments."""
 
     @usual_tensors()
@@ -141,18 +110,14 @@ class Network(HookedRootModule):
         shifts = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
         self.embed = TokenEmbedding(cfg.d_vocab, cfg.d_model)
         self.hook_embed = HookPoint()
-        self.bigram = BigramTable(cfg.bigram_table, cfg.d_model) if cfg.bigram_table else None
+        self._make_bigrams(cfg)
         self.pos_embed = PositionEmbedding(cfg.n_ctx, cfg.d_model) if cfg.positional == "learned" else None
-        if self.bigram is not None:
-            self.hook_bigram = HookPoint()
         if self.pos_embed is not None:
             self.hook_pos_embed = HookPoint()
+        self._make_smear(cfg)
         self.dropout = make_dropout(cfg)
-        self.smear = OF_EMBEDDING[cfg.smear](cfg.d_model) if cfg.smear in OF_EMBEDDING else None
         self.blocks = nn.ModuleList(Block(cfg, layer, shifts) for layer in range(cfg.n_layers))
-        if cfg.shift_share == "model" and cfg.shifted:
-            for block in self.layers[1:]:
-                block.attn.share_shifts(self.layers[0].attn)
+        share_shifts(cfg, [block.attn for block in self.layers])
         self.ln_final = make_norm(cfg) or nn.Identity()
         self.unembed: Unembedding | FirstEntries = (
             FirstEntries(cfg.d_model, cfg.d_vocab)
@@ -163,53 +128,6 @@ class Network(HookedRootModule):
             self.unembed.weight = self.embed.weight
         self._initialise(torch.Generator().manual_seed(seed))
         self.setup()  # names the hook points
-
-    def name_new_hook_points(self) -> None:
-        """Name the hook points of modules assigned after the model was made, such as another attention."""
-        named = set(map(id, self.hook_dict.values()))
-        if {id(module) for module in self.modules() if isinstance(module, HookPoint)} != named:
-            self.setup()
-
-    def hooks(self, fwd_hooks: Any = (), bwd_hooks: Any = (), *args: Any, **kwargs: Any) -> Any:
-        """Add temporary hooks as in TransformerLens, after naming the hook points of newly assigned modules.
-
-        Raises `ConfigError` for a name that no hook point has, like every method that takes such a name.
-        """
-        self._require_hook_points(name for name, _ in (*fwd_hooks, *bwd_hooks))
-        return super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs)
-
-    def add_hook(self, name: Any, *args: Any, **kwargs: Any) -> None:
-        """Add a hook as in TransformerLens, with the checks of `hooks`."""
-        self._require_hook_points([name])
-        super().add_hook(name, *args, **kwargs)
-
-    def get_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Return caching hooks as in TransformerLens (for `run_with_cache`). Warns of a name without a hook point."""
-        self._warn_of_filter(names_filter)
-        return super().get_caching_hooks(names_filter, *args, **kwargs)
-
-    def add_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Add caching hooks as in TransformerLens. Warns of a name without a hook point."""
-        self._warn_of_filter(names_filter)
-        return super().add_caching_hooks(names_filter, *args, **kwargs)
-
-    def _warn_of_filter(self, names_filter: Any) -> None:
-        self.name_new_hook_points()
-        if callable(names_filter):
-            if not any(map(names_filter, self.hook_dict)):
-                warnings.warn("names_filter is true for no hook point: the cache stays empty.", stacklevel=4)
-        elif names_filter is not None:
-            for name in [names_filter] if isinstance(names_filter, str) else names_filter:
-                try:
-                    self._require_hook_points([name])
-                except ConfigError as error:
-                    warnings.warn(f"names_filter: {error}", stacklevel=4)
-
-    def _require_hook_points(self, names: Iterable[Any]) -> None:
-        self.name_new_hook_points()
-        for name in names:
-            if isinstance(name, str) and name not in self.hook_dict:
-                choose("hook point", name, self.hook_dict)
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator) -> None:
@@ -245,13 +163,7 @@ class Network(HookedRootModule):
             "ModelConfig.positional is 'learned', but positions of packed documents would not start again with each: "
             "it must be 'rope', 'alibi' or 'none'.",
         )
-        variant, parts = VARIANTS[self.cfg.attention], [block.attn for block in self.layers]
-        alone = all(isinstance(part, Attention) and part.queries_alone and takes_cache(part) for part in parts)
-        require(
-            alone and not (variant.recurrent or variant.registered),
-            f"ModelConfig.attention is {self.cfg.attention!r}, which cannot keep packed documents apart: recurrences, "
-            "attention whose queries depend on each other, and attention from outside cannot.",
-        )
+        require_separable(self.cfg, [block.attn for block in self.layers])
 
     def require_rows(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
         """Return the tokens. Raises `ConfigError` for ids outside the vocabulary and sequences longer than `n_ctx`."""
@@ -301,13 +213,11 @@ class Network(HookedRootModule):
     def embedded(self, tokens: Int[Tensor, "batch pos"], cache: Past | None = None) -> Stream:
         """Return the residual stream before the first layer. With a cache, the tokens continue its sequences."""
         x = self.embed(tokens)
-        if self.bigram is not None:
-            x = x + self.hook_bigram(self.bigram(tokens, cache))
-        x = self.hook_embed(x if self.smear is None else self.smear(x, cache))
+        x = self.hook_embed(self.mixed(x, tokens, cache))
         if self.pos_embed is not None:
-            own = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
+            vectors = self.pos_embed.weight[next_positions(cache, tokens.shape[1])]
             # One copy per sequence, because a hook may write into its tensor.
-            x = x + self.hook_pos_embed(own.repeat(len(tokens), 1, 1))
+            x = x + self.hook_pos_embed(vectors.repeat(len(tokens), 1, 1))
         return self.dropout(x)
 
     def before_last_layer(self, tokens: Int[Tensor, "batch pos"], documents: Documents | None = None) -> Stream:
@@ -324,15 +234,15 @@ class Network(HookedRootModule):
 
     def decayed_parameters(self) -> set[str]:
         """Return the names of the parameters with weight decay (`own_decayed` of every module)."""
-        decayed = {id(p) for module in self.modules() for p in own_decayed(module)}
-        return {name for name, p in self.named_parameters() if id(p) in decayed}
+        decayed = {id(weight) for module in self.modules() for weight in own_decayed(module)}
+        return {name for name, weight in self.named_parameters() if id(weight) in decayed}
 
     @property
     def n_params(self) -> int:
         """The number of parameters without embeddings (tokens, pairs, positions) and unembedding, as in the paper."""
         embeddings = {id(self.embed.weight), id(self.unembed.weight)}
-        embeddings |= {id(part.weight) for part in (self.pos_embed, self.bigram) if part is not None}
-        return sum(p.numel() for p in self.parameters() if id(p) not in embeddings)
+        embeddings |= {id(embedding.weight) for embedding in (self.pos_embed, self.bigram) if embedding is not None}
+        return sum(weight.numel() for weight in self.parameters() if id(weight) not in embeddings)
 
 
 def own_decayed(module: nn.Module) -> list[nn.Parameter]:
@@ -342,10 +252,10 @@ def own_decayed(module: nn.Module) -> list[nn.Parameter]:
     other parameter decays, whatever its shape: a gain per head is not a matrix.
     """
     named: Sequence[str] = getattr(module, "decays", ("weight",) if isinstance(module, WITH_MATRIX) else ())
-    found = {name: getattr(module, name, None) for name in named}
-    wrong = [name for name, p in found.items() if not isinstance(p, nn.Parameter)]
+    parameters = {name: getattr(module, name, None) for name in named}
+    wrong = [name for name, weight in parameters.items() if not isinstance(weight, nn.Parameter)]
     require(not wrong, f"{type(module).__name__}.decays names {', '.join(wrong)}, which is not one of its parameters.")
-    return [p for p in found.values() if isinstance(p, nn.Parameter)]
+    return [weight for weight in parameters.values() if isinstance(weight, nn.Parameter)]
 
 
 def make_dropout(cfg: ModelConfig) -> nn.Module:

@@ -6,9 +6,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-MOST_ENTRIES = 2**20
-"""Largest table of angles (4 MB) that is stored for every head; each layer has two. Larger ones are stored once."""
-
 Positions = slice | Int[Tensor, "batch query"]
 """Positions of tokens: a slice, the same for all sequences, or the position numbers of each sequence."""
 
@@ -24,9 +21,7 @@ class Rotary(nn.Module):
     """Rotate the pair (x_i, x_{i + d/2}) at position t by the angle t / base^(2i / d).
 
     Like Hugging Face's Llama it pairs halves, not neighbours; weights trained with one pairing are noise under the
-    other. The tables of angles are repeated for `n_heads` heads, because a CPU multiplies several times slower with a
-    short or broadcast last axis. For long contexts (`MOST_ENTRIES`) they are stored once and broadcast. Frequencies may
-    be given; rotated vectors are `scale` times as long.
+    other. Frequencies may be given; rotated vectors are `scale` times as long.
     """
 
     cos: Tensor
@@ -37,7 +32,6 @@ class Rotary(nn.Module):
         d_head: int,
         n_ctx: int,
         base: float,
-        n_heads: int = 1,
         frequencies: Sequence[float] | None = None,
         scale: float = 1.0,
     ) -> None:
@@ -47,17 +41,15 @@ class Rotary(nn.Module):
             frequency = torch.tensor(frequencies, dtype=torch.float64)
         angle = torch.arange(n_ctx, dtype=torch.float64)[:, None] * frequency
         cos, sin = (scale * angle.cos()).float()[:, None], (scale * angle.sin()).float()[:, None]
-        n_heads = n_heads if n_ctx * n_heads * d_head <= MOST_ENTRIES else 1
-        wide_cos, signed_sin = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
-        self.register_buffer("cos", wide_cos.repeat(1, n_heads, 1), persistent=False)  # [pos, head, d_head]
-        self.register_buffer("signed_sin", signed_sin.repeat(1, n_heads, 1), persistent=False)
+        self.register_buffer("cos", torch.cat([cos, cos], dim=-1), persistent=False)  # [pos, 1, d_head]
+        self.register_buffer("signed_sin", torch.cat([-sin, sin], dim=-1), persistent=False)
 
     def forward(
         self, x: Float[Tensor, "batch query head d_head"], positions: Positions | None = None
     ) -> Float[Tensor, "batch query head d_head"]:
         """Rotate every head's vector by the angles of its position; without positions they are 0, 1, 2, ..."""
-        at = slice(0, x.shape[1]) if positions is None else positions
-        cos, signed_sin = (table[at, : x.shape[2]].to(x.dtype) for table in (self.cos, self.signed_sin))
+        rows = slice(0, x.shape[1]) if positions is None else positions
+        cos, signed_sin = (table[rows].to(x.dtype) for table in (self.cos, self.signed_sin))
         first, second = x.chunk(2, dim=-1)
         return x * cos + torch.cat([second, first], dim=-1) * signed_sin
 
@@ -76,8 +68,8 @@ class Alibi(nn.Module):
         below = 2 ** (n_heads.bit_length() - 1)
         usual = [2 ** (-8 * i / below) for i in range(1, below + 1)]
         usual += [2 ** (-4 * i / below) for i in range(1, 2 * (n_heads - below), 2)]
-        given = torch.tensor(usual if slopes is None else list(slopes), dtype=torch.float64)
-        self.register_buffer("slopes", given, persistent=False)
+        per_head = torch.tensor(usual if slopes is None else list(slopes), dtype=torch.float64)
+        self.register_buffer("slopes", per_head, persistent=False)
 
     def forward(
         self, ahead: Int[Tensor, "batch query key"], dtype: torch.dtype

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ihlab.model.attend import at_positions, is_hooked
+from ihlab.model.attend import Stream, at_positions, is_hooked
 from ihlab.model.documents import Documents, documents_of
 from ihlab.model.network import Block, Network
-from ihlab.model.shapes import Stream
 from ihlab.model.variants.make_attention import reads_queries_alone
 
 AT_EVERY_POSITION = (

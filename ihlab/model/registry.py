@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from tasks.config import require, shown
+from tasks.config import ConfigError, require, shown
 
 
 class Limit(NamedTuple):
@@ -57,7 +57,7 @@ class Variant:
     - `attention`: "module:name" of its class in ihlab.model, imported when a model is built, or the registered object;
     - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
     - `fixed`: mixing weights that the attention has but does not learn;
-    - `elsewhere`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe;
+    - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe;
     - `own_heads`: True if its class makes or mixes keys and values itself, so that no convolution of them fits in;
     - `recurrent`: True for a recurrence, which has no attention scores and no pattern;
     - `limits`: the fields of `ModelConfig` of which it does not allow every value;
@@ -70,7 +70,7 @@ class Variant:
     value: str | None = None
     query: str | None = None
     fixed: tuple[str, ...] = ()
-    elsewhere: bool = False
+    mixes_tokens: bool = False
     own_heads: bool = False
     recurrent: bool = False
     limits: tuple[Limit, ...] = ()
@@ -122,7 +122,7 @@ def _latent(title: str, *limits: Limit, fixed: tuple[str, ...] = ()) -> Variant:
 
 def _half_rotated(title: str, name: str, mixes: bool = False) -> Variant:
     limits, attention = (_FREQUENCIES, _SCALE), f"variants.partial_offset:{name}"
-    return Variant(title, attention, elsewhere=mixes, own_heads=mixes, limits=limits, head_multiple=(4, 4))
+    return Variant(title, attention, mixes_tokens=mixes, own_heads=mixes, limits=limits, head_multiple=(4, 4))
 
 
 VARIANTS = {
@@ -146,9 +146,9 @@ VARIANTS = {
         head_multiple=(2, 4),
     ),
     "selective": Variant("selective attention", "variants.selective:SelectiveAttention"),
-    "rwkv_shift": Variant("RWKV's token shift", "variants.rwkv:RWKVAttention", elsewhere=True),
+    "rwkv_shift": Variant("RWKV's token shift", "variants.rwkv:RWKVAttention", mixes_tokens=True),
     "mdha": Variant(
-        "Primer's multi-DConv-head attention", "variants.primer:PrimerAttention", elsewhere=True, own_heads=True
+        "Primer's multi-DConv-head attention", "variants.primer:PrimerAttention", mixes_tokens=True, own_heads=True
     ),
     "partial_rotary": _half_rotated("attention, half of a head rotated", "PartialRotaryAttention"),
     "key_offset": _half_rotated("partial key offset", "PartialOffsetAttention", mixes=True),
@@ -156,14 +156,14 @@ VARIANTS = {
     "dynamic_conv": Variant(
         "dynamic convolution of keys and values",
         "variants.dynamic_convolution:DynamicConvolutionAttention",
-        elsewhere=True,
+        mixes_tokens=True,
         own_heads=True,
     ),
-    "multi_token": Variant("multi-token attention", "variants.multi_token:MultiTokenAttention", elsewhere=True),
+    "multi_token": Variant("multi-token attention", "variants.multi_token:MultiTokenAttention", mixes_tokens=True),
     "input_gate": Variant(
         "KV shifting gate of the input",
         "variants.input_gate:GatedAttention",
-        elsewhere=True,
+        mixes_tokens=True,
         own_heads=True,
         limits=(_GATE, _OF_HEADS),
     ),
@@ -179,12 +179,13 @@ line here. If it has its own parameters or formula, it is also a subclass of `At
 
 def require_attention(name: str) -> None:
     """Raise `ConfigError` for an attention that is neither built in nor registered in this process."""
+    if name in VARIANTS:
+        return
     near = difflib.get_close_matches(str(name), VARIANTS, n=1)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
-    require(
-        name in VARIANTS,
+    raise ConfigError(
         f"ModelConfig.attention is {shown(name)}{hint}, but must be one of {', '.join(map(repr, VARIANTS))}; for "
-        "your own, import its module and call ihlab.register_attention with this name.",
+        "your own, import its module and call ihlab.register_attention with this name."
     )
 
 
@@ -225,7 +226,7 @@ def register_attention(name: str, attention: Any, shifts: str = "vanilla", mixes
         fits = True
     require(fits, f"{title} cannot be called as {title}(cfg, generator, layer), as a model calls it for each layer.")
     VARIANTS[name] = replace(
-        VARIANTS[shifts], title=name, attention=attention, elsewhere=VARIANTS[shifts].elsewhere or mixes_tokens
+        VARIANTS[shifts], title=name, attention=attention, mixes_tokens=VARIANTS[shifts].mixes_tokens or mixes_tokens
     )
     return attention
 

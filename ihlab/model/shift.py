@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ihlab.model.attend import Heads
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import shifted
 from ihlab.model.kv_cache import Past
 from ihlab.model.registry import RULES, VARIANTS
-from ihlab.model.shapes import Heads
 
 
 def token_shift(
@@ -35,20 +35,20 @@ def token_shift(
     # several times slower.
     each = weight[..., None].expand(-1, -1, x.shape[-1]) if weight.ndim == 2 else weight
     wide = each.transpose(0, 1).to(x.dtype).contiguous()
-    seen = torch.cat([before, x], dim=1) if isinstance(before, Tensor) else x
-    total = seen * wide[0]
-    for back in range(1, min(len(wide), seen.shape[1])):
-        total = total + shifted(seen, before, back) * wide[back]
-    return total[:, seen.shape[1] - x.shape[1] :]
+    with_earlier = torch.cat([before, x], dim=1) if isinstance(before, Tensor) else x
+    total = with_earlier * wide[0]
+    for back in range(1, min(len(wide), with_earlier.shape[1])):
+        total = total + shifted(with_earlier, before, back) * wide[back]
+    return total[:, with_earlier.shape[1] - x.shape[1] :]
 
 
-def start(own: Float[Tensor, "row 1"], window: int) -> Float[Tensor, "row window"]:
+def start(current: Float[Tensor, "row 1"], window: int) -> Float[Tensor, "row window"]:
     """Return a shift's initial weights: column 0 is `own`, and 1 - `own` is divided equally among the others.
 
     So a row sums to 1. With window 2 it is the paper's alpha2 = 1 - alpha1, beta2 = 1 - beta1.
     """
-    earlier = ((1 - own) / (window - 1)).expand(-1, window - 1)
-    return torch.cat([own, earlier], dim=1)
+    earlier = ((1 - current) / (window - 1)).expand(-1, window - 1)
+    return torch.cat([current, earlier], dim=1)
 
 
 def complete(drawn: Float[Tensor, "row drawn *d_head"]) -> Float[Tensor, "row window *d_head"]:
@@ -116,9 +116,9 @@ class TokenShift(TokenMix):
         return token_shift(x, weight, before)
 
     @torch.no_grad()
-    def restart(self, own: float) -> None:
+    def restart(self, current: float) -> None:
         """Set every head's row to the initial weights for column 0 = `own`, instead of a random draw."""
-        rows = start(torch.full((len(self.weight), 1), own, dtype=torch.float64), self.window)
+        rows = start(torch.full((len(self.weight), 1), current, dtype=torch.float64), self.window)
         stored = self.stored(rows if self.weight.ndim == 2 else rows[..., None])
         self.weight.copy_(stored.expand_as(self.weight))
 

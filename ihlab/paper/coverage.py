@@ -1,7 +1,7 @@
 """The statements of the paper, one row each: which figures answer it with which verdicts, or why none does.
 
 `statements.csv` has the statements, and stored claims have the number of the one that they answer. The page cannot
-disagree with the figures.
+disagree with the figures and with the notebook about the paper's printed tables.
 """
 
 import csv
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ihlab.paper.figures import link_text
 from ihlab.study.claim import as_stated
-from ihlab.study.ledger import Folder
+from ihlab.study.history import read_claims
 from ihlab.study.markdown import MARKS, escaped, lines, table
 
 FIGURE, EXACT, OPEN, OUT = "figure", "exact", "not answered yet", "out of reach"
@@ -45,43 +45,53 @@ def _read() -> tuple[Statement, ...]:
 STATEMENTS = _read()
 
 
-def verdicts(figures: Path, scale: str = "laptop") -> dict[str, dict[str, Counter[str]]]:
-    """Count the verdicts on every statement that has claims, by its number and by the figure with the claims.
+PRINTED, PRINTED_CLAIMS = "notebooks/15_printed_tables.ipynb", "notebooks/data/printed_tables_claims.json"
+"""The notebook about the paper's printed tables, in a clone of the repository, and its claims."""
+
+
+def verdicts(figures: Path) -> dict[str, dict[str, Counter[str]]]:
+    """Count the verdicts on every statement that has claims, by its number and by a link to the page of the claims.
 
     A claim that holds and is `against` the statement counts as one that fails.
     """
-    found: dict[str, dict[str, Counter[str]]] = {}
-    for path in sorted(figures.glob(f"*/{scale}/claims.json")):
-        folder = Folder(figures, path.parents[1].name, scale)  # type: ignore[arg-type]
-        for claim in folder.claims():
+    links = {
+        path: f"[{link_text(name)}](../figures/{name}/README.md)"
+        for path in sorted(figures.glob("*/laptop/claims.json"))
+        for name in [path.parents[1].name]
+    }
+    if (printed := figures.absolute().parent / PRINTED_CLAIMS).exists():
+        links[printed] = f"[printed tables](../{PRINTED})"
+    counts: dict[str, dict[str, Counter[str]]] = {}
+    for path, link in links.items():
+        for claim in read_claims(path):
             if "statement" in claim:
-                of_figures = found.setdefault(str(claim["statement"]), {})
-                of_figures.setdefault(folder.experiment, Counter())[as_stated(claim)["verdict"]] += 1
-    return found
+                by_link = counts.setdefault(str(claim["statement"]), {})
+                by_link.setdefault(link, Counter())[as_stated(claim)["verdict"]] += 1
+    return counts
 
 
 def kinds(figures: Path) -> Counter[str]:
     """Count the statements by `kind`. One whose figure is not stored counts as not yet answered."""
-    found = verdicts(figures)
-    return Counter(OPEN if s.kind == FIGURE and s.number not in found else s.kind for s in STATEMENTS)
+    answered = verdicts(figures)
+    return Counter(OPEN if s.kind == FIGURE and s.number not in answered else s.kind for s in STATEMENTS)
 
 
 def counted(figures: Path) -> str:
     """Return a sentence with the number of statements of each kind."""
-    found = kinds(figures)
+    number = kinds(figures)
     return (
-        f"Of {len(STATEMENTS)} statements of the paper, {found[FIGURE]} are tested in a figure and {found[EXACT]} "
-        f"checked without training. Still open: {found[OPEN]}. Out of reach of small models: {found[OUT]}."
+        f"Of {len(STATEMENTS)} statements of the paper, {number[FIGURE]} are tested in a figure and {number[EXACT]} "
+        f"checked without training. Still open: {number[OPEN]}. Out of reach of small models: {number[OUT]}."
     )
 
 
 def coverage_page(figures: Path) -> str:
     """Return the page of all statements as Markdown."""
-    rows, found = [], verdicts(figures)
+    rows, answered = [], verdicts(figures)
     for statement in STATEMENTS:
         said = f"<sub>“{escaped(statement.quote)}” ({statement.where})</sub>"
         kind = f"*{statement.kind}*." if statement.kind in (OPEN, OUT) else ""
-        answers = [_answer(figure, counts) for figure, counts in found.get(statement.number, {}).items()]
+        answers = [_answer(link, counts) for link, counts in answered.get(statement.number, {}).items()]
         remark = " ".join(filter(None, [kind, statement.remark]))
         rows.append([statement.number, lines([escaped(statement.sentence), said]), lines(answers), remark])
     legend = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items())
@@ -95,7 +105,7 @@ def coverage_page(figures: Path) -> str:
     return "\n\n".join(["# The paper's statements", counted(figures), explanation, table(columns, rows)]) + "\n"
 
 
-def _answer(figure: str, counts: Counter[str]) -> str:
-    """Return a figure's link with its verdicts."""
+def _answer(link: str, counts: Counter[str]) -> str:
+    """Return a link with the verdicts of its claims."""
     marks = [f"{mark}&nbsp;{counts[verdict]}" for verdict, mark in MARKS.items() if counts[verdict]]
-    return f"[{link_text(figure)}](../figures/{figure}/README.md) {'&nbsp;'.join(marks)}"
+    return f"{link} {'&nbsp;'.join(marks)}"

@@ -32,10 +32,9 @@ sides have such runs.
 <sub>The date under a threshold is the day on which measure and threshold were fixed, before the runs that they judge.
 Beside it is the first commit of that day with this measure and threshold. If that commit also brought the results, the
 repository does not show which came first. If a measure was changed after the runs, the row says when and why, and gives
-the verdict by the first measure. The source of a claim says if the claim was added after the runs. The paper's printed
-tables need no runs: thresholds for them were chosen after reading them. Statements about large language models are
-tested on small models, and the verdicts are about the small ones. Replaced claims were published once. They are no
-longer asked, or had another verdict before runs, measure or statistics changed.</sub>"""
+the verdict by the first measure. The source of a claim says if the claim was added after the runs. Statements about
+large language models are tested on small models, and the verdicts are about the small ones. Replaced claims were
+published once. They are no longer asked, or had another verdict before runs, measure or statistics changed.</sub>"""
 
 COLUMNS = ("claim", "measured", "needed", "verdict")
 GONE = ("claim", "measured", "needed", "last verdict", "replaced")
@@ -55,11 +54,11 @@ def _section(folder: Folder) -> list[str]:
     parts = [f"![{name}]({folder.scale}/{picture.name})" for picture in folder.pictures]
     parts.append(verdict_counts(claims))
     parts.append(summary if summary.startswith("| ") else escaped(summary))
-    paper, own = ([claim for claim in claims if claim["of_paper"] == of] for of in (True, False))
-    if paper:
-        parts += ["### The paper's claims", table(COLUMNS, _rows(paper, folder))]
-    if own:
-        parts += fold(f"Our own questions ({len(own)})", table(COLUMNS, _rows(own, folder)))
+    papers, ours = ([claim for claim in claims if claim["of_paper"] == of] for of in (True, False))
+    if papers:
+        parts += ["### The paper's claims", table(COLUMNS, _rows(papers, folder))]
+    if ours:
+        parts += fold(f"Our own questions ({len(ours)})", table(COLUMNS, _rows(ours, folder)))
     if gone := folder.history():
         parts += fold(f"Replaced claims ({len(gone)})", table(GONE, [_gone(row) for row in gone]))
     return parts

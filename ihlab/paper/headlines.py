@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ihlab.study.claim import NOT_TESTED, as_stated
-from ihlab.study.markdown import MARKS, SHORT, Unit, escaped, interval, needed, value
+from ihlab.study.markdown import MARKS, Unit, escaped, interval, needed, value
 
 ClaimsOf = Callable[[str], Sequence[dict[str, Any]]]
 """Maps an experiment to its stored claims."""
@@ -46,7 +46,7 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
     ),
     "One layer with KV shifting learns induction in less than half the steps of two vanilla layers.": (
         Asked("figure1a", "faster", "{} of the steps at one learning rate", also="figure1a_learned"),
-        Asked("robustness", "faster", "{} at each model's own learning rate"),
+        Asked("robustness", "faster", "{} at each model's own learning rate", also="width"),
     ),
     "Four vanilla layers learn induction no faster than two.": (
         Asked("figure1a", "four_layers_no_faster", "{} of the steps at one learning rate", also="figure1a_learned"),
@@ -72,10 +72,13 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
         Asked("figure7", "both_halves.value", "without shifted values {}"),
     ),
     "On longer sequences one layer with KV shifting keeps its accuracy, better than two vanilla layers.": (
-        Asked("lengths", "helps", "with learned positions higher by {} at eight times the length"),
+        Asked("lengths_16", "helps", "accuracy higher by {} at eight times the length", also="untrained_positions"),
+        Asked("lengths", "helps", "accuracy higher by {} at eight times the length"),
         Asked("lengths", "keeps", "its own accuracy changes by {}"),
     ),
-    "KV shifting lowers the loss on real text.": (Asked("text", "better_on_text", "bits per byte change by {}"),),
+    "KV shifting lowers the loss on real text at equal numbers of tokens.": (
+        Asked("text", "better_on_text", "bits per byte change by {}"),
+    ),
     "A shift elsewhere (residual stream, Canon layers) does not let a narrow layer learn induction.": (
         Asked("elsewhere", "no_alleviation", "accuracy below KV shifting's by {}"),
     ),
@@ -90,47 +93,62 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
 def answer(
     asked: Sequence[Asked], claims_of: ClaimsOf, link: Callable[[str, str], str] = lambda number, experiment: number
 ) -> tuple[str, str] | None:
-    """Return the verdict and the numbers of a headline as Markdown, with the threshold where a claim fails.
+    """Return a headline's answer, and the number that speaks least for it with its setting, as Markdown.
 
-    None if it has no stored claims. `link` makes a number a link to its experiment.
+    The answer is yes, no, undecided or not tested if all tested claims agree; otherwise it says where the sentence
+    does not hold. The number comes from a claim that fails, else from an undecided one, else from the one nearest to
+    its threshold. None if there are no stored claims. `link` makes a number a link to its experiment.
     """
-    found = [(part, claims) for part in asked if (claims := part.of(claims_of))]
-    if not found:
+    parts = [(part, claims) for part in asked if (claims := part.of(claims_of))]
+    every = [(part, claim) for part, claims in parts for claim in claims]
+    if not every:
         return None
-    counted = Counter(claim["verdict"] for _, claims in found for claim in claims)
-    verdicts = [
-        f"{mark}&nbsp;{SHORT[verdict]}{'' if len(counted) == 1 else f'&nbsp;({counted[verdict]})'}"
-        for verdict, mark in MARKS.items()
-        if counted[verdict]
-    ]
-    numbers = [
-        escaped(part.number).format(number) for part, claims in found if (number := _number(claims, part.unit, link))
-    ]
-    failed = ((claim, part.unit) for part, claims in found for claim in claims if claim["verdict"] == "fails")
-    thresholds = " and ".join(dict.fromkeys(needed(claim, unit=unit) for claim, unit in failed))
-    return ", ".join(verdicts), "; ".join([*numbers, *([f"needed: {thresholds}"] if thresholds else [])])
+    numbers = [(part, claim) for part, claim in every if claim["verdict"] != NOT_TESTED and claim["value"] is not None]
+    return _in_words([claim for _, claim in every]), _number(numbers, link) if numbers else ""
 
 
-def _number(claims: Sequence[dict[str, Any]], unit: Unit, link: Callable[[str, str], str]) -> str:
-    """Return the number of one claim with its interval, or the minimum and maximum of several with their settings.
+def _in_words(claims: Sequence[dict[str, Any]]) -> str:
+    counted = Counter(claim["verdict"] for claim in claims)
+    tested = counted.total() - counted[NOT_TESTED]
+    if counted["holds"] and counted["fails"]:
+        settings = list(dict.fromkeys(_setting(claim, claims) for claim in claims if claim["verdict"] == "fails"))
+        if all(settings) and len(settings) < SEVERAL:
+            return f"It depends (no: {'; '.join(settings)})"
+        return f"It depends (no in {counted['fails']} of {tested} settings)"
+    for verdict, word in (("holds", "Yes"), ("fails", "No"), ("undecided", "Undecided")):
+        if counted[verdict]:
+            open_ones = counted["undecided"] if verdict != "undecided" else 0
+            return f"{MARKS[verdict]}&nbsp;{word}" + (f" ({open_ones} of {tested} undecided)" if open_ones else "")
+    return f"{MARKS[NOT_TESTED]}&nbsp;Not tested"
 
-    Return "" if no claim has a number.
-    """
-    known = sorted(
-        (claim for claim in claims if claim["verdict"] != NOT_TESTED and claim["value"] is not None),
-        key=lambda claim: float(claim["value"]),
+
+def _number(numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str, str], str]) -> str:
+    """Return the number that speaks least for the headline, its setting, and the threshold if it misses that."""
+    worst = next(
+        verdict for verdict in ("fails", "undecided", "holds") if any(c["verdict"] == verdict for _, c in numbers)
     )
-    if not known:
-        return ""
-    first, last, ends = known[0], known[-1], []
-    if value(first, unit) == value(last, unit):
-        return link(value(first, unit), first["experiment"]) + (interval(first, unit) if len(known) == 1 else "")
-    for claim in (first, last):
-        number = link(value(claim, unit), claim["experiment"])
-        setting = "; ".join(words for name, words in claim.get("setting", {}).items() if _differs(name, known))
-        ends.append(f"{number} ({escaped(setting)})" if setting else number)
-    return " to ".join(ends)
+    part, claim = min((each for each in numbers if each[1]["verdict"] == worst), key=lambda each: _margin(each[1]))
+    ends = interval(claim, part.unit) if worst == "undecided" else ""
+    number = escaped(part.number).format(link(value(claim, part.unit), claim["experiment"]) + ends)
+    setting = _setting(claim, [other for _, other in numbers])
+    missed = f"needed: {needed(claim, unit=part.unit)}" if worst != "holds" and needed(claim) else ""
+    return "; ".join(filter(None, [number + (f" ({setting})" if setting else ""), missed]))
 
 
-def _differs(condition: str, claims: Sequence[dict[str, Any]]) -> bool:
-    return len({claim.get("setting", {}).get(condition) for claim in claims}) > 1
+def _margin(claim: dict[str, Any]) -> float:
+    """Return by how much of its threshold's size a number is on the side that holds."""
+    threshold = claim["threshold"] or 0.0
+    distance = (claim["value"] - threshold) / (abs(threshold) or 1.0)
+    return distance if claim["right_side"] == "above" else -distance
+
+
+def _setting(claim: dict[str, Any], claims: Sequence[dict[str, Any]]) -> str:
+    """Return what sets a claim apart from the others: its conditions that differ among them."""
+    conditions = claim.get("setting", {}).items()
+    return escaped(
+        ", ".join(words for name, words in conditions if len({c.get("setting", {}).get(name) for c in claims}) > 1)
+    )
+
+
+SEVERAL = 4
+"""From this number on, the settings in which a sentence does not hold are counted, not listed."""

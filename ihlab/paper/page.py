@@ -34,11 +34,11 @@ The paper is [KV Shifting Attention Enhances Language Modeling](https://arxiv.or
 each head mixes the previous token's key and value into its own. *Vanilla* is attention without it. *Induction*
 predicts the token that followed the current token's earlier occurrence."""
 
-RULE = """Each row counts the claims that test its sentence in the linked figures, the paper's and our own, in all
-settings. A number is a bound (*at least*, *at most*) if some runs never reached the accuracy. Points are percentage
-points. Verdicts are about these small models. They are corrected for the number of claims; intervals are not. A claim
-is *undecided* if its number is not significantly on one side of the threshold. Most thresholds were fixed before the
-runs"""
+RULE = """Each row weighs all claims that test its sentence, the paper's and our own, in all settings, and shows the one
+number that speaks least for it, with its setting. A number is a bound (*at least*, *at most*) if some runs never
+reached the accuracy. Points are percentage points. Verdicts are about these small models. They are corrected for the
+number of claims. A claim is *undecided* if its number is not significantly on one side of the threshold. Most
+thresholds were fixed before the runs"""
 
 STATEMENTS = "../docs/coverage.md"
 """The page of all statements, from the first page."""
@@ -77,8 +77,9 @@ def require_own(pages: Iterable[Path]) -> None:
     """Raise `ConfigError` for a page that exists and was not written by `write_results_pages`."""
     for path in pages:
         ours = not path.exists() or WRITTEN_BY.partition(":")[0] in path.read_text(encoding="utf-8")
-        kept = f"{path} was not written by 'ihlab reproduce' and is kept"
-        require(ours, f"{kept}; the page of results needs another folder.")
+        require(
+            ours, f"{path} was not written by 'ihlab reproduce' and is kept; the page of results needs another folder."
+        )
 
 
 def results_page(root: Path, order: Sequence[str] = ()) -> str:
@@ -108,8 +109,8 @@ def results_page(root: Path, order: Sequence[str] = ()) -> str:
 def headlines_table(root: Path) -> str:
     """Return a table of the headlines with their verdicts. If none has stored claims, return ""."""
     answers = _answers(root)
-    rows = [[escaped(sentence), *(found or ("not yet measured", ""))] for sentence, found in answers.items()]
-    return table(["claim", "verdict", "measured"], rows) if any(answers.values()) else ""
+    rows = [[escaped(sentence), *(answered or ("not yet measured", ""))] for sentence, answered in answers.items()]
+    return table(["claim", "answer", "the least favourable number"], rows) if any(answers.values()) else ""
 
 
 def _answers(root: Path, before: str = "") -> dict[str, tuple[str, str] | None]:
@@ -140,19 +141,20 @@ def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
     names = {path.parent.parent.name for path in root.glob("*/*/claims.json")}
     ordered = [name for name in order if name in names] + sorted(names.difference(order))
     every = [Folder(root, name, scale) for scale in SCALES for name in ordered]
-    found = [folder for folder in every if (folder.path / "claims.json").exists()]
-    return [folder for folder in found if folder.scale != "smoke"] or found
+    published = [folder for folder in every if (folder.path / "claims.json").exists()]
+    return [folder for folder in published if folder.scale != "smoke"] or published
 
 
 def corrected(claims: Sequence[dict[str, Any]]) -> str:
     """State how many p-values stay significant if all claims are corrected together."""
-    p = [float(claim["p"]) for claim in claims if claim["verdict"] != NOT_TESTED and claim["p"] is not None]
-    if not p:
+    p_values = [float(claim["p"]) for claim in claims if claim["verdict"] != NOT_TESTED and claim["p"] is not None]
+    if not p_values:
         return ""
-    by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in f(p)) for f in (holm, false_discovery_control))
+    corrections = (holm, false_discovery_control)
+    by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in correct(p_values)) for correct in corrections)
     return (
-        f"If all claims are corrected together, {by_holm} of {len(p)} p-values stay significant by Holm's method and "
-        f"{by_rate} by Benjamini and Hochberg's."
+        f"If all claims are corrected together, {by_holm} of {len(p_values)} p-values stay significant by Holm's "
+        f"method and {by_rate} by Benjamini and Hochberg's."
     )
 
 
@@ -160,9 +162,9 @@ def with_verdicts(readme_text: str, root: Path) -> str:
     """Return the text with the headlines of the first figure between its markers, if it has markers."""
     answers = _answers(root, f"{root.name}/")
     bullets = [
-        f"- {escaped(sentence)} {found[0]}: {found[1]}."
-        for sentence, found in answers.items()
-        if found and HEADLINES[sentence][0].experiment == FIRST
+        f"- {escaped(sentence)} **{answered[0]}.** {answered[1]}."
+        for sentence, answered in answers.items()
+        if answered and HEADLINES[sentence][0].experiment == FIRST
     ]
     parts = [START, "\n".join(bullets), coverage.counted(root), END]
     between = f"{re.escape(START)}.*?{re.escape(END)}"

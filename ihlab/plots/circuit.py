@@ -30,26 +30,27 @@ def circuits(members: Mapping[str, Mapping[int, Measured]]) -> Figure:
     whose own effect is true. A line is a path with a true effect; the width is the effect, the colour is the input of
     the later head. Layer 0 is at the bottom. Models whose swing is below `LEAST_SWING` have no circuit.
     """
-    deep = [any("edges" in found for _, found in seeds.values()) for seeds in members.values()]
+    deep = [any("edges" in truth for _, truth in seeds.values()) for seeds in members.values()]
     heights = [1.75 if two else 1.2 for two in deep]
     shown = sorted(set().union(*members.values()))
     columns = 1 + max(map(len, members.values()))
     figure = new_figure(PAGE, sum(heights) + 0.5)
-    grid = figure.subplots(len(members), columns, squeeze=False, width_ratios=[1.3] + [1] * (columns - 1),
-                           height_ratios=heights)  # fmt: skip
+    grid = figure.subplots(
+        len(members), columns, squeeze=False, width_ratios=[1.3] + [1] * (columns - 1), height_ratios=heights
+    )
     for row, (name, seeds) in zip(grid, members.items(), strict=True):
         _curves(row[0], name, {seed: curve for seed, (curve, _) in seeds.items()})
         for axes in row[1 + len(seeds) :]:
             axes.set_axis_off()
-        for axes, (seed, (_, found)) in zip(row[1:], seeds.items(), strict=False):
-            if abs(found["swing"]) < LEAST_SWING:
+        for axes, (seed, (_, truth)) in zip(row[1:], seeds.items(), strict=False):
+            if abs(truth["swing"]) < LEAST_SWING:
                 axes.set_axis_off()
                 axes.text(0.5, 0.5, "nothing to explain", ha="center", va="center", transform=axes.transAxes)
             else:
-                _circuit(axes, found)
+                _circuit(axes, truth)
             if seed:
                 axes.set_yticks([])
-            axes.set_title(f"seed {seed}, swing {abs(found['swing']):.1f}", fontsize=scaled(9))
+            axes.set_title(f"seed {seed}, swing {abs(truth['swing']):.1f}", fontsize=scaled(9))
     keys = [Line2D([], [], color=BLUE, ls=LINES[seed], label=f"seed {seed}") for seed in shown]
     keys += [Line2D([], [], color=color, lw=3, label=f"path into {name}") for name, color in INPUTS.items()]
     figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=scaled(9))
@@ -68,22 +69,34 @@ def _curves(axes: Axes, name: str, curves: Mapping[int, pd.Series | None]) -> No
     axes.tick_params(labelsize=scaled(9))
 
 
-def _circuit(axes: Axes, found: Mapping[str, Any]) -> None:
-    heads, inputs, swing = found["heads"], found["inputs"].query("true"), abs(found["swing"])
-    edges = found["edges"].query("true") if "edges" in found else heads[:0]
+def _circuit(axes: Axes, truth: Mapping[str, Any]) -> None:
+    heads, inputs, swing = truth["heads"], truth["inputs"].query("true"), abs(truth["swing"])
+    edges = truth["edges"].query("true") if "edges" in truth else heads[:0]
     for edge in edges.itertuples():
         size = max(abs(edge.effect), abs(edge.reverse)) / swing
         aside = 0.07 * (list(INPUTS).index(edge.input) - 1)
-        axes.plot([edge.from_head + aside, edge.to_head + aside], [edge.from_layer, edge.to_layer],
-                  color=INPUTS[edge.input], linewidth=0.8 + 4 * min(size, 1), solid_capstyle="butt")  # fmt: skip
+        axes.plot(
+            [edge.from_head + aside, edge.to_head + aside],
+            [edge.from_layer, edge.to_layer],
+            color=INPUTS[edge.input],
+            linewidth=0.8 + 4 * min(size, 1),
+            solid_capstyle="butt",
+        )
     fraction = (heads["effect"] / swing).clip(-1, 1)
-    axes.scatter(heads["head"], heads["layer"], s=430, c=colormaps["RdBu_r"](0.5 + fraction / 2), edgecolors="#555555",
-                 linewidths=[2.0 if true else 0.5 for true in heads["true"]], zorder=3)  # fmt: skip
-    for (layer, head), part in inputs.groupby(["layer", "head"]):
+    axes.scatter(
+        heads["head"],
+        heads["layer"],
+        s=430,
+        c=colormaps["RdBu_r"](0.5 + fraction / 2),
+        edgecolors="#555555",
+        linewidths=[2.0 if true else 0.5 for true in heads["true"]],
+        zorder=3,
+    )
+    for (layer, head), of_head in inputs.groupby(["layer", "head"]):
         dark = abs(fraction[(heads["layer"] == layer) & (heads["head"] == head)].iloc[0]) > 0.6
         color = "white" if dark else "black"
         axes.text(
-            head, layer, "".join(part["input"]), ha="center", va="center", fontsize=scaled(9), color=color, zorder=4
+            head, layer, "".join(of_head["input"]), ha="center", va="center", fontsize=scaled(9), color=color, zorder=4
         )
     n_layers, n_heads = heads["layer"].max() + 1, heads["head"].max() + 1
     axes.set(xlim=(-0.6, n_heads - 0.4), ylim=(-0.5, n_layers - 0.5), xticks=range(n_heads))

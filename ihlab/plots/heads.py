@@ -35,7 +35,7 @@ def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -
     Raises `ConfigError` if these are missing: the model has no alpha and beta, or fewer layers or heads.
     """
     require_shift(metrics, rf"_{layer}\.{kv_head}$", f" at layer {layer}, key/value head {kv_head}")
-    for name, (color, part) in SHIFT_COLORS.items():  # alpha needs shifted keys, beta shifted values
+    for name, (color, shifted) in SHIFT_COLORS.items():  # alpha needs shifted keys, beta shifted values
         window = metrics.filter(regex=rf"^{name}\d+_{layer}\.{kv_head}$").shape[1]
         for back in range(window):
             token = SHIFT_TOKENS[back] if back < len(SHIFT_TOKENS) else f"{back} tokens before"
@@ -44,7 +44,7 @@ def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -
                 metrics[f"{name}{back + 1}_{layer}.{kv_head}"],
                 color=color,
                 ls=LINES[back % len(LINES)],
-                label=rf"$\{name}_{{{back + 1}}}$ {part}, {token}",
+                label=rf"$\{name}_{{{back + 1}}}$ {shifted}, {token}",
             )
     axes.set(xlabel="training step")
     axes.axhline(0, color="#999999", linewidth=0.8)
@@ -68,7 +68,7 @@ def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
     require_shift(metrics)
     names = sorted({str(column).split("_")[1] for column in metrics.filter(regex=r"^(alpha|beta)1_")})
     places = [(int(layer), int(kv_head)) for layer, kv_head in (name.split(".") for name in names)]
-    n_layers, kv_heads = (1 + max(at) for at in zip(*places, strict=True))
+    n_layers, kv_heads = (1 + max(numbers) for numbers in zip(*places, strict=True))
     figure = new_figure(max(2.3 * kv_heads, 4.6) + 0.5, 2.1 * n_layers + 1.0)
     grid = figure.subplots(n_layers, kv_heads, sharex=True, sharey=True, squeeze=False)
     for layer, kv_head in places:

@@ -1,5 +1,6 @@
 """Common style of all figures: colour-blind-safe colours, and files that are the same in every run."""
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -21,6 +22,9 @@ PAGE = 8.8
 """Width of a figure in inches. A page shows it 880 pixels wide; capitals of 9 points are then 9 pixels high."""
 STEPS = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 """Ticks of a log axis of training steps."""
+
+PATH, DECIMALS = re.compile(r' d="[^"]*"'), re.compile(r"(\.\d\d)\d+")
+"""The points of a path in an SVG, and the decimals of a number after the second."""
 
 FONT = 10
 """Size in points of text whose size nobody names."""
@@ -64,24 +68,20 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(scaled(width), scaled(height)), layout="constrained")
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `<stem>.svg` and `<stem>.png` (`write_picture`)."""
-    paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
-    for path in paths:
-        write_picture(figure, path)
-    return paths
-
-
 def write_picture(figure: Figure, path: Path) -> None:
-    """Write a figure in the format of its suffix, atomically and without dates.
+    """Write a figure in the format of its suffix, atomically and without dates or versions.
 
-    An unchanged picture is an unchanged file. Raises `OSError` as `write_atomically` does.
+    An unchanged picture is an unchanged file. Paths in an SVG have two decimals, a hundredth of a point: files are a
+    third smaller. Raises `OSError` as `write_atomically` does.
     """
     kind = path.suffix.lower().removeprefix(".")
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
 
     @printed
     def draw(aside: Path) -> None:
         figure.savefig(aside, format=kind, metadata=metadata)
+        if kind == "svg":
+            drawn = aside.read_text(encoding="utf-8")
+            aside.write_text(PATH.sub(lambda path: DECIMALS.sub(r"\1", path[0]), drawn), encoding="utf-8")
 
     write_atomically(path, draw)

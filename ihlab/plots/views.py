@@ -71,12 +71,13 @@ class Dots:
             mine = data if panel is None else data[data[self.panels] == panel]
             never = _axis(axes, mine[self.columns], self.is_log, self.xlim)
             for number, name in enumerate(series):
-                part = mine[mine[self.colors] == name] if self.colors else mine
+                of_color = mine[mine[self.colors] == name] if self.colors else mine
                 column = self.columns[0] if self.colors else name
                 for row, value in enumerate(names):
                     y = row + SPREAD * 2 * ((number + 0.5) / len(series) - 0.5)
-                    found = part.loc[part[self.rows] == value].sort_values("seed")[column].to_numpy(dtype=float)
-                    _dots(axes, found, y, SPREAD / len(series), COLORS[number], MARKERS[number], never)
+                    of_row = of_color[of_color[self.rows] == value].sort_values("seed")
+                    x = of_row[column].to_numpy(dtype=float)
+                    _dots(axes, x, y, SPREAD / len(series), COLORS[number], MARKERS[number], never)
             for line in self.lines:
                 axes.axvline(line, color="#777777", linewidth=1, linestyle=":")
             axes.set_yticks(range(len(names)), [str(name) for name in names])
@@ -141,8 +142,8 @@ curves = Curves
 
 def in_order(data: pd.DataFrame, column: str | None) -> list[Any]:
     """Return a column's values in the order of their first rows; numbers from the smallest."""
-    found = list(dict.fromkeys(data[column]))
-    return sorted(found) if pd.api.types.is_numeric_dtype(data[column]) else found
+    values = list(dict.fromkeys(data[column]))
+    return sorted(values) if pd.api.types.is_numeric_dtype(data[column]) else values
 
 
 def _legend(figure: Figure, keys: Sequence[Line2D]) -> None:

@@ -39,17 +39,13 @@ class Cell(NamedTuple):
         """Return the maximum number of hops that a hand-built model follows with pointers alone."""
         return by_doubling(self.n_layers, self.variant)
 
-    def of(self, models: pd.DataFrame) -> pd.DataFrame:
-        """Return the cell's rows of `hop_horizons`, sorted by seed."""
-        mine = (models["attention"] == self.attention) & (models["n_layers"] == self.n_layers)
-        return models[mine].sort_values("seed")
 
-
-def hop_table(run: "Run") -> pd.DataFrame:
-    """Return a run's error at each number of hops: attention, n_layers, seed, hops, error.
+def hop_measures(run: "Run") -> dict[str, float]:
+    """Return a run's error at each number of hops, error_0, error_1, ..., and its hop horizon.
 
     The error is the fraction of wrong answers among those that are letters, as in the original's evaluation. It is
-    measured on 100 sequences of each number of hops, without dropout.
+    measured on 100 sequences of each number of hops, without dropout. `hops` and `log2_hops` are those of
+    `hop_horizon`.
     """
     import torch
 
@@ -65,8 +61,17 @@ def hop_table(run: "Run") -> pd.DataFrame:
         batch = task.batch_of(hops, 100, np.random.default_rng(EVAL_SEED))
         with torch.no_grad():
             errors.append(1 - held_out(model, [evaluation_batch(batch, device)])["accuracy"])
-    facts = {"attention": ATTENTION_LABELS[model.cfg.attention], "n_layers": model.cfg.n_layers}
-    return pd.DataFrame({**facts, "seed": run.config.seed, "hops": range(len(errors)), "error": errors})
+    followed, log2 = hop_horizon(errors[1:])
+    return {**{f"error_{hops}": error for hops, error in enumerate(errors)}, "hops": followed, "log2_hops": log2}
+
+
+def by_hops(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the errors as one row per run and number of hops, with the columns `hops` and `error`."""
+    errors = {column: int(column.removeprefix("error_")) for column in map(str, data) if column.startswith("error_")}
+    named = data.drop(columns=["hops", "log2_hops"], errors="ignore").rename(columns=errors)
+    facts = [column for column in named if column not in errors.values()]
+    long = named.melt(facts, list(errors.values()), "hops", "error", ignore_index=False)
+    return long.sort_index(kind="stable", ignore_index=True)  # run by run
 
 
 def hop_horizon(errors: Sequence[float]) -> tuple[int, float]:
@@ -88,26 +93,20 @@ def hop_horizon(errors: Sequence[float]) -> tuple[int, float]:
     return followed, float(np.interp(SMALL_ERROR, error[around], log2[around]))
 
 
-def hop_horizons(data: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per model: attention, n_layers, seed, hops and log2_hops (`hop_horizon`)."""
-    rows, by = [], ["attention", "n_layers", "seed"]
-    for model, curve in data[data["hops"] > 0].sort_values("hops").groupby(by):
-        rows.append([*model, *hop_horizon(curve["error"].tolist())])
-    return pd.DataFrame(rows, columns=[*by, "hops", "log2_hops"])
-
-
 def horizon_table(data: pd.DataFrame) -> pd.DataFrame:
     """Return one row per cell: the hops of hand-built models, the hops that each model follows, and the median k*.
+
+    `data` has one row per model: attention, n_layers, hops and log2_hops (`hop_horizon`).
 
     Columns: attention, n_layers, models (their number), by_hand, pointers, hops (of each model, sorted), k_star, and
     low and high, the ends of the interval that inverts the sign test (`ihlab.study.stats.paired`; with five models,
     at 93.75%). A k* equal to the largest number of hops in the sequences is a lower bound.
     """
-    models, rows = hop_horizons(data), []
+    rows = []
     for cell in dict.fromkeys(map(Cell, data["attention"], data["n_layers"])):
-        mine = cell.of(models)
-        median = stats.paired((2 ** mine["log2_hops"]).tolist(), [0.0] * len(mine))
-        known = {"models": len(mine), "by_hand": cell.by_hand(), "pointers": cell.by_pointers()}
+        models = data[(data["attention"] == cell.attention) & (data["n_layers"] == cell.n_layers)]
+        median = stats.paired((2 ** models["log2_hops"]).tolist(), [0.0] * len(models))
+        known = {"models": len(models), "by_hand": cell.by_hand(), "pointers": cell.by_pointers()}
         k_star = {"k_star": median.value, "low": median.low, "high": median.high}
-        rows.append({**cell._asdict(), **known, "hops": " ".join(map(str, sorted(mine["hops"]))), **k_star})
+        rows.append({**cell._asdict(), **known, "hops": " ".join(map(str, sorted(models["hops"]))), **k_star})
     return pd.DataFrame(rows)

@@ -5,8 +5,9 @@ import numpy as np
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line
 from ihlab.plots.style import BLACK, BLUE, ORANGE, RED
+from ihlab.study.ask import Cell
 from ihlab.study.experiment import Planned, Scale
-from ihlab.study.learning_curves import EVAL_GROWTH, plan
+from ihlab.study.learning_curves import EVAL_GROWTH
 from ihlab.study.rates import ACCURACY
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig
@@ -41,8 +42,8 @@ SHAPES: dict[str, tuple[int, int, str]] = {
 }
 """The panels of Figure 1b, and of the same with learned positions: hidden size, number of heads, position scheme."""
 
-SEEDS = {"smoke": range(2), "laptop": range(32, 48), "gpu": range(8), "paper": range(3)}
-"""Seeds of Figure 1a. On a laptop they are new: seeds 0 to 31 were used by claims that these replace."""
+LAPTOP_SEEDS = range(32, 48)
+"""Seeds of Figure 1a on a laptop. They are new: seeds 0 to 31 were used by claims that these replace."""
 FEWER = {KV1: 8, V1: 5, V2: 12, V4: 5}
 """Number of seeds on a laptop with RoPE: most for two layers, whose verdict on "perfectly" is near its threshold. With
 sixteen, p was below .001 for all other claims."""
@@ -103,52 +104,62 @@ def figure1_run(scale: Scale) -> RunConfig:
     return induction_run(scale).replace(**changes)
 
 
-def depth_runs(scale: Scale, positional: str = "rope") -> list[Planned]:
-    """Plan the runs of Figure 1a. Four layers stop at 90%, because claims about them use only their steps."""
-    planned = []
-    for curve, fields in DEPTHS.items():
-        run = figure1_run(scale).replace(stop_at_accuracy=ACCURACY if curve == V4 else None)
-        seeds = SEEDS[scale]
-        if scale == "laptop":
-            run = run.replace(eval_rows=ROWS)
-            seeds = seeds[: FEWER[curve] if positional == "rope" or curve in (V1, V4) else None]
-        planned += plan("figure1a", run, {curve: {**fields, "positional": positional}}, seeds, stacked=scale == "gpu")
-    return planned
+def depth_config(cell: Cell, scale: Scale, positional: str = "rope") -> RunConfig:
+    """Return the config of a curve of Figure 1a. Four layers stop at 90%, because claims use only their steps."""
+    curve, run = cell["curve"], figure1_run(scale)
+    model = run.model.replace(positional=positional, **DEPTHS[curve])
+    return run.replace(
+        model=model,
+        eval_rows=ROWS if scale == "laptop" else run.eval_rows,
+        stop_at_accuracy=ACCURACY if curve == V4 else None,
+    )
+
+
+def depth_seeds(cell: Cell, positional: str = "rope") -> range:
+    """Return the seeds of a curve of Figure 1a on a laptop."""
+    curve = cell["curve"]
+    return LAPTOP_SEEDS[: FEWER[curve] if positional == "rope" or curve in (V1, V4) else None]
 
 
 def kv_runs(scale: Scale) -> list[Planned]:
-    """Plan the runs of Figure 1a whose alpha and beta Figure 2 and Table 5 read: eight of one layer of KV shifting."""
-    return [planned for planned in depth_runs(scale) if planned.curve == KV1][:8]
+    """Plan the runs of Figure 1a whose alpha and beta Figure 2 reads: one layer of KV shifting."""
+    seeds = depth_seeds({"curve": KV1}) if scale == "laptop" else range(2)
+    run = depth_config({"curve": KV1}, scale)
+    return [Planned(KV1, run.replace(name=f"figure1a-kv-shifting-1-layer-{seed}", seed=seed)) for seed in seeds]
 
 
 def kv(panel: str) -> str:
     """Return the curve of one layer of KV shifting in a panel of Figure 1b."""
-    return f"KV shifting, 1 layer, hidden size {panel}"
+    return f"{KV1}, hidden size {panel}"
 
 
 def vanilla(panel: str) -> str:
     """Return the curve of two vanilla layers in a panel of Figure 1b."""
-    return f"vanilla, 2 layers, hidden size {panel}"
+    return f"{V2}, hidden size {panel}"
 
 
-def width_runs(scale: Scale, positional: str = "rope") -> list[Planned]:
-    """Plan the runs of Figure 1b. Models up to width 16 are stacked, which is faster once they are compiled."""
-    run = figure1_run(scale)
+def panel_of(cell: Cell) -> str:
+    """Return the panel of a curve of Figure 1b."""
+    return str(cell["curve"]).partition(", hidden size ")[2]
+
+
+def width_config(cell: Cell, scale: Scale) -> RunConfig:
+    """Return the config of a curve of Figure 1b."""
+    run, (width, heads, positional) = figure1_run(scale), SHAPES[panel_of(cell)]
     if scale != "paper":
         run = run.replace(lr=NARROW_LR, weight_decay=0.0, steps=run.steps * 3 // 4)
-    planned = []
-    for panel in panels(positional):
-        width, heads, _ = SHAPES[panel]
-        shape: dict[str, object] = {"d_model": width, "n_heads": heads, "positional": positional, "init_std": None}
-        curves = {
-            kv(panel): {**shape, "attention": "kv_shift", "n_layers": 1},
-            vanilla(panel): {**shape, "n_layers": 2},
-        }
-        n_seeds = {"smoke": 2, "paper": 3}.get(scale, WIDTH_SEEDS.get(panel, 16))
-        first = 16 if scale == "laptop" else 0  # seeds 0 to 15 were used by claims that these replace
-        seeds = range(first, first + n_seeds)
-        planned += plan("figure1b", run, curves, seeds, stacked=width <= 16)
-    return planned
+    shape = {"d_model": width, "n_heads": heads, "positional": positional, "init_std": None}
+    return run.replace(model=run.model.replace(**shape, **DEPTHS[KV1 if cell["curve"].startswith(KV1) else V2]))
+
+
+def width_seeds(cell: Cell, first: int = 16) -> range:
+    """Return the seeds of a curve of Figure 1b on a laptop. Seeds 0 to 15 were used by claims that these replace."""
+    return range(first, first + WIDTH_SEEDS.get(panel_of(cell), 16))
+
+
+def is_narrow(cell: Cell) -> bool:
+    """Return whether the runs of a curve of Figure 1b are stacked, which is faster up to width 16 once compiled."""
+    return SHAPES[panel_of(cell)][0] <= 16
 
 
 def panels(positional: str) -> list[str]:

@@ -28,6 +28,7 @@ TUNING, RUN = "tuning", "run"
 
 WORDS = {
     "steps_to_90": "steps to 90% accuracy",
+    "crossing": "steps to 90% accuracy",
     "best": "highest accuracy",
     "accuracy": "accuracy after training",
     "found": "fraction of followers found",
@@ -47,6 +48,7 @@ class Measured(NamedTuple):
 
 
 Number = Callable[[pd.DataFrame], Measured]
+Threshold = float | Callable[[pd.DataFrame], float]
 
 
 class NoRunsError(ConfigError, LookupError):
@@ -77,6 +79,8 @@ class OfCells:
 class Ask:
     """A question of a study: a sentence that holds if the number is `above` or `below` a threshold.
 
+    The threshold is a number, or a function of the table if it depends on the task.
+
     - `id`: a stable name of the question, unique in its figure. "faster.rope" and "faster.alibi" are one question
       asked in two settings;
     - `setting`: what sets this question apart from those, such as {"positions": "RoPE"};
@@ -93,8 +97,8 @@ class Ask:
     sentence: str
     number: Number
     _: KW_ONLY
-    above: float | None = None
-    below: float | None = None
+    above: Threshold | None = None
+    below: Threshold | None = None
     source: str = "a question of our own"
     of_paper: bool = False
     statement: int | None = None
@@ -107,14 +111,17 @@ class Ask:
 
     def __post_init__(self) -> None:
         require((self.above is None) != (self.below is None), f"Ask '{self.id}' needs one of above and below.")
+        threshold = self.below if self.above is None else self.above
+        sound = callable(threshold) or is_number(threshold)
+        require(sound, f"Ask '{self.id}': the threshold is {shown(threshold)}, but must be a number.")
 
     def claim(self, data: pd.DataFrame, declared: str) -> Claim:
         """Return the claim. Raises `NoRunsError` if the table lacks a cell."""
-        now = self._claim(self.measured(data), declared)
+        now = self._claim(data, declared)
         if self.first is None:
             return now
         before = self.first if isinstance(self.first, Ask) else replace(self, number=self.first)
-        first = before._claim(before.measured(data), declared)
+        first = before._claim(data, declared)
         same = (first.estimate, first.threshold, first.why) == (now.estimate, now.threshold, now.why)
         return now if same else replace(now, first=first, changed=self.changed)
 
@@ -124,8 +131,10 @@ class Ask:
         require(isinstance(number, Measured), f"The number of question '{self.id}' is {number!r}, but no Measured.")
         return number
 
-    def _claim(self, measured: Measured, declared: str) -> Claim:
+    def _claim(self, data: pd.DataFrame, declared: str) -> Claim:
+        measured = self.measured(data)
         threshold, tested = self.below if self.above is None else self.above, bool(measured.measure)
+        threshold = threshold(data) if callable(threshold) else threshold
         return Claim(
             id=self.id,
             setting=self.setting,
@@ -142,6 +151,11 @@ class Ask:
             declared=self.declared or declared,
             why=measured.why,
         )
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number, and not NaN."""
+    return isinstance(value, int | float | np.number) and not math.isnan(value)
 
 
 def claim_id(*parts: str) -> str:
@@ -177,7 +191,7 @@ def cell_key(cell: Cell) -> frozenset[tuple[str, str]]:
     return frozenset((column, as_stored(value)) for column, value in cell.items())
 
 
-def curve_of(cell: Cell) -> str:
+def cell_name(cell: Cell) -> str:
     """Return the name of a cell's runs."""
     return " | ".join(map(str, cell.values()))
 
@@ -286,10 +300,13 @@ def _require_functions(call: str, *arguments: object) -> None:
 def mean(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = "") -> Number:
     """Return the mean of a column, or of a formula of columns, over the seeds of a cell. `words`: what it is."""
 
+    pair = isinstance(within, tuple) and len(within) == 2 and all(map(is_number, within))
+    require(pair, f"mean: within is {shown(within)}, but must be the least and the largest possible value.")
+
     def number(data: pd.DataFrame) -> Measured:
-        found = values(data, cell, column)
+        by_seed = values(data, cell, column)
         measure = f"{words or WORDS.get(column, column)}, mean over seeds, {_side(data, cell)}"
-        return Measured(measure, stats.mean(found, within), len(found))
+        return Measured(measure, stats.mean(by_seed, within), len(by_seed))
 
     return _of_cells("mean(column, cell)", column, (cell,), number)
 
@@ -320,8 +337,8 @@ def less(
         if guess is not None and at_floor(*means, guess=guess):
             return Measured("", None, len(a), "Neither model has learned the task.")
         first, second, common = _sides(data, one, other)
-        told = f"{first} minus {second}{common} (means {means[0]:.2f} and {means[1]:.2f})"
-        measure = f"{WORDS.get(column, column.replace('_', ' '))}, {told}"
+        sides = f"{first} minus {second}{common} (means {means[0]:.2f} and {means[1]:.2f})"
+        measure = f"{WORDS.get(column, column.replace('_', ' '))}, {sides}"
         return Measured(measure, stats.shift(a, b, within), len(a))
 
     return _of_cells("less(column, one, other)", column, (one, other), number)
@@ -335,6 +352,8 @@ def ratio(
     Times count up to `horizon`, by default the smallest number of steps of the compared runs. It cannot be larger: a
     run that ended earlier would look slower than it is.
     """
+    steps = horizon is None or is_number(horizon)
+    require(steps, f"ratio: horizon is {shown(horizon)}, but must be a number of steps.")
 
     def number(data: pd.DataFrame) -> Measured:
         shortest = min(min(values(data, cell, "horizon")) for cell in (one, other))
@@ -347,8 +366,8 @@ def ratio(
         measure = f"{words}, {first} / {second}{common} ({counts})"
         if at_floor(*(float(np.isfinite(side).mean()) for side in (a, b))):
             return Measured(measure, None, len(a), "Neither model reaches it within the steps, so nothing is compared.")
-        found = stats.ratio_of_times(a, b, last)
-        return Measured(measure, stats.factor(found) if factor else found, len(a))
+        estimate = stats.ratio_of_times(a, b, last)
+        return Measured(measure, stats.factor(estimate) if factor else estimate, len(a))
 
     return _of_cells("ratio(one, other, column)", column, (one, other), number)
 
@@ -370,28 +389,26 @@ def of(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number
     return lambda data: number(change(data))
 
 
-def unless(reason: Callable[[pd.DataFrame], str], number: Number, counted: bool = True) -> Number:
-    """Return a number that tests nothing where `reason` returns one.
-
-    Its p-value still counts in the correction of the other claims, unless `counted` is False.
-    """
+def unless(reason: Callable[[pd.DataFrame], str], number: Number) -> Number:
+    """Return a number that tests nothing where `reason` returns one. Holm's correction then leaves it out."""
     _require_functions("unless(reason, number)", reason, number)
+    require(not isinstance(reason, OfCells), "unless(reason, number): the reason is a number: exchange the two.")
 
-    def told(data: pd.DataFrame) -> Measured:
-        found, why = number(data), reason(data)
-        if why and not counted:
-            return Measured("", None, found.seeds, why)
-        return found._replace(why=why or found.why)
+    def measured(data: pd.DataFrame) -> Measured:
+        why = reason(data)
+        return Measured("", None, number(data).seeds, why) if why else number(data)
 
-    return OfCells(number.cells, told) if isinstance(number, OfCells) else told
+    return OfCells(number.cells, measured) if isinstance(number, OfCells) else measured
 
 
-def claims_of(asks: Sequence[Ask], data: pd.DataFrame, declared: str, partly: bool = False) -> list[Claim]:
+def claims_of(
+    asks: Sequence[Ask], data: pd.DataFrame, declared: str, skip_untrained_cells: bool = False
+) -> list[Claim]:
     """Return the claims of all questions that the table can answer. One warning names the others.
 
-    A table of an earlier version may lack columns or cells that newer questions need. With `partly`, questions whose
-    cells the table lacks are left out without a warning. Raises `ConfigError` if the table answers no question, and if
-    a question would count a seed twice.
+    A table of an earlier version may lack columns or cells that newer questions need. With `skip_untrained_cells`,
+    questions whose cells the table lacks are left out without a warning. Raises `ConfigError` if the table answers no
+    question, and if a question would count a seed twice.
     """
     claims, left, why = [], [], ""
     for ask in asks:
@@ -400,12 +417,12 @@ def claims_of(asks: Sequence[Ask], data: pd.DataFrame, declared: str, partly: bo
         except RepeatedSeedError as error:
             raise RepeatedSeedError(f"Question '{ask.id}': {error}") from None
         except (ConfigError, LookupError) as error:
-            if not (partly and isinstance(error, NoRunsError)):
+            if not (skip_untrained_cells and isinstance(error, NoRunsError)):
                 left.append(ask.id)
                 why = why or (f"It has no {error}." if isinstance(error, KeyError) else str(error))
     if left:
         unanswered = f"The table leaves {len(left)} of {len(asks)} questions unanswered ({why.rstrip('.')})"
-        told = f"{unanswered}: {', '.join(left)}."
-        require(bool(claims), told)
-        warnings.warn(told, stacklevel=2)
+        message = f"{unanswered}: {', '.join(left)}."
+        require(bool(claims), message)
+        warnings.warn(message, stacklevel=2)
     return claims

@@ -20,9 +20,10 @@ from ihlab.study.ask import (
     OfCells,
     RepeatedSeedError,
     cell_key,
-    curve_of,
+    cell_name,
 )  # fmt: skip
-from tasks.config import ConfigError, require, shown
+from ihlab.study.experiment import SCALES
+from tasks.config import ConfigError, choose, require, shown
 
 Study = Any  # `ihlab.study.study.Study`, which imports this module
 
@@ -33,6 +34,11 @@ SMOKE_SEEDS = (0, 1)
 """The claims' seeds at smoke scale."""
 
 
+def of_cell(value: Any, cell: Cell) -> Any:
+    """Return what a field of a study says of a cell: the field may be a value or a function of the cell."""
+    return value(cell) if callable(value) else value
+
+
 def require_study(study: Study) -> None:
     """Raise `ConfigError` for a study whose table could not answer its questions, or would answer them wrongly."""
     name = f"Study '{study.name}'"
@@ -41,9 +47,12 @@ def require_study(study: Study) -> None:
         is_list = isinstance(value, Sequence) and not isinstance(value, str)
         require(is_list, f"{name}: {field} is {shown(value)}, but must be a list.")
         require(len(value) > 0, f"{name} has no {field}: give it at least one.")
-    for field in ("cells", "smoke", "later"):
+    for field in ("cells", "smoke_cells", "follow_up_cells"):
         _require_cells_apart(f"{name}, {field}", getattr(study, field))
-    known = [*study.cells, *study.smoke, *study.later]
+    require(len(study.scales) > 0, f"{name} has no scales: give it at least one of {', '.join(SCALES)}.")
+    for scale in study.scales:
+        choose(f"scale of {name}", scale, SCALES)
+    known = [*study.cells, *study.smoke_cells, *study.follow_up_cells]
     _require_one_name(name, known)
     _require_stored(name, known)
     for cell in study.cells:
@@ -92,10 +101,10 @@ def _require_one_name(name: str, cells: Sequence[Cell]) -> None:
     """Raise `ConfigError` for two cells whose runs would have one name, or that have other columns."""
     named: dict[str, Cell] = {}
     for cell in cells:
-        other = named.setdefault(curve_of(cell), cell)
+        other = named.setdefault(cell_name(cell), cell)
         require(
             cell_key(other) == cell_key(cell),
-            f"{name}: the runs of {dict(other)} and of {dict(cell)} have one name, '{curve_of(cell)}': "
+            f"{name}: the runs of {dict(other)} and of {dict(cell)} have one name, '{cell_name(cell)}': "
             f"change a value of one of them.",
         )
         require(
@@ -105,8 +114,7 @@ def _require_one_name(name: str, cells: Sequence[Cell]) -> None:
 
 
 def _require_seeds(study: Study, words: str, cell: Cell) -> None:
-    seeds = study.seeds(cell) if callable(study.seeds) else study.seeds
-    tuned = study.tuned(cell) if callable(study.tuned) else study.tuned
+    seeds, tuned = of_cell(study.seeds, cell), of_cell(study.tuned, cell)
     is_list = isinstance(seeds, Sequence | np.ndarray) and not isinstance(seeds, str)
     require(is_list, f"{words}: seeds is {shown(seeds)}, but must be a list of numbers.")
     for seed in (*seeds, *(tuned.seeds if tuned else ())):
@@ -117,6 +125,10 @@ def _require_seeds(study: Study, words: str, cell: Cell) -> None:
     require(repeated is None, f"{words} has the seed {repeated} twice, but a run counts once.")
     if tuned is None:
         return
+    smoke_seeds = tuned.smoke_seeds
+    require(smoke_seeds > 0, f"{words}: Tuned(smoke_seeds={smoke_seeds}), but it must be at least 1.")
+    fixed = sorted({"lr", "seed"} & {*tuned.changes})
+    require(not fixed, f"{words}: Tuned(changes=...) has {' and '.join(fixed)}, which tuning sets itself.")
     require(len(tuned.seeds) > 0, f"{words} has no tuning seeds: give it at least one.")
     repeated = _repeated(tuned.seeds)
     require(repeated is None, f"{words} has the tuning seed {repeated} twice, but a run counts once.")
@@ -130,18 +142,18 @@ def _require_seeds(study: Study, words: str, cell: Cell) -> None:
 
 
 def _require_rates(study: Study, words: str, cell: Cell) -> None:
-    def tuned(cell: Cell) -> Any:
-        return study.tuned(cell) if callable(study.tuned) else study.tuned
-
-    if (own := tuned(cell)) is None:
+    if (tuned := of_cell(study.tuned, cell)) is None:
         return
-    source = own.same_as(cell)
-    there = tuned(source) if cell_key(source) in map(cell_key, study.cells) else None
+    source = tuned.rate_of(cell)
+    other = of_cell(study.tuned, source) if cell_key(source) in map(cell_key, study.cells) else None
     require(
-        there is not None and cell_key(there.same_as(source)) == cell_key(source),
-        f"{words} takes the rate of {dict(source)}, which is no tuned cell: correct Tuned(same_as=...).",
+        other is not None and cell_key(other.rate_of(source)) == cell_key(source),
+        f"{words} takes the rate of {dict(source)}, which is no tuned cell: correct Tuned(rate_of=...).",
     )
-    require(len(own.rates_of(cell, "laptop")) > 0, f"{words} has no rates to try: give Tuned(rates=...) at least one.")
+    rates = tuned.rates_of(cell, "laptop")
+    require(len(rates) > 0, f"{words} has no rates to try: give Tuned(rates=...) at least one.")
+    repeated = _repeated(rates)
+    require(repeated is None, f"{words} has the rate {repeated} twice: Tuned(rates=...) tries each once.")
 
 
 def _require_answerable(ask: Ask, words: str, known: Sequence[Cell]) -> None:

@@ -126,14 +126,6 @@ def at_floor(*sides: float, guess: float = 0.0) -> bool:
     return max(sides) <= guess + FLOOR
 
 
-def changed(claim: Claim, first: Claim, scale: str, when: str) -> Claim:
-    """Return a claim whose measure was changed after the runs at laptop scale, with its `first` version.
-
-    No other scale had runs yet, so there the claim counts as declared this way. `when` gives the date and the reason.
-    """
-    return replace(claim, first=first, changed=when) if scale == "laptop" else claim
-
-
 def judged(claims: Sequence[Claim]) -> list[Claim]:
     """Return the claims of one experiment, each with an id, with their p-values adjusted by Holm (1979).
 

@@ -18,18 +18,18 @@ Scale = Literal["smoke", "laptop", "gpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
 Trained = Sequence[tuple[str, "Run"]]
-"""Finished runs, as pairs of curve name and run."""
+"""Finished runs, each with the name of its cell."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One run of an experiment and the curve that it belongs to.
+    """One run of an experiment and the name of its cell: of the runs that differ from it only in their seeds.
 
     `stacked`: the run may be trained as a member of an ensemble (`ihlab.training.ensemble`). It then equals the run
     trained alone up to rounding, not bit for bit.
     """
 
-    curve: str
+    cell_name: str
     config: RunConfig
     stacked: bool = False
 
@@ -48,7 +48,7 @@ class Experiment(Protocol):
         ...
 
     def runs(self, scale: Scale) -> list[Planned]:
-        """Plan every run of every curve, all seeds."""
+        """Plan every run of every cell, all seeds."""
         ...
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
@@ -83,7 +83,7 @@ class TwoStages(Protocol):
 
 def scales_of(experiment: Experiment) -> tuple[Scale, ...]:
     """Return the scales at which an experiment is declared: its attribute `scales`, or all."""
-    return getattr(experiment, "scales", SCALES)
+    return tuple(getattr(experiment, "scales", SCALES))
 
 
 def require_scale(experiment: Experiment, scale: str) -> Scale:
@@ -97,6 +97,15 @@ def require_scale(experiment: Experiment, scale: str) -> Scale:
 def has_second_stage(experiment: Experiment) -> bool:
     """Return whether an experiment plans later runs: a `Study` does only if it tunes rates or continues runs."""
     return isinstance(experiment, TwoStages) and getattr(experiment, "two_stages", True)
+
+
+@runtime_checkable
+class WithCurves(Protocol):
+    """An experiment with a second table, of any number of rows per run, which its pictures and its summary show."""
+
+    def gather_curves(self, trained: Trained, scale: Scale) -> pd.DataFrame | None:
+        """Return this table; None if this experiment has none."""
+        ...
 
 
 @runtime_checkable

@@ -43,16 +43,25 @@ class Folder:
         """The folder."""
         return self.root / self.experiment / self.scale
 
-    def publish(self, experiment: Experiment, data: pd.DataFrame, manifest: dict[str, Any] | None = None) -> None:
-        """Write the CSV, the claims, the summary, the pictures and, if given, the manifest.
+    def publish(
+        self,
+        experiment: Experiment,
+        data: pd.DataFrame,
+        manifest: dict[str, Any] | None = None,
+        curves: pd.DataFrame | None = None,
+    ) -> None:
+        """Write the tables, the claims, the summary, the pictures and, if given, the manifest.
 
         Claims and verdicts that this replaces are kept in the experiment's history; a warning says if they cannot be
-        read. Smoke scale has no history. The manifest also says which table the claims were made of. Raises
-        `ConfigError` if two claims have the same id.
+        read. Smoke scale has no history. The manifest also says which tables the claims and pictures were made of.
+        Raises `ConfigError` if two claims have the same id.
         """
-        text = data.to_csv(index=False)
+        tables = {"data.csv": data} | ({} if curves is None else {"curves.csv": curves})
+        texts = {name: table.to_csv(index=False) for name, table in tables.items()}
+        pictured = data if curves is None else with_runs(curves, data)
         remove_abandoned(self.path)
-        write_text(self.path / "data.csv", text)
+        for name, text in texts.items():
+            write_text(self.path / name, text)
         if manifest is None and self._manifest.exists():
             manifest = read_json(self._manifest)
         claims = [claim.to_dict() for claim in judged(experiment.claims(data, self.scale))]
@@ -62,31 +71,45 @@ class Folder:
             except ConfigError as error:
                 warnings.warn(f"The history does not get the replaced claims: {error}", stacklevel=2)
         write_json(self.path / "claims.json", claims)
-        write_text(self.path / "summary.md", summary_text(experiment.summary(data, self.scale)))
+        write_text(self.path / "summary.md", summary_text(experiment.summary(pictured, self.scale)))
         if manifest is not None:
-            write_json(self._manifest, {**manifest, TABLE: _table_facts(text)})
-        more = experiment.draw_more(data, self.scale) if isinstance(experiment, MorePictures) else {}
-        for ending, picture in {"": experiment.draw(data, self.scale), **more}.items():
+            facts = {ENTRIES[name]: _table_facts(text) for name, text in texts.items()}
+            write_json(self._manifest, {**manifest, **facts})
+        more = experiment.draw_more(pictured, self.scale) if isinstance(experiment, MorePictures) else {}
+        for ending, picture in {"": experiment.draw(pictured, self.scale), **more}.items():
             name = "-".join(filter(None, (self.experiment, self.scale, ending)))
-            write_picture(picture, self.path / f"{name}.png")
+            write_picture(picture, self.path / f"{name}.svg")
 
     def write_interactive(self, experiment: Interactive) -> Path:
         """Write the picture to explore as `<experiment>-<scale>.html`, beside the `plotly.min.js` that it needs."""
         from ihlab.plots.interactive import write_page
 
         page = self.picture.with_suffix(".html")
-        write_page(experiment.draw_interactive(self.data(), self.scale), page, "directory")
+        write_page(experiment.draw_interactive(self.pictured(), self.scale), page, "directory")
         return page
 
     def data(self) -> pd.DataFrame:
-        """Return the stored table.
+        """Return the stored table of runs.
 
         Raises `ConfigError` if there is none, if it is not the one of the manifest, and if it is not a CSV.
         """
-        path, command = self.path / "data.csv", f"ihlab reproduce {self.experiment} --scale {self.scale}"
+        return self._table("data.csv")
+
+    def curves(self) -> pd.DataFrame | None:
+        """Return the stored table of curves; None if the experiment has none. Raises `ConfigError` as `data`."""
+        stored = (self.path / "curves.csv").is_file() or self._described("curves.csv")
+        return self._table("curves.csv") if stored else None
+
+    def pictured(self) -> pd.DataFrame:
+        """Return the table that pictures show: the curves with the columns of their runs, or the runs."""
+        curves = self.curves()
+        return self.data() if curves is None else with_runs(curves, self.data())
+
+    def _table(self, name: str) -> pd.DataFrame:
+        path, command = self.path / name, f"ihlab reproduce {self.experiment} --scale {self.scale}"
         if not path.is_file():
             raise ConfigError(f"There is no {path} to draw from; '{command}' makes it.")
-        now, then = _table_facts(path.read_bytes().decode("utf-8", "replace")), self.described
+        now, then = _table_facts(path.read_bytes().decode("utf-8", "replace")), self._described(name)
         require(
             then in (None, now),
             f"{path} ({_in_words(now)}) is not the table that the claims were made of ({_in_words(then)}): "
@@ -99,13 +122,13 @@ class Folder:
 
     @property
     def picture(self) -> Path:
-        """The first picture, as PNG."""
-        return self.path / f"{self.experiment}-{self.scale}.png"
+        """The first picture, as SVG."""
+        return self.path / f"{self.experiment}-{self.scale}.svg"
 
     @property
     def pictures(self) -> list[Path]:
         """All pictures of the folder, `picture` first."""
-        return sorted(self.path.glob(f"{self.picture.stem}*.png"), key=lambda path: path.stem)
+        return sorted(self.path.glob(f"{self.picture.stem}*.svg"), key=lambda path: path.stem)
 
     def summary(self) -> str:
         """Return the stored summary: a sentence, or a Markdown table."""
@@ -115,7 +138,7 @@ class Folder:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Show the picture and the summary in a notebook."""
         picture, tag = base64.b64encode(self.picture.read_bytes()).decode(), "pre" if "\n" in self.summary() else "p"
-        image = f'<img style="max-width: 100%" src="data:image/png;base64,{picture}">'
+        image = f'<img style="max-width: 100%" src="data:image/svg+xml;base64,{picture}">'
         text = f"<{tag}>{html.escape(self.summary())}</{tag}>"
         return {"text/html": f"{image}{text}", "text/plain": self.summary()}
 
@@ -163,9 +186,13 @@ class Folder:
         return f"{claim['declared']}, {row['commit']}{' with its results' if row['with_results'] else ''}"
 
     @property
-    def described(self) -> dict[str, Any] | None:
-        """What the manifest says of the table; None if there is no manifest, or an older one."""
-        return read_json(self._manifest).get(TABLE) if self._manifest.exists() else None
+    def described(self) -> bool:
+        """Whether the manifest describes the table of runs: an older one does not."""
+        return self._described("data.csv") is not None
+
+    def _described(self, name: str) -> dict[str, Any] | None:
+        """Return what the manifest says of a table; None if there is no manifest, or an older one."""
+        return read_json(self._manifest).get(ENTRIES[name]) if self._manifest.exists() else None
 
     @property
     def _manifest(self) -> Path:
@@ -176,8 +203,18 @@ class Folder:
         return self.root / self.experiment / "history.json"
 
 
-TABLE = "table"
-"""Entry of a manifest: the number of lines and the digest of the table that the claims were made of."""
+ENTRIES = {"data.csv": "table", "curves.csv": "curves"}
+"""Entries of a manifest: the number of lines and the digest of each table."""
+
+
+def with_runs(curves: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of curves with the columns of their runs. If both have a column, it is that of the curve.
+
+    The columns of `curves` up to `seed` say which run a row belongs to.
+    """
+    keys = list(curves.columns[: list(curves.columns).index("seed") + 1])
+    repeated = [column for column in data if column in curves and column not in keys]
+    return curves.merge(data.drop(columns=repeated), on=keys, how="left")
 
 
 def _table_facts(text: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ihlab.study.experiment import Experiment, Planned, Scale, Trained, TwoStages
+from ihlab.study.experiment import Experiment, Planned, Scale, Trained, TwoStages, WithCurves
 from ihlab.study.ledger import Folder
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import has_ended, steps_bar, train_all
@@ -40,17 +40,18 @@ def make(
             planned.extend(vary(experiment.follow(_open(planned, runs), scale), 2))
             _train(name, planned, runs, device, jobs, console)
         trained = _open(planned, runs)
-        folder.publish(experiment, experiment.gather(trained, scale), _manifest(trained, scale))
+        curves = experiment.gather_curves(trained, scale) if isinstance(experiment, WithCurves) else None
+        folder.publish(experiment, experiment.gather(trained, scale), _manifest(trained, scale), curves)
         published(folder)
         needed += len(planned)
     return needed
 
 
 def _open(planned: list[Planned], root: Path) -> Trained:
-    """Open the finished run of each plan; return it with its curve."""
+    """Open the finished run of each plan; return it with the name of its cell."""
     from ihlab.training.run import Run
 
-    return [(plan.curve, Run.create(plan.config, root)) for plan in planned]
+    return [(plan.cell_name, Run.create(plan.config, root)) for plan in planned]
 
 
 def _train(name: str, planned: list[Planned], root: Path, device: str, jobs: int, console: Console) -> None:

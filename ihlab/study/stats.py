@@ -324,9 +324,9 @@ def factor(ratio: Estimate) -> Estimate:
         near, far = _sizes(log(low), log(high))
         return math.exp(near), math.exp(far)
 
-    found = _mapped(ratio, math.exp(abs(log(ratio.value))), factors)
+    estimate = _mapped(ratio, math.exp(abs(log(ratio.value))), factors)
     away: Bound = "at least" if ratio.value >= 1 else "at most"  # the bound that is further from 1
-    return replace(found, bound=ratio.bound and ("at least" if ratio.bound == away else "about"))
+    return replace(estimate, bound=ratio.bound and ("at least" if ratio.bound == away else "about"))
 
 
 def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Estimate:
@@ -348,10 +348,10 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     informative = known[np.isfinite(known)]
     value = float(np.median(informative)) if informative.size else math.nan
     low, high = np.sort(at_least.ravel()), np.sort(at_most.ravel())[::-1]
-    found = _ordered(value, low, high, mann_whitney_tails(len(a), len(b)))
+    estimate = _ordered(value, low, high, mann_whitney_tails(len(a), len(b)))
     raised, lowered = np.median(high) > value, np.median(low) < value
     bound: Bound = "about" if raised and lowered else "at least" if raised else "at most" if lowered else ""
-    return replace(found, bound=bound)
+    return replace(estimate, bound=bound)
 
 
 def _bounds_of_ratios(a: Sequence[float], b: Sequence[float], horizon: float) -> tuple[np.ndarray, np.ndarray]:

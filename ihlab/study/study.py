@@ -1,12 +1,17 @@
 """A study as data: the cells that it trains, what it measures of a run, what it asks about the table, and its picture.
 
-A study's table has one or more rows per run: `kind` ("tuning" or "run"), the cell's columns, `lr`, `seed`, `horizon`
-(the number of steps) and what `measure` returns. Questions and views read this table, so both can be made again from
-the stored CSV without training.
+A study has two tables, from which its claims and pictures can be made again without training:
+
+- data.csv has one row per run: `kind` ("tuning" or "run"), the cell's columns, `lr`, `seed`, `horizon` (the number of
+  steps) and what `measure` returns. Questions read only this table;
+- curves.csv has what `curve` returns of the runs for claims: the cell's columns, `lr`, `seed`, and any number of rows
+  per run. Pictures and the summary read it with the columns of each run (`ihlab.study.ledger.with_runs`). Without
+  `curve` they read data.csv.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,23 +21,32 @@ from matplotlib.figure import Figure
 
 from ihlab.plots.style import printed
 from ihlab.plots.views import Curves, Dots
-from ihlab.study.ask import RUN, TUNING, Ask, Cell, cell_key, cells_read, claims_of, curve_of, of_kind
-from ihlab.study.checked import SMOKE_SEEDS, require_study
+from ihlab.study.ask import RUN, TUNING, Ask, Cell, cell_key, cell_name, cells_read, claims_of, of_kind
+from ihlab.study.checked import SMOKE_SEEDS, of_cell, require_study
 from ihlab.study.claim import Claim
 from ihlab.study.experiment import Planned, Scale, Trained
-from ihlab.study.learning_curves import final_loss, slug
+from ihlab.study.learning_curves import final_loss
 from ihlab.study.rates import ACCURACY, count_in_words, fastest_rate, median_in_words
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
-from tasks.config import require
+from tasks.config import require, shown
 
 if TYPE_CHECKING:
     from ihlab.training.run import Run
 else:
     Run = Any  # a stored table needs no torch
 
-Measure = Callable[[Run], Mapping[str, Any] | pd.DataFrame]
+Measure = Callable[[Run], Mapping[str, Any]]
 Rates = tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
+RENAMED = {
+    "key": "caption",
+    "shown": "summary_columns",
+    "smoke": "smoke_cells",
+    "later": "follow_up_cells",
+    "seeded": "config, which gets the seed as cell['seed']",
+    "measure_tuning": "Tuned(measure=...)",
+}
+"""Fields of `Study` in version 0.3, and their names now."""
 
 
 def cells(**axes: Sequence[Any]) -> list[Cell]:
@@ -59,7 +73,8 @@ class Tuned:
     - `smoke`: the rates of smoke scale, by default the first;
     - `smoke_seeds`: the number of tuning seeds at smoke scale;
     - `changes`: fields of the config that differ in tuning runs;
-    - `same_as`: from a cell to the one whose rate it takes, by default itself.
+    - `measure`: the columns of a tuning run, whose model no claim uses;
+    - `rate_of`: from a cell to the one whose rate it takes, by default itself.
     """
 
     rates: Rates
@@ -68,11 +83,12 @@ class Tuned:
     smoke: Rates = ()
     smoke_seeds: int = 1
     changes: Mapping[str, Any] = field(default_factory=dict)
-    same_as: Callable[[Cell], Cell] = lambda cell: cell
+    measure: Measure = steps_to_90
+    rate_of: Callable[[Cell], Cell] = lambda cell: cell
 
     def rates_of(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
         """Return the rates that are tried for a cell."""
-        rates, smoke = (each(cell) if callable(each) else each for each in (self.rates, self.smoke))
+        rates, smoke = of_cell(self.rates, cell), of_cell(self.smoke, cell)
         return (smoke or rates[:1]) if scale == "smoke" else rates
 
     def best(self, runs: Sequence[Run]) -> float:
@@ -92,22 +108,25 @@ class Study:
 
     Raises `ConfigError` if a question could not be answered or would count a run twice (`ihlab.study.checked`).
 
-    - `cells`, `smoke`: the trained cells, and those of smoke scale (default: all);
-    - `config`: from a cell and a scale to the config of its runs, before learning rate and seed are set;
-    - `seeded`: changes of a run's config that depend on its seed;
-    - `seeds`: the claims' seeds, of all cells or of each; smoke scale has seeds 0 and 1;
-    - `tuned`: how rates are tuned, for all cells or for each; None: the config has the rate;
-    - `stacked`: whether runs may be trained as members of an ensemble, of all cells or of each;
-    - `measure`: the columns of one run, or a table with any number of rows;
-    - `measure_tuning`: the same for tuning runs, whose models no claim uses;
-    - `follow_up`: returns the cell and the config of each run that continues a finished one; `later`: those cells;
+    - `cells`, `smoke_cells`: the trained cells, and those of smoke scale (default: all);
+    - `config`: from a cell and a scale to the config of its runs, before the learning rate is set. Its cell also has
+      the `seed`, for configs that depend on it;
+    - `seeds`: the claims' seeds; smoke scale has seeds 0 and 1;
+    - `tuned`: how rates are tuned; None: the config has the rate;
+    - `stacked`: whether runs may be trained as members of an ensemble;
+    - `measure`, `curve`: the columns of one run, and a table with any number of rows;
+    - `follow_up`: returns the cell and the config of each run that continues a finished one; `follow_up_cells`: those
+      cells;
     - `asks`, `declared`: the questions, and the date on which they were fixed, before the runs;
-    - `view`: the picture of all runs except the tuning runs; `title`, `key`: the two lines above it;
+    - `view`: the picture of all runs except the tuning runs; `title`, `caption`: the two lines above it;
     - `interactive`: from those runs and a title to a picture to explore (`ihlab.plots.interactive`); Dots and Curves
       need none;
     - `more_views`: further pictures, by the suffix of their files' names;
-    - `shown`: columns of the summary, which has one row per cell with their medians, or a function that makes it;
-    - `scales`: the scales at which it can be made.
+    - `summary_columns`: columns of the summary, which has one row per cell with their medians, or a function that makes
+      it;
+    - `scales`: the scales at which it can be made, each with the fields that differ there.
+
+    `seeds`, `tuned` and `stacked` are of all cells, or functions of a cell.
     """
 
     name: str
@@ -119,21 +138,31 @@ class Study:
     view: Callable[[pd.DataFrame], Figure]
     interactive: Callable[[pd.DataFrame, str], Any] | None = None
     more_views: Mapping[str, Callable[[pd.DataFrame], Figure]] = field(default_factory=dict)
-    key: str = ""
-    shown: Sequence[str] | Callable[[pd.DataFrame], pd.DataFrame] = ("steps_to_90",)
+    caption: str = ""
+    summary_columns: Sequence[str] | Callable[[pd.DataFrame], pd.DataFrame] = ("steps_to_90",)
     seeds: Sequence[int] | Callable[[Cell], Sequence[int]] = range(8)
-    seeded: Callable[[RunConfig, Cell], RunConfig] = lambda config, _: config
     tuned: Tuned | Callable[[Cell], Tuned] | None = None
     measure: Measure = steps_to_90
-    measure_tuning: Measure = steps_to_90
+    curve: Callable[[Run], pd.DataFrame] | None = None
     follow_up: Callable[[Trained, Scale], list[tuple[Cell, RunConfig]]] | None = None
-    later: Sequence[Cell] = ()
+    follow_up_cells: Sequence[Cell] = ()
     stacked: bool | Callable[[Cell], bool] = False
-    smoke: Sequence[Cell] = ()
-    scales: tuple[Scale, ...] = ("smoke", "laptop")
+    smoke_cells: Sequence[Cell] = ()
+    scales: Sequence[Scale] | Mapping[Scale, Mapping[str, Any]] = ("smoke", "laptop")
+
+    def __new__(cls, **fields: Any) -> "Study":
+        """Raise `ConfigError` for a field that has another name now."""
+        for old, new in RENAMED.items():
+            require(old not in fields, f"Study: the field '{old}' is {new} now.")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         require_study(self)
+
+    def at(self, scale: Scale) -> "Study":
+        """Return the study with the fields that differ at a scale."""
+        changes = self.scales[scale] if isinstance(self.scales, Mapping) else {}
+        return replace(self, scales=(scale,), **changes) if changes else self
 
     @property
     def two_stages(self) -> bool:
@@ -142,54 +171,70 @@ class Study:
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the tuning runs, or all runs if no rate is tuned."""
-        planned = []
-        for cell in self._cells(scale):
-            tuned = self._tuned(cell)
+        study, planned = self.at(scale), []
+        for cell in study._cells(scale):
+            tuned = of_cell(study.tuned, cell)
             if tuned is None:
-                planned += self._plan(cell, scale, None, self._seeds(cell, scale))
-            elif cell_key(tuned.same_as(cell)) == cell_key(cell):
+                planned += study._plan(cell, scale, None, study._seeds(cell, scale))
+            elif cell_key(tuned.rate_of(cell)) == cell_key(cell):
                 seeds = tuned.seeds[: tuned.smoke_seeds if scale == "smoke" else None]
                 for lr in tuned.rates_of(cell, scale):
-                    planned += self._plan(cell, scale, lr, seeds, **tuned.changes)
+                    planned += study._plan(cell, scale, lr, seeds, **tuned.changes)
         return planned
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan every cell at its own rate, or the runs that continue the first ones."""
-        if self.follow_up is not None:
-            return [Planned(curve_of(cell), config) for cell, config in self.follow_up(trained, scale)]
-        planned, cells = [], self._by_name
-        for cell in self._cells(scale):
-            if tuned := self._tuned(cell):
-                tuning = cell_key(tuned.same_as(cell))
-                lr = tuned.best([run for curve, run in trained if cell_key(cells[curve]) == tuning])
-                planned += self._plan(cell, scale, lr, self._seeds(cell, scale))
+        study = self.at(scale)
+        if study.follow_up is not None:
+            return [Planned(cell_name(cell), config) for cell, config in study.follow_up(trained, scale)]
+        planned, cells = [], study._by_name
+        for cell in study._cells(scale):
+            if tuned := of_cell(study.tuned, cell):
+                tuning = cell_key(tuned.rate_of(cell))
+                lr = tuned.best([run for name, run in trained if cell_key(cells[name]) == tuning])
+                planned += study._plan(cell, scale, lr, study._seeds(cell, scale))
         return planned
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Measure every run. Return the table that the module's docstring describes."""
-        named, parts = self._by_name, []
-        for curve, run in trained:
-            tuned = self._tuned(named[curve])
-            tuning = tuned is not None and run.config.seed in tuned.seeds
-            measured = (self.measure_tuning if tuning else self.measure)(run)
-            rows = measured if isinstance(measured, pd.DataFrame) else pd.DataFrame([measured])
-            known = {
-                "kind": TUNING if tuning else RUN, **named[curve], "lr": run.config.lr, "seed": run.config.seed,
-                "horizon": run.config.steps - run.config.first_step,
-            }  # fmt: skip
-            taken = [column for column in known if column in rows]
+        """Measure every run. Return data.csv, which the module's docstring describes."""
+        study, rows = self.at(scale), []
+        for name, run in trained:
+            cell, config = study._by_name[name], run.config
+            tuned = of_cell(study.tuned, cell)
+            tuning = tuned is not None and config.seed in tuned.seeds
+            measured = (tuned.measure if tuning else study.measure)(run)
             require(
-                not taken,
-                f"Study '{self.name}': measure returns {', '.join(taken)}, but these columns describe the run.",
+                isinstance(measured, Mapping),
+                f"Study '{self.name}': measure returns {shown(measured)}, but must return one value for each column: "
+                f"a table with several rows is what curve returns.",
             )
-            if len(rows):
-                parts.append(pd.DataFrame({**known, **rows.round(6)}, index=rows.index))
-        require(len(parts) > 0, f"Study '{self.name}': measure returns no row for any run.")
-        return pd.concat(parts, ignore_index=True)
+            known = {"kind": TUNING if tuning else RUN, **cell, "lr": config.lr, "seed": config.seed}
+            known["horizon"] = measured.get("horizon", config.steps - config.first_step)
+            columns = {column: value for column, value in measured.items() if column != "horizon"}
+            rows.append(self._beside(known, pd.DataFrame([columns]), "measure"))
+        return pd.concat(rows, ignore_index=True)
+
+    def gather_curves(self, trained: Trained, scale: Scale) -> pd.DataFrame | None:
+        """Return curves.csv, which the module's docstring describes; None without `curve`."""
+        study, tables = self.at(scale), []
+        for name, run in trained if study.curve else ():
+            cell, config = study._by_name[name], run.config
+            tuned = of_cell(study.tuned, cell)
+            if tuned is None or config.seed not in tuned.seeds:
+                known = {**cell, "lr": config.lr, "seed": config.seed}
+                tables.append(self._beside(known, study.curve(run), "curve"))  # type: ignore[misc]  # not None
+        return pd.concat(tables, ignore_index=True) if tables else None
+
+    def _beside(self, known: Cell, measured: pd.DataFrame, function: str) -> pd.DataFrame:
+        """Return measured rows behind what describes their run."""
+        taken = ", ".join(column for column in known if column in measured)
+        require(not taken, f"Study '{self.name}': {function} returns {taken}, but these columns describe the run.")
+        return pd.DataFrame({**known, **measured.round(6)}, index=measured.index)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge the questions. Smoke scale leaves out those about cells that it does not train."""
-        return claims_of(self.asks, data, self.declared, partly=scale == "smoke" and bool(self.smoke))
+        untrained = scale == "smoke" and bool(self.smoke_cells)
+        return claims_of(self.at(scale).asks, data, self.declared, skip_untrained_cells=untrained)
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the view of the runs that claims use."""
@@ -207,22 +252,25 @@ class Study:
         title, runs = self._heading(scale), self._runs_of_claims(data)
         if self.interactive is not None:
             return self.interactive(runs, title)
-        return interactive.view(self.view, runs, title, {ask.id: cells_read(ask, data) for ask in self.asks})
+        run_columns = [column for column in ("kind", *self.cells[0], "lr", "seed") if column in data]
+        rows = data.drop_duplicates(run_columns, keep="last")
+        return interactive.view(self.view, runs, title, {ask.id: cells_read(ask, rows) for ask in self.asks})
 
     def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
         """Draw the further views."""
         return {suffix: self._picture(view, data, scale) for suffix, view in self.more_views.items()}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """Return the median of every shown column by cell, with the number of seeds, and of those that reach 90%."""
-        if callable(self.shown):
-            return self.shown(self._runs_of_claims(data))
-        return medians(self._runs_of_claims(data), list((*self.cells, *self.later)[-1]), self.shown)
+        """Return the median of every summary column by cell, with the number of seeds, and of those that reach 90%."""
+        runs = self._runs_of_claims(data)
+        if callable(self.summary_columns):
+            return self.summary_columns(runs)
+        return medians(runs, list((*self.cells, *self.follow_up_cells)[-1]), self.summary_columns)
 
     @printed
     def _picture(self, view: Callable[[pd.DataFrame], Figure], data: pd.DataFrame, scale: Scale) -> Figure:
         figure = view(self._runs_of_claims(data))
-        figure.suptitle("\n".join(filter(None, (self._heading(scale), self.key))), fontsize=11)
+        figure.suptitle("\n".join(filter(None, (self._heading(scale), self.caption))), fontsize=11)
         return figure
 
     def _heading(self, scale: Scale) -> str:
@@ -237,32 +285,31 @@ class Study:
     @property
     def _by_name(self) -> dict[str, Cell]:
         """Every cell by the name of its runs."""
-        return {curve_of(cell): cell for cell in (*self.cells, *self.smoke, *self.later)}
+        return {cell_name(cell): cell for cell in (*self.cells, *self.smoke_cells, *self.follow_up_cells)}
 
     def _cells(self, scale: Scale) -> Sequence[Cell]:
-        return self.smoke if scale == "smoke" and self.smoke else self.cells
+        return self.smoke_cells if scale == "smoke" and self.smoke_cells else self.cells
 
     def _seeds(self, cell: Cell, scale: Scale) -> Sequence[int]:
-        if scale == "smoke":
-            return SMOKE_SEEDS
-        return self.seeds(cell) if callable(self.seeds) else self.seeds
-
-    def _tuned(self, cell: Cell) -> Tuned | None:
-        return self.tuned(cell) if callable(self.tuned) else self.tuned
+        return SMOKE_SEEDS if scale == "smoke" else of_cell(self.seeds, cell)
 
     def _plan(self, cell: Cell, scale: Scale, lr: float | None, seeds: Sequence[int], **changes: Any) -> list[Planned]:
-        planned, curve = [], curve_of(cell)
-        stacked = self.stacked(cell) if callable(self.stacked) else self.stacked
+        planned, name, stacked = [], cell_name(cell), of_cell(self.stacked, cell)
         for seed in seeds:
-            config = self.config(cell, scale).replace(seed=seed, **changes)
-            config = self.seeded(config if lr is None else config.replace(lr=lr), cell)
+            config = self.config({**cell, "seed": seed}, scale).replace(seed=seed, **changes)
+            config = config if lr is None else config.replace(lr=lr)
             require(
                 cell.get("lr", config.lr) == config.lr,
                 f"Study '{self.name}': the runs of {dict(cell)} have the learning rate {config.lr:g}.",
             )
-            config = config.replace(name=slug(f"{self.name} {curve} {config.lr:g} {seed}"))
-            planned.append(Planned(curve, config, stacked and not config.clamped))
+            config = config.replace(name=run_name(f"{self.name} {name} {config.lr:g} {seed}"))
+            planned.append(Planned(name, config, stacked and not config.clamped))
         return planned
+
+
+def run_name(text: str) -> str:
+    """Return a text as the name of a run: "KV shifting, 1 layer" is "kv-shifting-1-layer"."""
+    return re.sub("[^a-z0-9.]+", "-", text.lower()).strip("-")
 
 
 def medians(data: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
@@ -270,8 +317,8 @@ def medians(data: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd
     rows = []
     for cell, runs in data.groupby(list(by), sort=False):
         last = runs.groupby("seed").last()
-        found = {column: _median(last[column].tolist()) for column in columns if column in last}
-        rows.append({**dict(zip(by, cell, strict=True)), "seeds": len(last), **found})
+        middle = {column: _median(last[column].tolist()) for column in columns if column in last}
+        rows.append({**dict(zip(by, cell, strict=True)), "seeds": len(last), **middle})
     return pd.DataFrame(rows).fillna("")
 
 
@@ -281,19 +328,19 @@ def wide(row: str, across: str, *columns: str) -> Callable[[pd.DataFrame], pd.Da
     It has the median of the first of `columns` that was measured there, by default the steps to 90%.
     """
 
-    def shown(data: pd.DataFrame) -> pd.DataFrame:
+    def summary(data: pd.DataFrame) -> pd.DataFrame:
         table: dict[str, dict[str, Any]] = {}
         for cell in medians(data, (row, across), columns or ("steps_to_90",)).to_dict("records"):
             measured = [cell[column] for column in columns or ("steps_to_90",) if cell.get(column)]
             table.setdefault(cell[row], {row: cell[row]})[cell[across]] = next(iter(measured), "")
         return pd.DataFrame(list(table.values())).fillna("")
 
-    return shown
+    return summary
 
 
-def _median(found: Sequence[float]) -> str:
-    if np.isnan(found).all():
+def _median(numbers: Sequence[float]) -> str:
+    if np.isnan(numbers).all():
         return ""
-    if np.isinf(found).any():
-        return f"{median_in_words(found)} ({count_in_words(found)})"
-    return f"{float(f'{np.median(found):.3g}'):g}"
+    if np.isinf(numbers).any():
+        return f"{median_in_words(numbers)} ({count_in_words(numbers)})"
+    return f"{float(f'{np.median(numbers):.3g}'):g}"

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from rich.console import Console
-from rich.progress import track
 
 from ihlab.attribution import TRUE_LEAST
 from ihlab.attribution.estimates import examined
@@ -24,6 +22,7 @@ from ihlab.attribution.libraries import LIBRARIES, METHODS
 from ihlab.attribution.problems import Problem
 from ihlab.attribution.scores import CONTROLS, ProblemScores, rank_correlations
 from ihlab.attribution.truth import effects_by_metric
+from ihlab.progress import tracked
 from ihlab.settings import own_settings
 from ihlab.suite.standard import VERSION, standard_problems, standard_set
 from tasks.config import ConfigError, require, shown
@@ -96,7 +95,8 @@ def run_bench(methods: Mapping[str, Entry | None], table: pd.DataFrame) -> dict[
         for name in methods
     }
     passes: dict[str, list[list[float]]] = {name: [] for name in methods}
-    for (member, step, corruption), group in _shown(table.groupby(["member", "step", "corruption"], sort=False)):
+    groups = table.groupby(["member", "step", "corruption"], sort=False)
+    for (member, step, corruption), group in tracked(groups, "problems"):
         by_metric = standard_problems(member, step, corruption)
         for nodes, rows in group.groupby("nodes", sort=False):
             problems = [by_metric[metric] for metric in rows["metric"]]
@@ -165,13 +165,6 @@ class _Setting:
 def _rounded(values: Iterable[float]) -> list[float | None]:
     """Return numbers with four significant digits, for JSON: None is NaN."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]
-
-
-def _shown(groups: Any) -> Iterable[Any]:
-    """Show progress in a terminal, and nothing elsewhere."""
-    console = Console(stderr=True)
-    listed = list(groups)
-    return track(listed, "Problems", console=console, transient=True, disable=not console.is_terminal)
 
 
 def entry_text(entry: Entry) -> str:

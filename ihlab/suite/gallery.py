@@ -1,5 +1,6 @@
 """A page with a table and a picture of the members that are there."""
 
+import math
 from collections.abc import Iterable
 from datetime import datetime
 from importlib.metadata import version
@@ -25,7 +26,7 @@ to the highest seed.
 | --- | --- |
 | learned | number of seeds with an accuracy of at least {learned} |
 | accuracy | on 512 held-out sequences; 2-hop: after two hops; triggers: of repeated triggers |
-| onset | step halfway through the sudden rise of that accuracy, in seeds that learned the task and rose suddenly |
+| onset | first step at which that accuracy is halfway from the best guess to 1, in seeds that learned the task |
 | swing | logit difference on clean minus on corrupted prompts |
 | layer 0, layer 1 | the largest effect of a head of the layer, as a fraction of the swing |
 
@@ -71,17 +72,16 @@ def _measured(name: str, seed: int, root: str | Path) -> Measured:
 
 
 def _row(name: str, seeds: Iterable[Measured]) -> list[str]:
-    truths, column = [truth_of_seed for _, truth_of_seed in seeds], accuracy_of(name)
-    accuracy = [each["accuracy"][column] for each in truths]
-    control = [each["control"]["accuracy"] for each in truths if each["control"]]
-    rises = [each.get("onset", {}).get(column) if each["accuracy"][column] >= LEARNED else None for each in truths]
-    swings = [each["swing"] for each in truths]
-    with_swing = [each["heads"] if abs(each["swing"]) >= LEAST_SWING else each["heads"][:0] for each in truths]
-    heads = [each.groupby("layer")["fraction"].max() for each in with_swing]
+    found, column = [truths for _, truths in seeds], accuracy_of(name)
+    accuracy = [each["accuracy"][column] for each in found]
+    control = [each["control"]["accuracy"] for each in found if each["control"]]
+    swings = [each["swing"] for each in found]
+    seen = [each["heads"] if abs(each["swing"]) >= LEAST_SWING else each["heads"][:0] for each in found]
+    heads = [each.groupby("layer")["fraction"].max() for each in seen]
     layers = [_range([largest.get(layer, np.nan) for largest in heads]) for layer in (0, 1)]
     shown = _range(accuracy) + (f", random repeats {_range(control)}" if control else "")
-    learned = f"{sum(each >= LEARNED for each in accuracy)} of {len(truths)}"
-    onsets = _range([rise["middle"] if rise else np.nan for rise in rises], 0)
+    learned = f"{sum(each >= LEARNED for each in accuracy)} of {len(found)}"
+    onsets = _range([math.nan if each.get("onset") is None else each["onset"] for each in found], 0)
     return [name, learned, shown, onsets, _range(swings, 1), *layers]
 
 

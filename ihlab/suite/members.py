@@ -1,6 +1,8 @@
 """The members of the suite: a table of tasks, models and steps; list, build and open them."""
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ from rich.console import Console
 
 from ihlab import kept
 from ihlab.files import as_folder
-from ihlab.interp.onset import onset
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.guess import guess_of
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.recipes.induction import induction_run
@@ -19,10 +22,11 @@ from ihlab.recipes.toy_settings import HOPS, NGRAM, RECALL_GAP1, setting_config
 from ihlab.settings import own_settings
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import has_ended, steps_bar, train_all
+from ihlab.sweep.results import first_reach
 from ihlab.theory.constructions import kv_shift_induction_head, two_layer_induction_head
 from ihlab.training.config import RunConfig
 from ihlab.training.run import Run
-from tasks import InductionTask, Task, TriggerTask
+from tasks import IGNORE, InductionTask, Task, TriggerTask
 from tasks.config import choose, require, shown
 
 SEEDS = range(3)
@@ -124,6 +128,25 @@ def accuracy_of(name: str) -> str:
     return {"2-hop": "accuracy_hops_2", "triggers": "accuracy_source_2"}.get(task_of(name), "accuracy")
 
 
+def onset_of(name: str, seed: int = 0, root: str | Path = "runs") -> float:
+    """Return the first step at which a member's accuracy (`accuracy_of`) is halfway from the best guess to 1.
+
+    NaN if it ends below `LEARNED`: what rose may have been the guess. The guess is `ihlab.measure.guess.guess_of` of
+    held-out sequences, at the answers that the accuracy counts.
+    """
+    member, column = run(name, seed, root), accuracy_of(name)
+    accuracy = member.metrics.set_index("step")[column]
+    batch = draw(member.config.task, EVAL_SEED, "eval", 0, member.config.eval_rows)
+    group, _, value = column.removeprefix("accuracy_").rpartition("_")
+    if group in batch.groups:
+        counted = np.broadcast_to(
+            (batch.groups[group] == int(value)).reshape(len(batch.inputs), -1), batch.inputs.shape
+        )
+        batch = replace(batch, answers=np.where(counted, batch.answers, IGNORE))
+    learned = accuracy.iloc[-1] >= LEARNED
+    return first_reach(accuracy.index.to_series(), accuracy, (1 + guess_of(batch)) / 2) if learned else math.nan
+
+
 def task_of(name: str) -> str:
     """Return the task of a member, as in its name: "hand-set" for those whose weights are set by hand."""
     return next(task for task in (*TASKS, "hand-set") if name.startswith(f"{task}-"))
@@ -173,9 +196,8 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
 
     - `name`, `task`, `layers`, `heads`, `attention`, `positions`, `parameters` (without embeddings), `steps`;
     - `seeds`: the seeds that can be loaded;
-    - `accuracy`, `onset`: of the first of these: the last accuracy, and the step halfway through its sudden rise
-      (`ihlab.interp.onset`). NaN if no seed can be loaded, or if there is no sudden rise. The accuracy is that of two
-      hops or of repeated triggers in those tasks.
+    - `accuracy`, `onset`: of the first of these: the last accuracy, and its `onset_of`. NaN if no seed can be loaded.
+      The accuracy is that of two hops or of repeated triggers in those tasks.
     """
     rows, root = [], as_folder("root", root)
     for name, member in MEMBERS.items():
@@ -183,8 +205,7 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
         row = _row(name, member.model, task=member.task.kind, steps=member.steps, seeds=there)
         if there:
             accuracy = run(name, there[0], root).metrics.set_index("step")[accuracy_of(name)]
-            rise = onset(accuracy.index, accuracy, draws=100)
-            row |= {"accuracy": accuracy.iloc[-1], "onset": rise.middle if rise else np.nan}
+            row |= {"accuracy": accuracy.iloc[-1], "onset": onset_of(name, there[0], root)}
         rows.append(row)
     rows += [
         _row(name, build_model().cfg, task=CONTROL.kind, steps=0, seeds=[0]) for name, build_model in HAND_SET.items()

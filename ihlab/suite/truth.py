@@ -1,6 +1,6 @@
 """The truth about a member: the exact effect of every head, input and edge, the scores of its heads, its onset."""
 
-from dataclasses import asdict
+import math
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,16 @@ from ihlab.attribution.noise import NOISE
 from ihlab.attribution.problems import CORRUPTIONS, pair_problem
 from ihlab.interp.heads import locate_induction_heads
 from ihlab.interp.induction_pair import find_induction_pair
-from ihlab.interp.onset import onset
 from ihlab.interp.prompt_pair import REPLACED, PromptPair, prompt_pair
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.transformer import Transformer
 from ihlab.settings import own_settings
-from ihlab.suite.members import CONTROL, HAND_SET, load, run
+from ihlab.suite.members import CONTROL, HAND_SET, load, onset_of, run
 from ihlab.training.config import RunConfig
 from tasks import NGramTask, Task
 from tasks.config import choose, require, shown
 
-VERSION = 1
+VERSION = 2
 """The version of what `truth` returns. It rises when a number changes its meaning."""
 
 PROMPTS, SEQUENCES, SEED = 64, 512, 0
@@ -32,20 +31,20 @@ PROMPTS, SEQUENCES, SEED = 64, 512, 0
 DEFINITIONS = {
     "swing": "mean over 64 prompts of the logit difference of the two answers, on clean minus on corrupted prompts. In "
     "a corrupted prompt two earlier tokens have changed places (ihlab.interp.prompt_pair, corrupt='key'), so that "
-    "another answer is right. 2-hop: most prompts ask for one hop. 3-grams: another context of the table with the "
-    "same last token. Members of period 2: the "
-    "prompts have random repeats",
+    "another answer is right. 2-hop: prompts ask for the number of 'hops'. 3-grams: another context of the table with "
+    "the same last token. Members of period 2: the prompts have random repeats",
     "effect": "the metric on corrupted prompts with the node's activation from the clean ones, minus the metric there",
     "reverse": "the metric on clean prompts, minus the metric there with the node's activation from the corrupted ones",
     "fraction": "effect / swing; reverse_fraction: reverse / swing",
-    "true": "whether the larger size of effect and reverse is at least a tenth of the size of the swing; no node is "
-    "true if the swing is not above that of shuffled answers (ihlab.attribution.problem)",
+    "true": "whether the larger size of effect and reverse is at least a tenth of the size of the swing; never, if the "
+    "swing is not above those of shuffled answers, as before training",
     "heads": "patched: the head's output z, before W_O",
     "inputs": "patched: the queries, keys or values of one head, after the shift and before rotation",
     "edges": "patched: the direct path from a head to one input of a head in a later layer",
     "scores": "ihlab.interp.locate_induction_heads on repeated random tokens and 512 sequences of the task",
     "pairs": "ihlab.interp.induction_pair.find_induction_pair: previous-token heads and the induction heads they feed",
-    "onset": "ihlab.interp.onset of the accuracy in training by slice, in steps; null without a sudden rise",
+    "onset": "first step at which the accuracy that says what the task is for is halfway from the best guess to 1; "
+    "null for a member that has not learned its task",
     "accuracy": "fraction of right answers on 512 held-out sequences: all, the first of each sequence, and by slice",
     "control": "the accuracy of a member of period 2 on sequences with random repeats, where only induction is right",
 }
@@ -53,56 +52,55 @@ DEFINITIONS = {
 
 
 @own_settings()
-def truth(name: str, seed: int = 0, step: int | None = None, root: str | Path = "runs") -> dict[str, Any]:
+def truth(
+    name: str, seed: int = 0, step: int | None = None, root: str | Path = "runs", hops: int | None = None
+) -> dict[str, Any]:
     """Return the truth about a member at a checkpoint: numbers by name, and tables. Its "definitions" say what each is.
 
     Tables: "heads", "inputs", "edges" (from two layers on), "scores" and "pairs". Numbers: "swing", "accuracy" and
-    "control" by slice, "onset", "step", "seed", and the versions. Raises `ConfigError` as `load` does.
+    "control" by slice, "onset", "hops", "step", "seed", and the versions. `hops`: how many the prompts ask for; None:
+    the most that the task has. Raises `ConfigError` as `load` does.
     """
     model = load(name, seed, step, root)
     task: Any = model.trained_on
-    measured: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
-    measured |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": dict(DEFINITIONS)}
+    found: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
+    found |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": dict(DEFINITIONS)}
     if name not in HAND_SET:
-        member = run(name, seed, root)
-        curves = member.metrics.set_index("step").filter(regex="^accuracy")
-        rises = {slice: onset(curve.index, curve, draws=100) for slice, curve in curves.items()}
-        measured |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
-        measured["onset"] = {slice: rise and asdict(rise) for slice, rise in rises.items()}
-    member_problem = problem(model)
-    measured |= {
-        "accuracy": _accuracy(model, task),
-        "control": _accuracy(model, _control(task)),
-        "swing": member_problem.swing,
-    }
+        member, onset = run(name, seed, root), onset_of(name, seed, root)
+        found |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
+        found["onset"] = None if math.isnan(onset) else onset
+    found["hops"] = getattr(task, "max_hops", None) if hops is None else hops
+    p = problem(model, hops=found["hops"])
+    found |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": p.swing}
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
-        table = exact(member_problem, kind)
+        table = exact(p, kind)
         size = table[["effect", "reverse"]].abs().max(axis=1)
-        true = (size >= TRUE_LEAST * abs(member_problem.swing)) & member_problem.answered
-        measured[f"{kind}s"] = table.assign(true=true)
-    measured["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
-    measured["pairs"] = find_induction_pair(model)
-    return measured
+        found[f"{kind}s"] = table.assign(true=(size >= TRUE_LEAST * abs(p.swing)) & p.answered)
+    found["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
+    found["pairs"] = find_induction_pair(model)
+    return found
 
 
 @own_settings()
-def problem(model: Transformer, corrupt: str = "key", metric: str = "logit-difference") -> Problem:
+def problem(
+    model: Transformer, corrupt: str = "key", metric: str = "logit-difference", hops: int | None = None
+) -> Problem:
     """Return the prompts and the metric on which the effects of a loaded member are measured.
 
-    "swing" defines those of the truth. `corrupt` and `metric` are as in `ihlab.attribution.problem`. Raises
-    `ConfigError` for anything but a model of the suite.
+    "swing" defines those of the truth. `corrupt` and `metric` are as in `ihlab.attribution.problem`. `hops`: how many
+    the prompts ask for; None: any number, most often one. Raises `ConfigError` for anything but a model of the suite.
     """
     task: Any = getattr(model, "trained_on", None)
     require(task is not None, f"The model is {shown(model)}, but must be one that suite.load returns.")
-    return pair_problem(model, prompts(task, corrupt), metric, corrupt)
+    return pair_problem(model, prompts(task, corrupt, hops), metric, corrupt)
 
 
-def prompts(task: Any, corrupt: str = "key") -> PromptPair:
+def prompts(task: Any, corrupt: str = "key", hops: int | None = None) -> PromptPair:
     """Return the prompts of a member's task. For noise they are those of "key", with the place of the noise."""
     choose("corruption", corrupt, CORRUPTIONS)
     how = "key" if corrupt in NOISE else corrupt
     if not isinstance(task, NGramTask) or how == "answer":
-        return prompt_pair(_control(task) or task, PROMPTS, SEED, how)
+        return prompt_pair(_control(task) or task, PROMPTS, SEED, how, hops)
     pair = _other_context(task)
     return REPLACED[how](pair, SEED) if how in REPLACED else pair
 
@@ -122,8 +120,8 @@ def _other_context(task: NGramTask) -> PromptPair:
     for tokens, which in ((clean, 0), (corrupted, 1)):
         tokens[:, position - task.order + 2 : position + 1] = chosen[:, which, :-1]
     answers = torch.from_numpy(chosen[:, :, -1].copy())
-    positions = torch.full((PROMPTS,), int(position))
-    return PromptPair(torch.from_numpy(clean), torch.from_numpy(corrupted), positions, answers[:, 0], answers[:, 1])
+    at = torch.full((PROMPTS,), int(position))
+    return PromptPair(torch.from_numpy(clean), torch.from_numpy(corrupted), at, answers[:, 0], answers[:, 1])
 
 
 def _accuracy(model: Transformer, task: Task | None) -> dict[str, float]:

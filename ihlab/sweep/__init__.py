@@ -1,1 +1,1 @@
-"""Training of many runs: grids, pools of workers, retries, tables of results, trackers."""
+"""Training of many runs: grids, pools of workers, tables of results."""

@@ -147,21 +147,21 @@ def _list(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def _joined(parts: Iterable[Values]) -> Values:
-    return {name: value for part in parts for name, value in part.items()}
+def _joined(choice: Iterable[Values]) -> Values:
+    return {name: value for values in choice for name, value in values.items()}
 
 
 def _check_names(base: Values, axes: list[list[Values]]) -> None:
     """Raise `ConfigError` for names of fields that no run of the sweep could have."""
-    given = [base, *(values for axis in axes for values in axis)]
-    kinds = [values["task.kind"] for values in given if "task.kind" in values]
+    settings = [base, *(values for axis in axes for values in axis)]
+    kinds = [values["task.kind"] for values in settings if "task.kind" in values]
     require(bool(kinds), f"The sweep names no task.kind; known: {', '.join(sorted(TASKS))}.")
     of_kind = registry.kinds()
     tasks = [of_kind[choose("task", str(kind), of_kind)] for kind in kinds]
     known = {*stored_names(RunConfig), *stored_names(RunConfig).values()} - {"task", "model"}
     known |= {"task.kind", *(f"task.{field.name}" for task in tasks for field in fields(task))}
     known |= {f"model.{field.name}" for field in fields(ModelConfig)}
-    for values in given:
+    for values in settings:
         for name in values:
             choose("field", name, known | set(SWEEPING))
 

@@ -19,10 +19,10 @@ from typing import Any
 
 from rich.console import Console
 
+from ihlab.progress import add_bar, progress_bar
 from ihlab.sweep.jobs import cores
-from ihlab.sweep.retry import wait_for_lock
 from ihlab.training.config import RunConfig
-from ihlab.training.progress import Report, Row, add_bar, evaluated, progress_bar, shortened
+from ihlab.training.progress import Report, Row, evaluated, shortened
 from tasks.config import require
 
 Update = tuple[int, int, Row]
@@ -38,7 +38,10 @@ LARGEST = 256
 """Largest number of members of one stacked model, on any device: each member takes memory."""
 
 RETRIES = 2
-"""Number of times that `train_all` resumes a run whose worker process was killed."""
+"""Number of times that a job is retried after its worker process was killed."""
+
+PATIENCE = 10.0
+"""Seconds to wait for the lock of a run: the workers of a killed sweep hold it while they save."""
 
 GRACE = 8.0
 """Seconds that a worker has to save a checkpoint after its parent has died."""
@@ -92,7 +95,7 @@ def train_all(
 
     job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
     first = {i: todo[i] for i in groups}
-    in_processes(first, job, jobs, RETRIES, every_member, ended, {i: len(stack) for i, stack in members.items()})
+    in_processes(first, job, jobs, every_member, ended, {i: len(stack) for i, stack in members.items()})
 
 
 def require_importable(configs: Iterable[RunConfig]) -> None:
@@ -142,6 +145,14 @@ def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
     return parts
 
 
+def wait_for_lock(config: RunConfig, root: Path) -> None:
+    """Wait until the run's lock is free. Raises `TakenError` if that takes more than `PATIENCE` seconds."""
+    from ihlab.training.run import Run
+
+    with Run.create(config, root).lock(PATIENCE):
+        pass
+
+
 def _train(root: Path, device: str, stacked: dict[str, list[RunConfig]], config: RunConfig, report: Report) -> None:
     from ihlab.training.run_writer import TrainingDivergedError
     from ihlab.training.train import train, train_ensemble
@@ -160,7 +171,6 @@ def in_processes(
     configs: Mapping[int, RunConfig],
     job: Job,
     jobs: int,
-    retries: int,
     on_update: Callable[[Update], None],
     on_end: Ended,
     members: Mapping[int, int] | None = None,
@@ -173,7 +183,7 @@ def in_processes(
     threads, one after the other. The cores are divided equally among workers, unless OMP_NUM_THREADS sets the number
     of threads.
 
-    A job whose worker is killed is retried, at most `retries` times. Then it ends with `BrokenProcessPool`, or with
+    A job whose worker is killed is retried, at most `RETRIES` times. Then it ends with `BrokenProcessPool`, or with
     `Interrupted` if only the worker was asked to stop. No worker outlives this process by more than `GRACE` seconds.
     `on_update` receives the reports of jobs, `on_end` the end of each job. If `on_end` raises, or after Ctrl-C, the
     other workers are stopped first, and then the exception is raised.
@@ -196,7 +206,7 @@ def in_processes(
                 index, worker = running.pop(future)
                 error = future.exception()
                 idle.append(_Worker(threads) if isinstance(error, BrokenProcessPool) else worker)
-                if isinstance(error, BrokenProcessPool | KeyboardInterrupt) and killed[index] < retries:
+                if isinstance(error, BrokenProcessPool | KeyboardInterrupt) and killed[index] < RETRIES:
                     killed[index] += 1
                     todo.insert(0, index)
                 else:
@@ -226,20 +236,20 @@ def steps_bar(
     `done`: indices of the runs that have already ended. Any other run has ended once an update reports its last step.
     """
     work = [_work(config) for config in configs]
-    part = dict.fromkeys(done, 1.0)  # of its steps
+    fraction = dict.fromkeys(done, 1.0)  # of its steps
     with progress_bar(console) as progress:
-        count = f"{len(part)}/{len(configs)} runs"
-        bar = add_bar(progress, name, sum(work), sum(work[index] for index in part), count)
+        count = f"{len(fraction)}/{len(configs)} runs"
+        bar = add_bar(progress, name, sum(work), sum(work[index] for index in fraction), count)
 
         latest = ""
 
         def show(update: Update) -> None:
             nonlocal latest
             index, step, row = update
-            part[index] = min(1.0, step / configs[index].steps)
-            ended = sum(of_run == 1 for of_run in part.values())
+            fraction[index] = min(1.0, step / configs[index].steps)
+            ended = sum(of_run == 1 for of_run in fraction.values())
             latest = f"{shortened(configs[index].name)}: {evaluated(row)}" if row else latest
-            completed = sum(work[index] * of_run for index, of_run in part.items())
+            completed = sum(work[index] * of_run for index, of_run in fraction.items())
             progress.update(bar, completed=completed, count=f"{ended}/{len(configs)} runs", latest=latest)
 
         yield show

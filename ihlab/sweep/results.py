@@ -14,10 +14,12 @@ from numpy.typing import ArrayLike
 from ihlab.files import locked, remove_partial, write_text
 from ihlab.stored import DIVERGED, DONE, UNFINISHED, present, read_summary
 from ihlab.sweep.grid import Point
-from ihlab.sweep.retry import FAILED
 from ihlab.training.search import name_to_open
 from ihlab.training.stored_metrics import read_metrics
 from tasks.config import ConfigError, require
+
+FAILED = "failed"
+"""The status of a run that ended in an error. `ihlab.stored` has the others."""
 
 GOAL = 0.9
 """The accuracy at a sequence's first answer that defines `steps_to_90`, as in Figure 1a's claims."""
@@ -105,39 +107,24 @@ def only_writer(path: Path) -> Iterator[None]:
 
 
 def write_results(table: pd.DataFrame, path: Path) -> None:
-    """Write the table as CSV, atomically. Never replace a table that holds more.
+    """Write the table as CSV, atomically.
 
-    Raises `ConfigError` if the existing file is not a table of a sweep, or has a finished run or a column that the
-    table lacks, or if it cannot be written.
+    Raises `ConfigError` if the existing file is not a table of a sweep, or if it cannot be written.
     """
     try:
         if path.exists():
-            _require_no_less(table, path)
+            _require_table(path)
         write_text(path, table.to_csv(index=False))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def _require_no_less(table: pd.DataFrame, path: Path) -> None:
+def _require_table(path: Path) -> None:
     try:
-        stored = pd.read_csv(path)
-        held = _finished(stored)
-    except (ValueError, KeyError):  # not a CSV, or one with other columns
-        raise ConfigError(f"{path} is not the table of a sweep; nothing was changed: give another file.") from None
-    lost = len(held - _finished(table))
+        columns = set(pd.read_csv(path, nrows=0))
+    except ValueError:  # not a CSV
+        columns = set()
     require(
-        lost == 0,
-        f"{path} holds {lost} finished run{'s' * (lost > 1)} that this sweep lacks; nothing was changed: "
-        f"give another file, or remove this one.",
+        {"run", "status"} <= columns,
+        f"{path} is not the table of a sweep; nothing was changed: give another file.",
     )
-    columns = [str(name) for name in stored if name not in table]
-    require(
-        not columns or not held,
-        f"{path} has columns that this sweep lacks ({', '.join(columns)}); nothing was changed: give another file.",
-    )
-
-
-def _finished(table: pd.DataFrame) -> set[str]:
-    """Return the hashes of the runs that are done or have diverged. A run's name may differ between tables."""
-    ended = table.loc[table["status"].isin([DONE, DIVERGED]), "run"]
-    return set(ended.astype(str).str.rpartition("-")[2]) if len(ended) else set()

@@ -155,7 +155,17 @@ def _bare(
     """Return the config of an attention-only model with one head per layer."""
     alibi = any(slopes)
     return ModelConfig(
-        n_layers=n_layers, d_model=d_model, n_heads=1, d_vocab=vocab, n_ctx=n_ctx, attention=attention, mask=mask,
-        positional="alibi" if alibi else "none", alibi_slopes=slopes if alibi else None,
-        norm="none", mlp="none", residual=residual, tied_embeddings=True,
-    )  # fmt: skip
+        n_layers=n_layers,
+        d_model=d_model,
+        n_heads=1,
+        d_vocab=vocab,
+        n_ctx=n_ctx,
+        attention=attention,
+        mask=mask,
+        positional="alibi" if alibi else "none",
+        alibi_slopes=slopes if alibi else None,
+        norm="none",
+        mlp="none",
+        residual=residual,
+        tied_embeddings=True,
+    )

@@ -77,12 +77,18 @@ class _Builder:
         for name, size in sizes.items():
             self.at[name] = torch.arange(width, width + size)
             width += size
-        d_head = task.length + max(task.vocab_size + 2, 2 * n_symbols)
         self.cfg = ModelConfig(
-            n_layers=n_layers, d_model=width, n_heads=2, d_head=d_head,
-            d_mlp=2 * n_symbols, d_vocab=task.vocab_size, n_ctx=task.length, attention=attention,
-            positional="learned", norm="none",
-        )  # fmt: skip
+            n_layers=n_layers,
+            d_model=width,
+            n_heads=2,
+            d_head=task.length + max(task.vocab_size + 2, 2 * n_symbols),
+            d_mlp=2 * n_symbols,
+            d_vocab=task.vocab_size,
+            n_ctx=task.length,
+            attention=attention,
+            positional="learned",
+            norm="none",
+        )
         self.model = Transformer(self.cfg).double()
 
     def build(self) -> Transformer:
@@ -190,13 +196,13 @@ class _Builder:
     def _switch(self, mlp: SwiGLU, m: int) -> None:
         """Compute c_m = b_m r_m + (1 - b_m) c_{m-1}."""
         switch, one, n = self.at["switches"][m - 1], self.at["one"], len(self.at["c0"])
-        taken, kept = torch.arange(n), torch.arange(n, 2 * n)
+        taken, carried = torch.arange(n), torch.arange(n, 2 * n)
         mlp.gate_proj.weight[taken, switch] = OPEN
-        mlp.gate_proj.weight[kept, one] = OPEN
-        mlp.gate_proj.weight[kept, switch] = -OPEN
+        mlp.gate_proj.weight[carried, one] = OPEN
+        mlp.gate_proj.weight[carried, switch] = -OPEN
         mlp.in_proj.weight[taken, self.at[f"r{m}"]] = 1 / OPEN
-        mlp.in_proj.weight[kept, self.at[f"c{m - 1}"]] = 1 / OPEN
-        for units in (taken, kept):
+        mlp.in_proj.weight[carried, self.at[f"c{m - 1}"]] = 1 / OPEN
+        for units in (taken, carried):
             mlp.out_proj.weight[self.at[f"c{m}"], units] = 1.0
 
     def _unembed(self) -> None:

@@ -3,7 +3,6 @@
 import json
 import zlib
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,14 +10,11 @@ from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from ihlab.files import write_atomically
-from ihlab.stored import one_by_key, present, read_tensors
+from ihlab.training.stored_checkpoint import ENTRY, About, read_checkpoint
 from tasks.config import ConfigError, require
 
 CHECKSUM = "crc32"
 """Key of the checksum in a file's metadata. Checkpoints written before it was introduced have none."""
-
-ENTRY = "ihlab"
-"""The only entry of a file's metadata, in JSON. safetensors does not order entries, so equal files could differ."""
 
 RUNNING_LOSS = {
     "tally/loss": torch.zeros(()),
@@ -26,10 +22,6 @@ RUNNING_LOSS = {
     "tally/seconds": torch.zeros((), dtype=torch.float64),
 }
 """Stored beside AdamW's state: the summed training loss since the last evaluation, its steps, and seconds."""
-
-
-About = Mapping[str, str]
-"""What a checkpoint says of itself: its run's digest, its step, digests of its data, and a record of the metrics."""
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], about: About | None = None) -> None:
@@ -58,7 +50,7 @@ def load(
     Raises `ConfigError` for a file that is missing, cut short or not safetensors, whose tensors do not match `like`,
     whose entries differ from `about`, or whose checksum does not match its content.
     """
-    tensors, metadata = _read(path)
+    tensors, metadata = read_checkpoint(path)
     if like is not None:
         _require_layout(path, tensors, like)
     stored = metadata.pop(CHECKSUM, None)
@@ -68,30 +60,9 @@ def load(
         "delete it to go on from an earlier one.",
     )
     for name, wanted in (about or {}).items():
-        found = metadata.get(name, wanted)
-        require(found == wanted, f"The checkpoint {path} does not belong here: its {name} is {found}, not {wanted}.")
+        stated = metadata.get(name, wanted)
+        require(stated == wanted, f"The checkpoint {path} does not belong here: its {name} is {stated}, not {wanted}.")
     return {name: tensor.to(device) for name, tensor in tensors.items()}
-
-
-def stored_about(path: Path) -> dict[str, str]:
-    """Return a file's `about` without reading its tensors. Raises `ConfigError` if it cannot be read."""
-    return _read(path, tensors=False)[1]
-
-
-def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Tensor], dict[str, str]]:
-    require(present(path), f"There is no checkpoint {path}.")
-    try:
-        found, metadata = read_tensors(path, tensors)
-        try:
-            known = json.loads(metadata.get(ENTRY, "{}"), object_pairs_hook=partial(one_by_key, path))
-        except ConfigError:
-            raise
-        except (ValueError, RecursionError):
-            known = None
-        require(isinstance(known, dict), f"{path} cannot be read: its metadata is not a JSON object.")
-    except ConfigError as error:
-        raise ConfigError(f"The checkpoint {str(error).rstrip('.')}; delete it to go on from an earlier one.") from None
-    return found, {str(k): str(v) for k, v in known.items()}
 
 
 def _require_layout(path: Path, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:

@@ -47,8 +47,8 @@ def compiled(
     def called(*arguments: Any) -> Tensor:
         if members is None:
             _mark_symbols(*arguments[1:])
-        found: Tensor = _compiled(loss, None if members is None else False)(*arguments)
-        return found
+        summed: Tensor = _compiled(loss, None if members is None else False)(*arguments)
+        return summed
 
     return called
 

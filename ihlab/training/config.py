@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import field, fields, is_dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,7 +51,9 @@ class RunConfig:
             trapezoid, constant and then linear to 0 over the last fifth of the steps.
         betas: AdamW's decay rates, per step, for the running averages of the gradient and of its square.
         weight_decay: AdamW's weight decay: each step shrinks a weight by this fraction times the learning rate. It
-            acts on matrices, never on norms, alpha or beta.
+            acts on matrices, never on norms, alpha or beta. Rows that no batch reads have no gradient, so it alone
+            moves them: towards 0.
+        undecayed: Names of parameters that weight decay leaves alone, such as "pos_embed.weight".
         clip: Largest norm of the gradient; None: no clipping.
         precision: Number format of the forward pass: fp32, or bf16 (autocast).
         compile: Train through torch.compile. Steps are faster, but compiling takes some seconds to a minute, once per
@@ -93,6 +96,7 @@ class RunConfig:
     stop_at_accuracy: float | None = renamed(default=None, was="until")
     stop_at_metric: Literal["accuracy_first", "accuracy"] = renamed(default="accuracy_first", was="until_metric")
     clamped: tuple[Clamp, ...] = ()
+    undecayed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.model is None:
@@ -205,11 +209,11 @@ class RunConfig:
 
     def eval_steps(self) -> list[int]:
         """Return the steps after which the run is evaluated: dense early, sparse late, with the first and the last."""
-        at = [0]
-        while at[-1] < self.steps:
-            gap = max(self.eval_every, int(min(at[-1] * self.eval_growth, self.steps)))
-            at.append(min(at[-1] + gap, self.steps))
-        return [self.first_step, *(step for step in at if step > self.first_step)]
+        steps = [0]
+        while steps[-1] < self.steps:
+            gap = max(self.eval_every, int(min(steps[-1] * self.eval_growth, self.steps)))
+            steps.append(min(steps[-1] + gap, self.steps))
+        return [self.first_step, *(step for step in steps if step > self.first_step)]
 
     def checkpoint_steps(self) -> list[int]:
         """Return the evaluation steps that keep a checkpoint: first, last and evenly between."""
@@ -320,11 +324,18 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
     for name in ("task", "model"):
         require(isinstance(stored[name], dict), f"The stored config's {name} is {stored[name]!r}, but must be fields.")
     config_type = ForkConfig if "fork" in stored else RunConfig
-    parts = {"task": _stored_task(stored["task"], stored["model"]), "model": _filled(ModelConfig, stored["model"])}
+    parts = {"task": _stored_task(stored["task"], stored["model"]), "model": _stored_model(json.dumps(stored["model"]))}
     if isinstance(stored.get("fork"), dict):
         parts["fork"] = _filled(Fork, stored["fork"])
     run: RunConfig = from_plain(config_type, {**_filled(RunConfig, stored), **parts})
     return run
+
+
+@lru_cache
+def _stored_model(stored: str) -> ModelConfig:
+    """Return the config of a model stored as JSON, built once: thousands of runs have a few models."""
+    model: ModelConfig = from_plain(ModelConfig, _filled(ModelConfig, json.loads(stored)), name="model")
+    return model
 
 
 def _filled(cls: Any, stored: dict[str, Any]) -> dict[str, Any]:

@@ -105,7 +105,8 @@ def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
 def stacks(members: Sequence[T], most: int) -> list[list[T]]:
     """Split the members into the fewest groups of at most `most`, about equally large."""
     groups = math.ceil(len(members) / most)
-    return [[members[i] for i in part] for part in np.array_split(np.arange(len(members)), groups)] if groups else []
+    split = np.array_split(np.arange(len(members)), groups) if groups else []
+    return [[members[i] for i in indices] for indices in split]
 
 
 class Stack:
@@ -156,7 +157,7 @@ class Stack:
     @torch.no_grad()
     def take_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Update the weights, each member's with its own learning rate."""
-        before = {} if self._one_rate else {name: p.clone() for name, p in self.parameters.items()}
+        before = {} if self._one_rate else {name: parameter.clone() for name, parameter in self.parameters.items()}
         optimizer.step()
         for name, old in before.items():
             now = self.parameters[name]
@@ -246,7 +247,7 @@ def clip_members(parameters: Iterable[Tensor], limit: float) -> Float[Tensor, " 
 
     Parameters have a leading member dimension. Returns the norms before clipping.
     """
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
     scale = (limit / (norms + 1e-6)).clamp(max=1)
     for gradient in gradients:

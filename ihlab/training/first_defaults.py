@@ -14,6 +14,7 @@ _RUN: dict[str, Any] = {
     "warmup": 100, "schedule": "constant", "betas": (0.9, 0.95), "weight_decay": 0.1, "clip": 1.0, "precision": "fp32",
     "compile": False, "eval_every": 10, "eval_growth": 0.05, "eval_rows": 512, "checkpoints": 16, "init_shift": None,
     "until": None, "until_metric": "accuracy_first", "clamped": (),
+    "undecayed": (),
 }  # fmt: skip
 
 FIRST_DEFAULTS: dict[str, dict[str, Any]] = {

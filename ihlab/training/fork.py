@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from ihlab.training.loop import initial_model
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, digests, require_callback
+from ihlab.training.stored_checkpoint import stored_about
 from ihlab.training.train import train
 from tasks import Task
 from tasks.config import choose, require
@@ -66,20 +68,18 @@ def fork(
     """
     pick_device(device)  # raises before anything is written
     require_callback(callback)
-    config = fork_config(
-        run, step, name=name, clamps=clamps, steps=steps, compiled=compiled, task=task, rewound=rewound,
-        new_moments=new_moments,
-    )  # fmt: skip
+    more: dict[str, Any] = {"task": task, "rewound": rewound, "new_moments": new_moments}
+    config = fork_config(run, step, name=name, clamps=clamps, steps=steps, compiled=compiled, **more)
     start_fork(run, config, root)
     return train(config, root, device, report, callback=callback)
 
 
 def start_fork(run: Run, config: ForkConfig, root: str | Path = "runs") -> None:
     """Make the folder of a fork of `run` with the checkpoint it starts from, which `train(config, root)` continues."""
-    made, step = Run.create(config, root), config.first_step
-    with made.lock():
-        if not (made.optimizer_path(step).exists() and made.checkpoint_path(step).exists()):
-            _start(run, made, config)
+    forked, step = Run.create(config, root), config.first_step
+    with forked.lock():
+        if not (forked.optimizer_path(step).exists() and forked.checkpoint_path(step).exists()):
+            _start(run, forked, config)
 
 
 def fork_config(
@@ -105,22 +105,27 @@ def fork_config(
     parent = run.config
     run.require_task()
     origin = Fork(
-        parent=parent.digest, parent_name=parent.name, step=step, horizon=parent.horizon, clamps=tuple(clamps),
-        rewound=tuple(rewound), new_moments=new_moments,
-    )  # fmt: skip
+        parent=parent.digest,
+        parent_name=parent.name,
+        step=step,
+        horizon=parent.horizon,
+        clamps=tuple(clamps),
+        rewound=tuple(rewound),
+        new_moments=new_moments,
+    )
     names = dict(Transformer(parent.model).named_parameters()) if rewound else {}
     for rewound_name in rewound:
         choose("parameter", rewound_name, names)
-    given = {field: getattr(parent, field) for field in RunConfig.__dataclass_fields__}
-    given["name"] = f"{parent.name}-from-{step}" if name is None else name
-    given["steps"] = parent.steps if steps is None else steps
-    given["clamped"] = ()
-    given["task"] = parent.task if task is None else task
-    given["compile"] = parent.compile if compiled is None else compiled
-    return ForkConfig(**given, fork=origin)
+    settings = {field: getattr(parent, field) for field in RunConfig.__dataclass_fields__}
+    settings["name"] = f"{parent.name}-from-{step}" if name is None else name
+    settings["steps"] = parent.steps if steps is None else steps
+    settings["clamped"] = ()
+    settings["task"] = parent.task if task is None else task
+    settings["compile"] = parent.compile if compiled is None else compiled
+    return ForkConfig(**settings, fork=origin)
 
 
-def _start(run: Run, made: Run, config: ForkConfig) -> None:
+def _start(run: Run, forked: Run, config: ForkConfig) -> None:
     """Write the clamped checkpoint into the fork's folder, from which training resumes."""
     step = config.first_step
     model = run.model(step)
@@ -134,10 +139,10 @@ def _start(run: Run, made: Run, config: ForkConfig) -> None:
     impose(model, state, config.clamps)
     # The fork's running loss and seconds start at 0.
     state |= {name: tensor.clone() for name, tensor in checkpoint.RUNNING_LOSS.items()}
-    data = digests(checkpoint.stored_about(run.checkpoint_path(step))) if config.task == run.config.task else {}
-    about = {**data, **made.about(step)}
-    checkpoint.save(made.optimizer_path(step), state, about)
-    checkpoint.save(made.checkpoint_path(step), checkpoint.model_state(model), about)
+    data = digests(stored_about(run.checkpoint_path(step))) if config.task == run.config.task else {}
+    about = {**data, **forked.about(step)}
+    checkpoint.save(forked.optimizer_path(step), state, about)
+    checkpoint.save(forked.checkpoint_path(step), checkpoint.model_state(model), about)
 
 
 @torch.no_grad()

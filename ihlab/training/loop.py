@@ -47,15 +47,23 @@ T = TypeVar("T")
 def make_optimizer(
     model: Transformer, config: RunConfig, parameters: Mapping[str, Tensor] | None = None
 ) -> torch.optim.AdamW:
-    """Return fused AdamW. Weight decay acts on the model's `decayed_parameters` alone.
+    """Return fused AdamW. Weight decay acts on the model's `decayed_parameters` alone, without `RunConfig.undecayed`.
 
-    `parameters`: the tensors to optimise, by the model's parameter names; None: the model's own.
+    `parameters`: the tensors to optimise, by the model's parameter names; None: the model's own. Raises `ConfigError`
+    if `undecayed` names none of the decayed parameters.
     """
     decayed = model.decayed_parameters()
-    given = dict(model.named_parameters()) if parameters is None else parameters
+    unknown = set(config.undecayed) - decayed
+    require(
+        not unknown,
+        f"RunConfig.undecayed names {', '.join(sorted(unknown))}, but the parameters with weight decay are "
+        f"{', '.join(sorted(decayed))}.",
+    )
+    decayed -= set(config.undecayed)
+    optimized = dict(model.named_parameters()) if parameters is None else parameters
     groups = [
-        {"params": [p for name, p in given.items() if name in decayed], "weight_decay": config.weight_decay},
-        {"params": [p for name, p in given.items() if name not in decayed], "weight_decay": 0.0},
+        {"params": [x for name, x in optimized.items() if name in decayed], "weight_decay": config.weight_decay},
+        {"params": [x for name, x in optimized.items() if name not in decayed], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
 
@@ -81,9 +89,9 @@ def microbatches(config: RunConfig, step: int) -> list[TrainingBatch]:
         "RunConfig.compile is True, but packed documents are trained without: it must be False.",
     )
     total, size = int((batch.targets != IGNORE).sum()), config.batch_size // config.accumulate
-    parts = [batch.rows(i, i + size) for i in range(0, config.batch_size, size)]
+    pieces = [batch.rows(i, i + size) for i in range(0, config.batch_size, size)]
     return [
-        replace(training_batch(part.inputs, part.targets), total=total, starts=document_starts(part)) for part in parts
+        replace(training_batch(rows.inputs, rows.targets), total=total, starts=document_starts(rows)) for rows in pieces
     ]
 
 
@@ -111,7 +119,7 @@ class SingleModel:
 
     def __init__(self, model: Transformer, config: RunConfig, device: torch.device) -> None:
         self.model = model
-        self.parameters = dict(model.named_parameters())
+        self.parameters: dict[str, Tensor] = dict(model.named_parameters())
         # Train through a compiled function and hook the plain model: hooks added to a module that was
         # compiled in place silently never fire.
         self._loss = compiled(summed_loss, config, device)
@@ -155,9 +163,9 @@ def initial_model(config: RunConfig) -> Transformer:
     model = Transformer(config.model, seed=config.seed)
     if config.init_shift is not None:
         for block in model.layers:
-            for shift, own in zip((block.attn.key_shift, block.attn.value_shift), config.init_shift, strict=True):
+            for shift, column in zip((block.attn.key_shift, block.attn.value_shift), config.init_shift, strict=True):
                 assert shift is not None  # `RunConfig` has checked it
-                shift.restart(own)
+                shift.restart(column)
     impose(model, {}, config.clamped)
     return model
 
@@ -211,11 +219,12 @@ class Training:
         stored = [writer.load(step, model, self.device) for writer, model in pairs]
         for writer in self.writers:  # after checking that all can be resumed
             writer.forget_after(step)
-        for (_, model), found in zip(pairs, stored, strict=True):
-            checkpoint.load_model_state(model, found.weights)
+        for (_, model), checkpointed in zip(pairs, stored, strict=True):
+            checkpoint.load_model_state(model, checkpointed.weights)
         if stored:
-            self.loss_steps, self.running_loss = stored[0].steps, torch.stack([found.loss for found in stored])
-        return step, [found.optimizer for found in stored]
+            self.loss_steps = stored[0].steps
+            self.running_loss = torch.stack([checkpointed.loss for checkpointed in stored])
+        return step, [checkpointed.optimizer for checkpointed in stored]
 
     def batches(self, step: int) -> list[TrainingBatch]:
         """Return the microbatches of a step, in page-locked memory for an asynchronous copy to a GPU."""
@@ -255,7 +264,7 @@ class Training:
         resume these as a smaller stack.
         """
         config = self.config
-        evaluations, kept = set(config.eval_steps()), set(config.checkpoint_steps())
+        evaluations, checkpoints = set(config.eval_steps()), set(config.checkpoint_steps())
         if self.step == config.first_step and not self.writers[0].rows:
             self._evaluate()
             self._save()
@@ -265,13 +274,13 @@ class Training:
             if self.step in evaluations:
                 self._evaluate()
                 ended = self._conclude_reached()
-            if self.step in kept or ended:
+            if self.step in checkpoints or ended:
                 self._save()
             if ended:
                 self._report()
                 break
             if interrupted.is_set() and self.step < config.steps:
-                if self.step not in kept:
+                if self.step not in checkpoints:
                     self._checked_losses()
                     self._save()
                 raise Interrupted(f"Stopped at step {self.step} of {config.steps}, saved in {self._where}.")
@@ -315,8 +324,8 @@ class Training:
         self._check_finite(lambda i: [x.detach().abs().amax().item() for x in weights(i).values()], "a weight")
         state = checkpoint.optimizer_state(self.parameters, self.optimizer)
         for i in [i for i in only or self.ongoing if i in self.ongoing]:
-            own = Stored(weights(i), self.trained.member(state, i), self.running_loss[i], self.loss_steps)
-            self.writers[i].save(self.step, own)
+            contents = Stored(weights(i), self.trained.member(state, i), self.running_loss[i], self.loss_steps)
+            self.writers[i].save(self.step, contents)
 
     def _conclude_reached(self) -> bool:
         """Conclude the members that have reached the early stopping threshold.
@@ -330,7 +339,9 @@ class Training:
 
     def _conclude(self, *members: int) -> None:
         """Write the summaries of members that have ended, and take them out of training."""
-        more = {"ensemble": len(self.writers)} if self.stacked else {}
+        more: dict[str, float] = {"ensemble": len(self.writers)} if self.stacked else {}
+        if not math.isnan(self.evaluator.guess):
+            more["guess"] = round(self.evaluator.guess, 4)
         for i in [i for i in members if i in self.ongoing]:
             self.writers[i].conclude(self.resumed_from, self.n_params, self.device, **more)
             self.ongoing.remove(i)

@@ -4,7 +4,6 @@ import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ContextDecorator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -17,6 +16,7 @@ from ihlab.training import checkpoint
 from ihlab.training.config import ForkConfig
 from ihlab.training.progress import Row
 from ihlab.training.run import Run
+from ihlab.training.stored_checkpoint import stored_about
 from ihlab.training.stored_metrics import as_csv, record
 from tasks.config import require, shown
 
@@ -25,12 +25,8 @@ Callback = Callable[[dict[str, Any]], None]
 
 
 def require_callback(callback: Callback | None) -> None:
-    """Raise `ConfigError` if this is no callback. A context manager made of a generator is callable, too."""
-    require(
-        callback is None or (callable(callback) and not isinstance(callback, ContextDecorator)),
-        f"callback is {shown(callback)}, but must be a function of a dict; a context manager such as tracked(run) "
-        "yields one: with tracked(run) as callback.",
-    )
+    """Raise `ConfigError` if this is no callback."""
+    require(callback is None or callable(callback), f"callback is {shown(callback)}, but must be a function of a dict.")
 
 
 class TrainingDivergedError(RuntimeError):
@@ -82,12 +78,12 @@ class RunWriter:
         path, about = self.run.checkpoint_path(step), self.run.about(step)
         weights = checkpoint.load_weights(path, model, about, device)
         state = checkpoint.load_optimizer(self.run.optimizer_path(step), step, model, about, device)
-        self._require_same_data(checkpoint.stored_about(path))
+        self._require_same_data(stored_about(path))
         self.started = time.perf_counter() - state.pop("tally/seconds").item()  # as if never interrupted
         stored = Stored(weights, state, state.pop("tally/loss"), int(state.pop("tally/steps")))
         if step == self.config.first_step and not self.run.has_metrics:  # a fork's first step
             return stored
-        metrics = self.run.metrics_to(step, checkpoint.stored_about(path).get("metrics"))
+        metrics = self.run.metrics_to(step, stored_about(path).get("metrics"))
         self.rows = metrics[metrics["step"] <= step].to_dict("records")  # type: ignore[assignment]
         require(bool(self.rows), f"{self.run.folder} has a checkpoint at step {step} but no metrics up to it.")
         return stored

@@ -22,25 +22,26 @@ def find_folder(name: str | Path, root: str | Path) -> Path:
     prefix. Raises `ConfigError` if there is no such run (with the nearest name) or several (with their names), and
     `OSError` for a folder that may not be read.
     """
-    given, root = Path(name), Path(root)
-    for folder in (given, root / given):
+    path, root = Path(name), Path(root)
+    for folder in (path, root / path):
         if present(folder / "config.json"):
             return folder
     if str(name) in kept.names():
         return kept.path(str(name))
-    within = listable(root if given.parent == Path() else given.parent)
+    within = listable(root if path.parent == Path() else path.parent)
     folders = [folder.name for folder in run_folders(within)]
     require(bool(folders), f"There are no runs in {within}.")
     names = [folder.rpartition("-")[0] for folder in folders]
-    named = [folder for folder, known in zip(folders, names, strict=True) if known == given.name]
-    found = named or [folder for folder in folders if folder.startswith(given.name)]
-    if not found:
-        choose("run", given.name, set(names))  # raises, with the nearest name
-    listed = ", ".join(found[:MOST_LISTED]) + (", ..." if len(found) > MOST_LISTED else "")
+    named = [folder for folder, known in zip(folders, names, strict=True) if known == path.name]
+    matching = named or [folder for folder in folders if folder.startswith(path.name)]
+    if not matching:
+        choose("run", path.name, set(names))  # raises, with the nearest name
+    listed = ", ".join(matching[:MOST_LISTED]) + (", ..." if len(matching) > MOST_LISTED else "")
     require(
-        len(found) == 1, f"{len(found)} runs in {within} are called {given.name!r}: {listed}; give more of its name."
+        len(matching) == 1,
+        f"{len(matching)} runs in {within} are called {path.name!r}: {listed}; give more of its name.",
     )
-    return within / found[0]
+    return within / matching[0]
 
 
 def name_to_open(folder: Path) -> str:

@@ -78,5 +78,5 @@ def _check_steps(path: Path, table: pd.DataFrame) -> None:
 
 def _begins(content: bytes, known: str) -> bool:
     """Return whether a `record` matches the beginning of a file. A malformed record matches any file."""
-    found = re.fullmatch(r"(\d{1,12}) [0-9a-f]{8}", known)
-    return found is None or known == record(content[: int(found[1])])
+    parsed = re.fullmatch(r"(\d{1,12}) [0-9a-f]{8}", known)
+    return parsed is None or known == record(content[: int(parsed[1])])

@@ -89,13 +89,13 @@ def view_data(
     if megabytes is None and base[0][-1] > most - frame:
         most = round(ONE_ROW * 1e6) - PAGE
     with_routes, n_rows, steps = what_fits(base, routes, most - frame)
-    kept = [shown.steps[step] for step in steps]
+    shown_steps = [shown.steps[step] for step in steps]
     return {
         **data,
         "left_out": _left_out(
-            with_routes or not any(map(sum, routes)), n_rows, len(chosen), len(kept), len(shown.steps)
+            with_routes or not any(map(sum, routes)), n_rows, len(chosen), len(steps), len(shown.steps)
         ),
-        "steps": kept,
+        "steps": shown_steps,
         **training,
         "metrics": training["metrics"]
         and {name: [values[step] for step in steps] for name, values in training["metrics"].items()},
@@ -122,8 +122,7 @@ class _Cell:
 
     @property
     def size(self) -> int:
-        own = [*self.norms.values(), *self.predicted.values(), self.panels["pattern"]]
-        return sum(map(len, own))
+        return sum(map(len, [*self.norms.values(), *self.predicted.values(), self.panels["pattern"]]))
 
     @property
     def routes_size(self) -> int:
@@ -137,19 +136,19 @@ def _rows(source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: 
         if shown.task is None or isinstance(shown.task, StoredTask):
             raise ConfigError("tokens are not given, but only a run and its model have sequences of their own.")
         named = isinstance(words, list | tuple)
-        found = held_out_rows(shown.task, 1 if named else rows, text)
+        token_rows = held_out_rows(shown.task, 1 if named else rows, text)
         if named:
-            size = len(found[0].ids)
+            size = len(token_rows[0].ids)
             require(len(words) == size, f"words has {len(words)} names, but the sequence has {size} positions.")
-            found = [replace(found[0], names=list(map(str, words)))]
+            token_rows = [replace(token_rows[0], names=list(map(str, words)))]
     else:
-        found = given_rows(tokens, words, text, shown.vocabulary)
-    for row in found:
+        token_rows = given_rows(tokens, words, text, shown.vocabulary)
+    for row in token_rows:
         require(
             shown.n_ctx is None or len(row.ids) <= shown.n_ctx,
             f"The sequence has {len(row.ids)} positions, but must have 1 to n_ctx={shown.n_ctx}.",
         )
-    return found
+    return token_rows
 
 
 def _read(
@@ -163,7 +162,7 @@ def _read(
     heads, probe, said = [], None, ""
     ids = [row.ids for row in rows]
     for step in shown.steps:
-        source = shown.at(step)
+        source = shown.model(step)
         if step == shown.steps[0]:
             probe = _probe(source)
         read = reader(source, ids)
@@ -212,19 +211,21 @@ def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
     )
     causal = not np.triu(pattern, 1).any()
     return _Cell(
-        causal, reading.alpha, reading.beta,
+        causal,
+        reading.alpha,
+        reading.beta,
         panels={kind: quantised(panel, causal) for kind, panel in reading.panels.items()},
         norms={name: packed(norm.astype("<f4")) for name, norm in reading.norms.items()},
         predicted={} if reading.logits is None else predictions.packed(reading.logits, row),
-    )  # fmt: skip
+    )
 
 
 def _row_data(
     row: TokenRow, cells: list[_Cell], with_routes: bool, strict: bool, predictions: Predictions
 ) -> dict[str, Any]:
     panels, norms, predicted = (
-        {name: [getattr(cell, part)[name] for cell in cells] for name in getattr(cells[0], part)}
-        for part in ("panels", "norms", "predicted")
+        {name: [getattr(cell, kind)[name] for cell in cells] for name in getattr(cells[0], kind)}
+        for kind in ("panels", "norms", "predicted")
     )
     return {
         "tokens": row.names,
@@ -251,5 +252,5 @@ def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list
 
     { (q, j + 1) : j < q, x_j = x_q },  without (q, q) if the mask is strict, so that a token does not see itself.
     """
-    seen = follows(torch.from_numpy(ids)[None])[0]
-    return (seen.tril(-1) if strict else seen).nonzero().tolist()
+    pairs = follows(torch.from_numpy(ids)[None])[0]
+    return (pairs.tril(-1) if strict else pairs).nonzero().tolist()

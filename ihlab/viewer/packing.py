@@ -36,8 +36,8 @@ def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True
     high = np.maximum.reduceat(entries, starts, axis=-1)
     span = np.where(high > low, high - low, 1)[..., query]
     levels = np.rint((entries - low[..., query]) / span * 255).astype(np.uint8)
-    parts = low.astype("<f4"), high.astype("<f4"), levels
-    return packed(np.concatenate([part.reshape(-1).view(np.uint8) for part in parts]))
+    arrays = low.astype("<f4"), high.astype("<f4"), levels
+    return packed(np.concatenate([array.reshape(-1).view(np.uint8) for array in arrays]))
 
 
 def what_fits(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[int]]:

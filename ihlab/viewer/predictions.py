@@ -39,7 +39,7 @@ class Predictions:
         asked = targets != IGNORE
         loss = torch.full(targets.shape, torch.nan, dtype=torch.float64)
         loss[asked] = -logs[asked].gather(1, targets[asked, None])[:, 0]
-        places = np.array([[self._place(i) for i in at] for at in ids.tolist()])
+        places = np.array([[self._place(i) for i in likeliest] for likeliest in ids.tolist()])
         return {
             "top": packed(places.astype("<u4")),
             "chance": packed(np.rint(values.exp().numpy() * CHANCES).astype("<u2")),

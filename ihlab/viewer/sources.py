@@ -40,7 +40,7 @@ class Opened:
     n_ctx: int | None = None
     strict: bool = False
 
-    def at(self, step: int) -> Any:
+    def model(self, step: int) -> Any:
         """Return the `HeadModel` of a step, or the cache or patterns."""
         return OurModel(self.source.model(step)) if isinstance(self.source, Run) else self.source
 
@@ -161,4 +161,4 @@ def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_voc
 def _says_all(cfg: Any) -> bool:
     """Return True if one alpha and beta per head fully describe how a model's keys and values mix tokens."""
     shifts = isinstance(cfg, ModelConfig) and bool(cfg.learned_shifts)
-    return shifts and cfg.shift_share != "channel" and cfg.values_mixed_elsewhere is None
+    return shifts and cfg.shift_share != "channel" and cfg.mixes_tokens is None

@@ -41,7 +41,7 @@ def scores_of_rows(
             if name in TAGS and places.any():
                 scores[name].append(mean_attention(torch.from_numpy(pattern)[:, None], places).numpy())
     nothing = np.full(patterns[0].shape[:2], np.nan)
-    return {name: np.mean(found, axis=0) if found else nothing for name, found in scores.items()}
+    return {name: np.mean(of_rows, axis=0) if of_rows else nothing for name, of_rows in scores.items()}
 
 
 def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
@@ -49,8 +49,8 @@ def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
 
     A head gets no induction tag if it attends at the same distance to tokens that are not matches.
     """
-    found = np.stack([scores[name] for name in TAGS], axis=-1)
-    earned = found >= PREFIX_LEAST
+    values = np.stack([scores[name] for name in TAGS], axis=-1)
+    earned = values >= PREFIX_LEAST
     if "same_distance_control" in scores:
         earned[..., list(TAGS).index("prefix_matching")] &= scores["same_distance_control"] < PREFIX_LEAST
     return [
@@ -58,5 +58,5 @@ def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
             {"scores": [None if np.isnan(s) else round(float(s), 3) for s in head], "tags": np.flatnonzero(of).tolist()}
             for head, of in zip(layer, of_layer, strict=True)
         ]
-        for layer, of_layer in zip(found, earned, strict=True)
+        for layer, of_layer in zip(values, earned, strict=True)
     ]

@@ -59,7 +59,7 @@ def text_by(words: Any, task: Task | None) -> Distinct | None:
 
 def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow]:
     """Return held-out sequences of a task with their targets, without padding after the last target."""
-    found = []
+    token_rows = []
     for number in range(rows):
         batch = draw(task, EVAL_SEED, "eval", number, 1)
         row, targets = batch.inputs[0], batch.targets[0]
@@ -68,26 +68,26 @@ def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow
         size = len(row) if len(row) - size < 2 else size  # padding repeats one id
         slices = [f"{name} {group[0]}" for name, group in batch.groups.items() if group.ndim == 1]
         ids = row[:size]
-        found.append(
+        token_rows.append(
             TokenRow(ids, [text(i) if text else str(i) for i in ids.tolist()], targets[:size], ", ".join(slices))
         )
-    return found
+    return token_rows
 
 
 def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int | None) -> list[TokenRow]:
     """Return the sequences in `tokens`; see `ihlab.viewer.view`. `vocabulary`: the model's vocabulary size, or None."""
     rows = _nested(tokens)
-    given = isinstance(words, list | tuple | np.ndarray)
-    names = _nested(words) if given else [None] * len(rows)
+    by_position = isinstance(words, list | tuple | np.ndarray)
+    names = _nested(words) if by_position else [None] * len(rows)
     require(len(names) == len(rows), f"words has the text of {len(names)}, but tokens has {len(rows)} sequences.")
     of_words = any(isinstance(token, str) for row in rows for token in row)
     least, last = (-MOST_ID, MOST_ID) if vocabulary is None else (0, vocabulary - 1)
     if vocabulary is None:  # patterns alone: equal texts are equal tokens
-        known = {name: at for at, name in enumerate(dict.fromkeys(str(token) for row in rows for token in row))}
+        known = {name: i for i, name in enumerate(dict.fromkeys(str(token) for row in rows for token in row))}
     else:
         known = _inverse(text, vocabulary) if of_words else {}
-    found = []
-    for row, own in zip(rows, names, strict=True):
+    token_rows = []
+    for row, by_user in zip(rows, names, strict=True):
         require(len(row) > 0, "The sequence has 0 positions, but must have at least 1.")
         ids = [_id(token, known, last) for token in row] if of_words else _whole(row)
         wrong = [i for i in ids if not least <= i <= last]
@@ -96,13 +96,13 @@ def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int |
             f"tokens holds {shown(wrong[0]) if wrong else ''}, which is outside the vocabulary: ids are {least} to "
             f"{last}.",
         )
-        named = own
+        named = by_user
         if named is None:
             as_given = of_words and vocabulary is None
             named = [str(token) if as_given else text(i) if text else str(i) for token, i in zip(row, ids, strict=True)]
         require(len(named) == len(ids), f"words has {len(named)} names, but the sequence has {len(ids)} positions.")
-        found.append(TokenRow(np.array(ids, dtype=np.int64), [str(name) for name in named]))
-    return found
+        token_rows.append(TokenRow(np.array(ids, dtype=np.int64), [str(name) for name in named]))
+    return token_rows
 
 
 def _nested(tokens: Any) -> list[list[Any]]:

@@ -36,12 +36,14 @@ def described(cfg: ModelConfig, task: Task | None) -> str:
     """Describe a model, and the task it was trained on, in one line."""
     size = f"{cfg.n_layers} x {cfg.n_heads} heads, width {cfg.d_model}"
     asked = f"; {task.kind} task, vocabulary {task.vocab_size}" if task else f"; vocabulary {cfg.d_vocab}"
-    return f"{VARIANTS[cfg.attention].title}, {size}{asked}"
+    untrained = cfg.untrained_positions(task.length) if task else ()
+    note = f"; learned positions from {untrained[0]} on are untrained" if untrained else ""
+    return f"{VARIANTS[cfg.attention].title}, {size}{asked}{note}"
 
 
 def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | None]]:
-    at = metrics.set_index("step").reindex(steps)
-    return {name: [None if math.isnan(x) else x for x in at[column]] for name, column in METRICS.items()}
+    shown = metrics.set_index("step").reindex(steps)
+    return {name: [None if math.isnan(x) else x for x in shown[column]] for name, column in METRICS.items()}
 
 
 def _require_columns(run: Run) -> pd.DataFrame:

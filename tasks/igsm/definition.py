@@ -75,5 +75,5 @@ def _chain(operator: str, parts: Iterable[Expression]) -> Expression:
     return reduce(lambda left, right: combine(operator, left, right), parts)
 
 
-def _terms(part: Expression) -> tuple[Expression, ...]:
-    return part[1:] if isinstance(part, tuple) and part[0] == "+" else (part,)
+def _terms(expression: Expression) -> tuple[Expression, ...]:
+    return expression[1:] if isinstance(expression, tuple) and expression[0] == "+" else (expression,)

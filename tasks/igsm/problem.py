@@ -52,7 +52,7 @@ class Problem:
         """
         require(modulus >= 2, f"modulus is {modulus}, but must be at least 2.")
         prompt = read_prompt(tokens, modulus)
-        spoken = [prompt.query, *(p for definition in prompt.stated.values() for p in definition.operands)]
+        spoken = [prompt.query, *(operand for definition in prompt.stated.values() for operand in definition.operands)]
         layers = {} if flat else _layers([*prompt.stated, *spoken])
         if not flat:
             _check_edges(prompt.stated)
@@ -76,10 +76,8 @@ class Problem:
 
         Abstract parameters that are not mentioned are left out.
         """
-        found = self._closure([*self.stated, self.query])
-        return {
-            parameter: definition.operands for parameter, definition in self.definitions.items() if parameter in found
-        }
+        mentioned = self._closure([*self.stated, self.query])
+        return {known: definition.operands for known, definition in self.definitions.items() if known in mentioned}
 
     @cached_property
     def necessary(self) -> frozenset[Parameter]:
@@ -93,12 +91,12 @@ class Problem:
 
     def _closure(self, start: list[Parameter]) -> frozenset[Parameter]:
         """Return the parameters and everything that must be known to compute them."""
-        found, left = set(start), list(start)
+        closure, left = set(start), list(start)
         while left:
-            new = set(self.definitions[left.pop()].operands) - found
-            found |= new
+            new = set(self.definitions[left.pop()].operands) - closure
+            closure |= new
             left.extend(new)
-        return frozenset(found)
+        return frozenset(closure)
 
 
 def _name(parameter: Parameter) -> str:
@@ -137,7 +135,7 @@ def _abstract(layers: dict[str, tuple[str, ...]], stated: dict[Parameter, Defini
     for owner, owned in stated:
         children[owner].append(owned)
     categories = list(layers)
-    found = {}
+    definitions = {}
     for depth, category in enumerate(categories):
         for item in layers[category]:
             for below in categories[depth + 1 :]:
@@ -145,8 +143,8 @@ def _abstract(layers: dict[str, tuple[str, ...]], stated: dict[Parameter, Defini
                 terms = tuple(
                     ((item, child),) if direct else ((item, child), (child, below)) for child in children[item]
                 )
-                found[item, below] = Definition(terms, constant=None if terms else 0)
-    return found
+                definitions[item, below] = Definition(terms, constant=None if terms else 0)
+    return definitions
 
 
 def _in_order(definitions: dict[Parameter, Definition]) -> list[Parameter]:

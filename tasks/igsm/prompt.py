@@ -1,4 +1,4 @@
-"""The sentences and the question of an iGSM prompt, read word by word.
+"""The sentences and the question of an iGSM prompt, read by regular expressions.
 
 The formats (r a number, P a parameter):
 
@@ -12,53 +12,55 @@ The formats (r a number, P a parameter):
                 as compact, but P is the one token `X/Y`
 """
 
-from collections.abc import Container, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, NoReturn
+from typing import Literal, NamedTuple
 
-from tasks.config import ConfigError
+from tasks.config import require, shown
 from tasks.igsm.definition import Definition, Parameter
 from tasks.igsm.words import CATEGORY_OF, NOUNS, read_pair
+
+Format = Literal["natural", "compact", "pairs"]
 
 
 @dataclass(frozen=True)
 class Prompt:
     """Contents of a prompt: its format, the definitions in the order of the sentences, and the query."""
 
-    format: Literal["natural", "compact", "pairs"]
+    format: Format
     stated: dict[Parameter, Definition]
     query: Parameter
+
+
+class _Grammar(NamedTuple):
+    """The forms of a parameter, a sentence and a question. The groups `x` and `y` are the words of the parameter."""
+
+    parameter: re.Pattern[str]
+    sentence: re.Pattern[str]
+    question: re.Pattern[str]
 
 
 def read_prompt(tokens: Sequence[str], modulus: int) -> Prompt:
     """Read `BOS problem SOL`. The two marks are optional, and tokens after SOL are ignored.
 
-    Raises `ConfigError` with the position of the first token that does not fit.
+    Raises `ConfigError` with the first sentence that does not have the format.
     """
-    start = 1 if tokens and tokens[0] == "<bos>" else 0
-    words = list(tokens[start:])
-    if "<sol>" in words:
-        words = words[: words.index("<sol>")]
+    words = list(tokens[1:] if tokens and tokens[0] == "<bos>" else tokens)
+    words = words[: words.index("<sol>")] if "<sol>" in words else words
     format = _format_of(words)
-    reader = _Reader(words, format, numbers(modulus), start)
+    *sentences, question = re.split(r"(?<= \.) ", " ".join(words))
     stated: dict[Parameter, Definition] = {}
-    while not reader.at_question():
-        at = reader.position
-        parameter, definition = reader.sentence()
-        if parameter in stated:
-            raise ConfigError(
-                f"The prompt defines each {parameter[0]}'s {parameter[1]} again at token {at + start}, "
-                "but each needs exactly one sentence."
-            )
+    for sentence in sentences:
+        parameter, definition = _read_sentence(sentence, format, numbers(modulus))
+        what = f"The prompt defines each {parameter[0]}'s {parameter[1]} again"
+        require(parameter not in stated, f"{what}, but each needs exactly one sentence.")
         stated[parameter] = definition
-    query = reader.question()
-    if reader.position < len(words):
-        reader.fail("the end after the question")
-    return Prompt(format, stated, query)
+    return Prompt(format, stated, _fit(_grammar(format).question, question, "the question", format)[1])
 
 
-def _format_of(words: Sequence[str]) -> Literal["natural", "compact", "pairs"]:
+def _format_of(words: Sequence[str]) -> Format:
     if words and words[0] in ("The", "How"):
         return "natural"
     return "pairs" if words and read_pair(words[0]) else "compact"
@@ -70,127 +72,49 @@ def numbers(modulus: int) -> dict[str, int]:
     return {str(number): number for number in range(modulus)}
 
 
-class _Reader:
-    """Reads words from a position on, in one of the three formats."""
+@cache
+def _grammar(format: Format) -> _Grammar:
+    natural = format == "natural"
+    name = {"natural": "each X 's Y", "compact": "X Y", "pairs": "X/Y"}[format]
+    one = name.replace("X", r"\w+").replace("Y", r"\w+")
+    if natural:
+        several = f"the sum of {one}(?: , {one})* and {one}|the difference of {one} and {one}"
+        applied, inner = "more than|times as much as", f"{one}|{several}"
+    else:
+        several = rf"{one}(?: \+ {one})+|{one} - {one}"
+        applied, inner = r"[+*]", rf"{one}|\( (?:{several}) \)"
+    right = rf"(?:(?P<number>\d+)(?: (?P<applied>{applied}) (?P<inner>{inner}))?|(?P<terms>{one}|{several}))"
+    sentence = rf"The number of {name} equals {right} \." if natural else rf"{name} = {right} \."
+    question = r"How many Y does each X have \?" if natural else rf"{name} \?"
+    forms = (form.replace("X", r"(?P<x>\w+)").replace("Y", r"(?P<y>\w+)") for form in (sentence, question))
+    return _Grammar(re.compile(one.replace(r"\w+", r"(\w+)")), *map(re.compile, forms))
 
-    def __init__(self, words: list[str], format: str, numbers: dict[str, int], start: int) -> None:
-        self.words = [*words, "the end"]
-        self.natural, self.pairs = format == "natural", format == "pairs"
-        self.numbers = numbers
-        self.start = start
-        self.position = 0
 
-    @property
-    def word(self) -> str:
-        return self.words[self.position]
+def _fit(form: re.Pattern[str], text: str, what: str, format: str) -> tuple[re.Match[str], Parameter]:
+    """Return the match of a whole sentence or question, and its parameter."""
+    match = form.fullmatch(text)
+    require(match is not None, f"The prompt cannot be read: {shown(text)} is not {what} of the format {format}.")
+    assert match is not None
+    return match, _known(match["x"], match["y"], text)
 
-    def fail(self, expected: str) -> NoReturn:
-        raise ConfigError(
-            f"The prompt cannot be read at token {self.position + self.start}, {self.word!r}: expected {expected}."
-        )
 
-    def take(self, allowed: Container[str], expected: str) -> str:
-        if self.word not in allowed:
-            self.fail(expected)
-        self.position += 1
-        return self.words[self.position - 1]
+def _known(x: str, y: str, text: str, instance: bool = False) -> Parameter:
+    """Return the parameter of two words. Raises `ConfigError` unless x is a noun, and y a noun or a category."""
+    for word, known in ((x, CATEGORY_OF), (y, CATEGORY_OF if instance or y in CATEGORY_OF else NOUNS)):
+        what = "a noun" if known is CATEGORY_OF else "a noun or a category"
+        require(word in known, f"The prompt cannot be read at {shown(text)}: {shown(word)} is not {what}.")
+    return x, y
 
-    def expect(self, *words: str) -> None:
-        for word in words:
-            self.take((word,), repr(word))
 
-    def one_of(self, *words: str) -> str:
-        return self.take(words, " or ".join(map(repr, words)))
-
-    def noun(self) -> str:
-        return self.take(CATEGORY_OF, "a noun")
-
-    def noun_or_category(self) -> str:
-        return self.take(CATEGORY_OF if self.word in CATEGORY_OF else NOUNS, "a noun or a category")
-
-    def at_question(self) -> bool:
-        if self.natural:
-            return self.word == "How"
-        after = self.position + (1 if self.pairs else 2)
-        return self.words[after : after + 1] == ["?"]
-
-    def parameter(self, instance: bool = False) -> Parameter:
-        """Read a parameter. With `instance` it must be a pair of nouns, because a sentence can define only these."""
-        if self.pairs:
-            pair = read_pair(self.word)
-            if pair is None or (instance and pair[1] not in CATEGORY_OF):
-                self.fail("a pair of nouns" if instance else "a pair")
-            self.position += 1
-            return pair
-        if self.natural:
-            self.expect("each")
-        owner = self.noun()
-        if self.natural:
-            self.expect("'s")
-        return owner, self.noun() if instance else self.noun_or_category()
-
-    def sentence(self) -> tuple[Parameter, Definition]:
-        if self.natural:
-            self.expect("The", "number", "of")
-        parameter = self.parameter(instance=True)
-        self.expect("equals" if self.natural else "=")
-        definition = self.definition()
-        self.expect(".")
-        return parameter, definition
-
-    def question(self) -> Parameter:
-        if not self.natural:
-            parameter = self.parameter()
-            self.expect("?")
-            return parameter
-        self.expect("How", "many")
-        owned = self.noun_or_category()
-        self.expect("does", "each")
-        owner = self.noun()
-        self.expect("have", "?")
-        return owner, owned
-
-    def definition(self) -> Definition:
-        if self.word not in self.numbers:
-            return Definition(*self.terms())
-        constant = self.numbers[self.take(self.numbers, "a number")]
-        if self.word == ".":
-            return Definition(constant=constant)
-        added, multiplied = ("more", "times") if self.natural else ("+", "*")
-        applied: Literal["+", "*"] = "+" if self.one_of(added, multiplied) == added else "*"
-        if self.natural:
-            self.expect(*(["than"] if applied == "+" else ["as", "much", "as"]))
-            return Definition(*self.terms(), constant, applied)
-        if self.word != "(":
-            return Definition(((self.parameter(),),), "+", constant, applied)
-        self.expect("(")
-        definition = Definition(*self.terms(), constant, applied)
-        if len(definition.terms) == 1:
-            self.fail("'+' or '-'")
-        self.expect(")")
-        return definition
-
-    def terms(self) -> tuple[tuple[tuple[Parameter], ...], Literal["+", "-"]]:
-        """Read parameters and the sign that joins them."""
-        joined: Literal["+", "-"] = "+"
-        if not self.natural:
-            operands = [self.parameter()]
-            joined = "-" if self.word == "-" else "+"
-            while self.word == joined and (joined == "+" or len(operands) == 1):
-                self.expect(joined)
-                operands.append(self.parameter())
-        elif self.word == "each":
-            operands = [self.parameter()]
-        elif self.word == "the":
-            self.expect("the")
-            joined = "+" if self.one_of("sum", "difference") == "sum" else "-"
-            self.expect("of")
-            operands = [self.parameter()]
-            while joined == "+" and self.word == ",":
-                self.expect(",")
-                operands.append(self.parameter())
-            self.expect("and")
-            operands.append(self.parameter())
-        else:
-            self.fail("a number below the modulus, 'each' or 'the'")
-        return tuple((operand,) for operand in operands), joined
+def _read_sentence(text: str, format: Format, numbers: dict[str, int]) -> tuple[Parameter, Definition]:
+    grammar = _grammar(format)
+    match, (x, y) = _fit(grammar.sentence, text, "a sentence", format)
+    number, applied, terms = match["number"], match["applied"] or "", match["inner"] or match["terms"] or ""
+    known = number is None or number in numbers
+    require(known, f"The prompt cannot be read at {shown(text)}: {number} is not a number below the modulus.")
+    return _known(x, y, text, instance=True), Definition(
+        tuple((_known(owner, owned, text),) for owner, owned in grammar.parameter.findall(terms)),
+        "-" if " - " in terms or "difference" in terms else "+",
+        None if number is None else numbers[number],
+        "*" if applied[:1] in ("*", "t") else "+",
+    )

@@ -63,7 +63,7 @@ def read_step(tokens: Sequence[str], format: str, numbers: Container[str]) -> St
         if parts[-1][:1] != ["so"]:
             return None
         parts[-1] = parts[-1][1:]
-    clauses = [read_clause(part, numbers) for part in parts]
+    clauses = [read_clause(clause, numbers) for clause in parts]
     read = [clause for clause in clauses if clause is not None]
     if len(read) < len(clauses) or read[-1].symbol != symbol:
         return None

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Int64
 from tasks.batch import IGNORE, Batch
 from tasks.config import config, require
 from tasks.igsm.difficulty import DIFFICULTIES, Difficulty
-from tasks.igsm.words import SPECIAL, Language, language
+from tasks.igsm.words import JOINT, SPECIAL, Language, language
 from tasks.memory import require_rows
 from tasks.registry import register_task
 
@@ -283,10 +283,12 @@ def _words(language: Language) -> "Words":
     """Return the vocabulary for the kernel: the first id of each part."""
     from tasks.igsm.kernels.language import FUNCTION, Words
 
-    _, _, number, letter, category, noun = np.cumsum([0, *(len(part) for part in language.parts[:-1])]).tolist()
-    pair = -1
+    _, _, number, letter, category, noun = np.cumsum([0, *(len(words) for words in language.parts[:-1])]).tolist()
+    pair = np.empty((0, 0), np.int64)
     if language.format == "pairs":
-        pair, category, noun = noun, 0, len(language.categories)
+        owned = (*language.categories, *language.nouns)
+        category, noun = 0, len(language.categories)
+        pair = np.array([[language.ids.get(f"{x}{JOINT}{y}", 0) for y in owned] for x in owned])
     function = np.array([language.ids.get(word, 0) for word in FUNCTION])
     size = language.difficulty
     natural = language.format == "natural"

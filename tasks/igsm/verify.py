@@ -44,11 +44,8 @@ COPY = "wrong copied value"
 ARITHMETIC = "wrong arithmetic"
 NOT_LAST = "query not last"
 
-# fmt: off
-ERRORS = (
-    FORMAT, NONEXISTENT, REDEFINITION, DUPLICATE, UNDEFINED, MISSING, EXTRA, OPERATOR, COPY, ARITHMETIC, NOT_LAST
-)
-# fmt: on
+_OF_STEPS = (NONEXISTENT, REDEFINITION, DUPLICATE, UNDEFINED, MISSING, EXTRA, OPERATOR, COPY, ARITHMETIC)
+ERRORS = (FORMAT, *_OF_STEPS, NOT_LAST)
 """All classes of errors."""
 
 NO_ERROR = "no error"
@@ -106,11 +103,11 @@ def _judge(problem: Problem, solution: Sequence[str]) -> tuple[Verdict, list[str
     *parts, tail = split(words, ".")
     steps: list[Step] = []
     errors: list[str] = []
-    found: list[str] = []
+    of_steps: list[str] = []
     known: dict[str, _Symbol] = {}
     unnecessary = 0
-    for part in parts:
-        step = read_step(part, problem.format, numbers(problem.modulus))
+    for written in parts:
+        step = read_step(written, problem.format, numbers(problem.modulus))
         if step is None:
             break
         error = _judge_step(problem, step, known, {earlier.parameter for earlier in steps})
@@ -119,21 +116,21 @@ def _judge(problem: Problem, solution: Sequence[str]) -> tuple[Verdict, list[str
         unneeded = step.parameter in problem.definitions and step.parameter not in problem.necessary
         unnecessary += unneeded
         errors += [error] if error else []
-        found.append(error or NO_ERROR + ", not needed" * unneeded)
+        of_steps.append(error or NO_ERROR + ", not needed" * unneeded)
     n_unread = len(parts) - len(steps)
     end = _judge_end(problem, steps, tail) if ended and not n_unread else [FORMAT]
-    lenient = any(_ends_in_truth(problem, part) for part in parts)
+    lenient = any(_ends_in_truth(problem, written) for written in parts)
     final = lenient if problem.flat else _after_ans(words) == str(problem.answer)
-    return Verdict(lenient, final, (*errors, *end), unnecessary), found, end, n_unread
+    return Verdict(lenient, final, (*errors, *end), unnecessary), of_steps, end, n_unread
 
 
 def _judge_end(problem: Problem, steps: list[Step], tail: list[str]) -> list[str]:
     """Judge the end of a solution: what follows the last step, and whether the query is where it should be."""
     match tail:
         case [] if problem.flat:
-            given = None
+            answer = None
         case ["<ans>", value] if not problem.flat and value in numbers(problem.modulus):
-            given = value
+            answer = value
         case _:
             return [FORMAT]
     errors = []
@@ -142,16 +139,16 @@ def _judge_end(problem: Problem, steps: list[Step], tail: list[str]) -> list[str
     if problem.query not in asked and all(parameter in problem.definitions for parameter in asked):
         errors.append(NOT_LAST)
     written = {step.clauses[-1].value for step in steps if step.parameter == problem.query}
-    if given and written and given not in written | {str(problem.answer)}:
+    if answer and written and answer not in written | {str(problem.answer)}:
         errors.append(COPY)
     return errors
 
 
-def _ends_in_truth(problem: Problem, part: list[str]) -> bool:
+def _ends_in_truth(problem: Problem, words: list[str]) -> bool:
     """Return whether the words of a step are headed by the query and end in its value."""
-    if part[-1:] != [str(problem.answer)]:
+    if words[-1:] != [str(problem.answer)]:
         return False
-    head = read_header(split(part, ";")[0], problem.format)
+    head = read_header(split(words, ";")[0], problem.format)
     return head is not None and head[0] == problem.query
 
 
@@ -212,13 +209,13 @@ def _remember(problem: Problem, step: Step, known: dict[str, _Symbol]) -> None:
 
 
 def _judge_letters(step: Step, known: dict[str, _Symbol], ints: dict[str, int]) -> str | None:
-    given: set[str] = set()
+    defined: set[str] = set()
     for clause in step.clauses:
-        if clause.symbol in known or clause.symbol in given:
+        if clause.symbol in known or clause.symbol in defined:
             return DUPLICATE
-        if any(word not in known and word not in given and word not in ints for word in clause.operands):
+        if any(word not in known and word not in defined and word not in ints for word in clause.operands):
             return UNDEFINED
-        given.add(clause.symbol)
+        defined.add(clause.symbol)
     return None
 
 

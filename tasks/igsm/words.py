@@ -110,12 +110,12 @@ class Language:
     @property
     def pairs(self) -> tuple[str, ...]:
         """Pairs of every owner with each noun one category below, then with each category below."""
-        found = []
+        pairs: list[str] = []
         for domain in list(CATEGORIES.values())[: self.difficulty.domains]:
             for level, category in enumerate(domain[:-1], 1):
                 owned = (*self._nouns_of(domain[level]), *domain[level:])
-                found += [f"{owner}{JOINT}{y}" for owner in self._nouns_of(category) for y in owned]
-        return tuple(found)
+                pairs += [f"{owner}{JOINT}{y}" for owner in self._nouns_of(category) for y in owned]
+        return tuple(pairs)
 
     def _nouns_of(self, category: str) -> tuple[str, ...]:
         pools = NOUNS[category][: self.difficulty.pools]
@@ -124,7 +124,7 @@ class Language:
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
         """Every token as a string; its index is its id."""
-        return tuple(word for part in self.parts for word in part)
+        return tuple(word for words in self.parts for word in words)
 
     @cached_property
     def ids(self) -> dict[str, int]:

@@ -68,9 +68,9 @@ def draw_rows(
         while n_ready:
             choices[row, t] = n_ready
             state += GOLDEN
-            at = below(state, n_ready)
+            drawn = below(state, n_ready)
             n_ready -= 1
-            v, ready[at] = ready[at], ready[n_ready]
+            v, ready[drawn] = ready[drawn], ready[n_ready]
             targets[row, t] = inputs[row, t + 1] = ids[v]
             t += 1
             for child in graph.children[v, : graph.n_children[v]]:

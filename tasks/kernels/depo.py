@@ -38,10 +38,10 @@ def draw_rows(
         while drawn < names:
             state += GOLDEN
             size[drawn] = shortest + below(state, longest - shortest + 1)
-            for at in range(size[drawn]):
+            for place in range(size[drawn]):
                 state += GOLDEN
-                last = at == size[drawn] - 1
-                name[drawn, at] = first_inner + (inner + below(state, endings) if last else below(state, inner))
+                last = place == size[drawn] - 1
+                name[drawn, place] = first_inner + (inner + below(state, endings) if last else below(state, inner))
             if _is_new(name, size, drawn):
                 drawn += 1
 

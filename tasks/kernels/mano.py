@@ -49,8 +49,8 @@ def draw_rows(
                 t += 1
 
             n_values = 0  # prefix notation, read from its end: an operation's first operand is on top
-            for at in range(t - 1, t - 2 * n - 2, -1):
-                token = inputs[row, at]
+            for position in range(t - 1, t - 2 * n - 2, -1):
+                token = inputs[row, position]
                 if token < modulus:
                     values[n_values] = token
                     n_values += 1

@@ -44,8 +44,8 @@ def draw_rows(
             if latest[letter] == ABSENT:
                 chain[t], depth[t] = letter, 0
             else:
-                found = latest[letter] + 1
-                chain[t], depth[t] = chain[found], depth[found] + 1
+                source = latest[letter] + 1
+                chain[t], depth[t] = chain[source], depth[source] + 1
             latest[letter] = t
             on_chain[chain[t], depth[t]] = first_letter + letter
             inputs[row, t] = first_letter + letter

@@ -56,19 +56,19 @@ def read(corpus: str) -> tuple[Document, ...]:
     if corpus == STDLIB:
         root = Path(sysconfig.get_path("stdlib"))
         sources = (path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts))
-        found = (path for path in sources if not path.name.startswith("_sysconfigdata"))  # differs between machines
+        paths = (path for path in sources if not path.name.startswith("_sysconfigdata"))  # differs between machines
     elif corpus == SAMPLE:
         root = Path(__file__).parents[1]
-        found = root.rglob("*.py")
+        paths = root.rglob("*.py")
     else:
         root = Path(os.path.expanduser(corpus))
         require(
             os.path.isdir(root),
             f"TextTask.corpus is {shown(corpus)}, but must be '{STDLIB}', '{SAMPLE}' or a folder that exists.",
         )
-        found = (path for path in root.rglob("*") if not _hidden(path.relative_to(root)))
+        paths = (path for path in root.rglob("*") if not _hidden(path.relative_to(root)))
     try:
-        files = _within(found, MOST_BYTES, corpus)
+        files = _within(paths, MOST_BYTES, corpus)
         documents = [Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in files]
     except OSError as error:
         raise ConfigError(
@@ -99,17 +99,16 @@ def _within(paths: Iterable[Path], most: int, corpus: str) -> list[Path]:
 
 
 def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    return any(name.startswith(".") for name in path.parts)
 
 
-def digest(documents: Sequence[Document], rules: Sequence[str] = ()) -> str:
-    """Return the SHA-256 of paths and contents, and of the rules of `tasks.text.mixes` that are applied to them."""
+def digest(documents: Sequence[Document], rule: str = "") -> str:
+    """Return the SHA-256 of paths and contents, and of the rule of `tasks.text.mixes` that is applied to them."""
     of_all = hashlib.sha256()
     for document in documents:
         of_all.update(f"{document.path}\0{len(document.content)}\0".encode())
         of_all.update(document.content)
-    if rules:
-        of_all.update(":".join(rules).encode())
+    of_all.update(rule.encode())
     return of_all.hexdigest()
 
 
@@ -120,11 +119,11 @@ def split(documents: Sequence[Document]) -> Corpus:
     held-out file is in training. Directories are tried in the order of their names' SHA-256, and held out if they fit
     in the tenth. Raises `ConfigError` for a single file.
     """
-    kept = distinct(documents)
-    require(len(kept) > 1, "TextTask.corpus has a single file, but must have at least two: one is held out.")
-    together = len({document.directory for document in kept}) == 1  # then each file stands for itself
+    documents = distinct(documents)
+    require(len(documents) > 1, "TextTask.corpus has a single file, but must have at least two: one is held out.")
+    together = len({document.directory for document in documents}) == 1  # then each file stands for itself
     groups: dict[str, list[Document]] = {}
-    for document in kept:
+    for document in documents:
         groups.setdefault(document.path if together else document.directory, []).append(document)
     sizes = {name: sum(len(document.content) for document in group) for name, group in groups.items()}
     room, held = HELD_OUT * sum(sizes.values()), set[str]()
@@ -140,11 +139,11 @@ def split(documents: Sequence[Document]) -> Corpus:
 
 def distinct(documents: Sequence[Document]) -> list[Document]:
     """Return the documents that share at most half of their lines with those kept before them."""
-    seen: set[bytes] = set()
-    kept = []
+    earlier_lines: set[bytes] = set()
+    originals: list[Document] = []
     for document in documents:
         lines = {line for line in map(bytes.strip, document.content.splitlines()) if len(line) >= LINE}
-        if len(lines & seen) <= COPIED * len(lines):
-            kept.append(document)
-            seen |= lines
-    return kept
+        if len(lines & earlier_lines) <= COPIED * len(lines):
+            originals.append(document)
+            earlier_lines |= lines
+    return originals

@@ -1,9 +1,8 @@
-"""A corpus as token ids. The files are outside the repository, prepared once and read through memory maps."""
+"""A corpus as token ids, prepared once and kept in a file outside the repository."""
 
-import json
 import os
-import shutil
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +22,7 @@ BYTES = 256
 """Size of the vocabulary of plain bytes."""
 MOST_IDS = 2**16
 
-RULE = 1
+RULE = 2
 """Version of the rule that splits and tokenizes a corpus: part of the cache's name."""
 
 
@@ -39,7 +38,7 @@ class Part:
 class Prepared:
     """A corpus as token ids.
 
-    - `sha256`: digest of the files as they were read, and of the rules that change them (`tasks.text.mixes`);
+    - `sha256`: digest of the files as they were read, and of the rule that changes them (`tasks.text.mixes`);
     - `vocabulary`: the bytes of each id;
     - `train`, `test`: the two sides.
     """
@@ -54,23 +53,21 @@ class Prepared:
 def prepare(corpus: str, vocab_size: int) -> Prepared:
     """Return a corpus as ids of a byte-level BPE of size `vocab_size`, trained on its training side, or as bytes (256).
 
-    A corpus that was prepared before is read from the cache (`IHLAB_CACHE`, or the user's cache). Its folder is named
-    by a hash of the content, so that corpora never collide. The folder is written atomically, even by several writers.
+    A corpus that was prepared before is read from the cache (`IHLAB_CACHE`, or the user's cache). Its file is named
+    by a hash of the content, so that corpora never collide. It is written atomically, even by several writers.
 
     Raises `ConfigError` for a corpus that cannot be read (`tasks.text.corpus`), has an unknown rule, is too small for
     the vocabulary, or has a file that is not UTF-8 (plain bytes accept any file).
     """
-    source, rules = parsed(corpus)
+    source, rule = parsed(corpus)
     documents = read(source)
-    sha256 = digest(documents, rules)
-    folder = cache() / f"text-{RULE}-{sha256[:20]}-{vocab_size}"
-    stored = _load(folder, sha256)
-    if stored is None:
-        _store(folder, sha256, *_encoded(split(mixed(documents, rules)), vocab_size))
-        stored = _load(folder, sha256)
-    require(stored is not None, f"{folder} was written, but cannot be read: remove it.")
-    assert stored is not None
-    return stored
+    sha256 = digest(documents, rule)
+    file = cache() / f"text-{RULE}-{sha256[:20]}-{vocab_size}.npz"
+    prepared = _load(file, sha256)
+    if prepared is None:
+        prepared = _encoded(sha256, split(mixed(documents, rule)), vocab_size)
+        _store(file, prepared)
+    return prepared
 
 
 def encode(text: str, vocabulary: Sequence[bytes]) -> Int64[np.ndarray, " token"]:
@@ -91,9 +88,9 @@ def encode(text: str, vocabulary: Sequence[bytes]) -> Int64[np.ndarray, " token"
             first = min(merged, default=len(vocabulary))
             if first == len(vocabulary):
                 break
-            at = merged.index(first)
-            parts[at : at + 2] = [vocabulary[first]]
-        ids += [id_of[part] for part in parts]
+            place = merged.index(first)
+            parts[place : place + 2] = [vocabulary[first]]
+        ids += [id_of[token] for token in parts]
     return np.array(ids, np.int64)
 
 
@@ -102,29 +99,28 @@ def cache() -> Path:
 
     Raises `ConfigError` for a user without a home folder, as in some containers.
     """
-    if own := os.environ.get("IHLAB_CACHE"):
-        return Path(own)
+    if folder := os.environ.get("IHLAB_CACHE"):
+        return Path(folder)
     users = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     require(not users.startswith("~"), "This user has no home for prepared corpora: set IHLAB_CACHE to a folder.")
     return Path(users) / "ihlab"
 
 
-Sides = dict[str, list[np.ndarray]]
-
-
-def _encoded(corpus: Corpus, vocab_size: int) -> tuple[list[bytes], Sides]:
-    """Return the vocabulary and the ids of each document on both sides."""
-    sides: dict[str, Sequence[Document]] = {"train": corpus.train, "test": corpus.test}
+def _encoded(sha256: str, corpus: Corpus, vocab_size: int) -> Prepared:
     if vocab_size == BYTES:
-        as_bytes = {name: [np.frombuffer(d.content, np.uint8) for d in side] for name, side in sides.items()}
-        return [bytes([byte]) for byte in range(BYTES)], as_bytes
-    texts = {name: [_text(document) for document in side] for name, side in sides.items()}
-    tokenizer = _trained(texts["train"], vocab_size)
-    by_id = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    byte_of = byte_of_character()
-    vocabulary = [bytes(byte_of[character] for character in token) for token, _ in by_id]
-    encoded = {name: [np.array(e.ids) for e in tokenizer.encode_batch(side)] for name, side in texts.items()}
-    return vocabulary, encoded
+        train, test = ([np.frombuffer(d.content, np.uint8) for d in side] for side in (corpus.train, corpus.test))
+        vocabulary = tuple(bytes([byte]) for byte in range(BYTES))
+    else:
+        texts = [[_text(document) for document in side] for side in (corpus.train, corpus.test)]
+        tokenizer, byte_of = _trained(texts[0], vocab_size), byte_of_character()
+        tokens = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
+        vocabulary = tuple(bytes(byte_of[character] for character in token) for token in tokens)
+        train, test = ([np.array(e.ids) for e in tokenizer.encode_batch(side)] for side in texts)
+    return Prepared(sha256, vocabulary, _joined(train), _joined(test))
+
+
+def _joined(documents: Sequence[np.ndarray]) -> Part:
+    return Part(np.concatenate(documents).astype(np.uint16), np.cumsum([0, *map(len, documents)]))
 
 
 def _text(document: Document) -> str:
@@ -148,10 +144,10 @@ def _trained(texts: Sequence[str], vocab_size: int) -> Any:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
     )
     tokenizer.train_from_iterator(texts, trainer)
-    found = tokenizer.get_vocab_size()
+    size = tokenizer.get_vocab_size()
     require(
-        found == vocab_size,
-        f"TextTask.vocab_size is {vocab_size}, but the corpus has only {found} byte pairs that occur twice.",
+        size == vocab_size,
+        f"TextTask.vocab_size is {vocab_size}, but the corpus has only {size} byte pairs that occur twice.",
     )
     return tokenizer
 
@@ -166,39 +162,28 @@ def byte_of_character() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(BYTES + i): byte for i, byte in enumerate(others)}
 
 
-def _store(folder: Path, sha256: str, vocabulary: list[bytes], sides: Sides) -> None:
-    """Write a temporary folder and rename it to `folder`. An intact existing folder is kept, a damaged one replaced."""
+def _store(file: Path, prepared: Prepared) -> None:
+    """Write a temporary file and rename it to `file`."""
+    sides = {name: getattr(prepared, name) for name in ("train", "test")}
+    arrays = {name: side.ids for name, side in sides.items()}
+    arrays |= {f"{name}_bounds": side.bounds for name, side in sides.items()}
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{file.name}-", dir=file.parent) as beside:
+            written = Path(beside) / file.name
+            vocabulary = np.array([token.hex() for token in prepared.vocabulary])
+            np.savez(written, sha256=np.array(prepared.sha256), vocabulary=vocabulary, **arrays)
+            written.replace(file)
     except OSError:
-        require(False, f"{folder.parent} cannot be written: set IHLAB_CACHE to a folder that can.")
-    try:
-        for name, encoded in sides.items():
-            np.save(beside / f"{name}.npy", np.concatenate(encoded).astype(np.uint16))
-            np.save(beside / f"{name}_bounds.npy", np.cumsum([0, *map(len, encoded)]))
-        told = {"sha256": sha256, "vocabulary": [token.hex() for token in vocabulary]}
-        (beside / "corpus.json").write_text(json.dumps(told), encoding="utf-8")
-        if _load(folder, sha256) is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            try:
-                beside.rename(folder)
-            except OSError:  # another process was first
-                require(folder.is_dir(), f"{folder} cannot be written: set IHLAB_CACHE to a folder that can.")
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        require(False, f"{file} cannot be written: set IHLAB_CACHE to a folder that can.")
 
 
-def _load(folder: Path, sha256: str) -> Prepared | None:
-    """Return the contents of a cache folder, or None if it is missing, damaged or from another corpus."""
+def _load(file: Path, sha256: str) -> Prepared | None:
+    """Return the contents of a cache file, or None if it is missing, damaged or from another corpus."""
     try:
-        told = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-        train, test = (
-            Part(np.load(folder / f"{name}.npy", mmap_mode="r"), np.load(folder / f"{name}_bounds.npy"))
-            for name in ("train", "test")
-        )
-        vocabulary = tuple(bytes.fromhex(token) for token in told["vocabulary"])
-    except (OSError, ValueError, KeyError, TypeError):
+        with file.open("rb") as opened, np.load(opened) as stored:
+            train, test = (Part(stored[name], stored[f"{name}_bounds"]) for name in ("train", "test"))
+            vocabulary = tuple(map(bytes.fromhex, stored["vocabulary"].tolist()))
+            return Prepared(sha256, vocabulary, train, test) if stored["sha256"] == sha256 else None
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
         return None
-    whole = told["sha256"] == sha256 and all(len(part.ids) == part.bounds[-1] for part in (train, test))
-    return Prepared(sha256, vocabulary, train, test) if whole else None

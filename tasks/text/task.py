@@ -30,8 +30,8 @@ class TextTask:
 
     Attributes:
         corpus: stdlib: the sources of the running Python's standard library (9 MB, on every machine); sample: the
-            sources of the package `tasks`; either of them changed by rules, such as stdlib:prose for its docstrings and
-            comments (`tasks.text.mixes`); or a folder, whose files are all read, except hidden ones.
+            sources of the package `tasks`; stdlib:paragraphs or sample:paragraphs: the paragraphs of their docstrings;
+            or a folder, whose files are all read, except hidden ones.
         vocab_size: Size of the vocabulary: 256 for bytes, more for a byte-level BPE trained on the corpus' training
             side.
         length: Number of input tokens in a sequence.
@@ -87,30 +87,30 @@ class TextTask:
         Raises `ConfigError` if no document is longer than `length`, and for a byte 0xFF in the text if it is the BOS.
         """
         require_rows(self, size, rng)
-        part: Part = getattr(self.prepared, self.split)
+        side: Part = getattr(self.prepared, self.split)
         if self.pack:
-            return self._packed(part, size, rng)
-        starts_in = np.maximum(np.diff(part.bounds) - self.length, 0)
+            return self._packed(side, size, rng)
+        starts_in = np.maximum(np.diff(side.bounds) - self.length, 0)
         until = np.cumsum(starts_in)
         require(
             bool(until.size) and bool(until[-1]),
             f"TextTask.length is {self.length}, but no document of '{self.corpus}' ({self.split}) has more than "
-            f"{int(np.diff(part.bounds).max(initial=0))} tokens.",
+            f"{int(np.diff(side.bounds).max(initial=0))} tokens.",
         )
         drawn = rng.integers(0, until[-1], size)
         document = np.searchsorted(until, drawn, side="right")
-        start = part.bounds[document] + drawn - (until - starts_in)[document]
-        rows = part.ids[start[:, None] + np.arange(self.length + 1)].astype(np.int64)
+        start = side.bounds[document] + drawn - (until - starts_in)[document]
+        rows = side.ids[start[:, None] + np.arange(self.length + 1)].astype(np.int64)
         return Batch(np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:]))
 
-    def _packed(self, part: Part, size: int, rng: np.random.Generator) -> Batch:
-        lengths, needed = np.diff(part.bounds) + self.bos, size * self.length + 1
+    def _packed(self, side: Part, size: int, rng: np.random.Generator) -> Batch:
+        lengths, needed = np.diff(side.bounds) + self.bos, size * self.length + 1
         order = np.concatenate([rng.permutation(len(lengths)) for _ in range(1 + needed // int(lengths.sum()))])
         drawn = order[: 1 + np.searchsorted(lengths[order].cumsum(), needed)]
         stream = np.full(lengths[drawn].sum(), self.bos_id)
         starts = np.zeros(len(stream), dtype=bool)
         starts[np.cumsum([0, *lengths[drawn[:-1]]])] = True
-        text = np.concatenate([part.ids[part.bounds[i] : part.bounds[i + 1]] for i in drawn])
+        text = np.concatenate([side.ids[side.bounds[i] : side.bounds[i + 1]] for i in drawn])
         require(
             not self.bos or self.bos_id not in text,
             f"TextTask.bos is True, but the text of '{self.corpus}' has the byte 0xFF: it must be UTF-8.",

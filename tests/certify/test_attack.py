@@ -10,7 +10,7 @@ import torch
 
 from ihlab import ModelConfig, Run, Transformer, kept
 from ihlab.certify import attack
-from ihlab.interp.given_patterns import GivenPatterns
+from ihlab.interp.patterns_alone import PatternsAlone
 from ihlab.model.hf.llama import to_llama
 from ihlab.theory.constructions import kv_shift_induction_head
 from tasks import BrevoTask, ConfigError, InductionTask, MQARTask, MultiHopTask, NGramTask, TriggerTask
@@ -247,7 +247,7 @@ def test_a_task_without_a_rule_can_be_attacked_in_any_sequence():
         (untrained(SMALL), {"length": 11}, "length is 11, but must be from 2 to the task's length, 10"),
         (untrained(SMALL), {"length": 2}, "Of 10240 sequences of the task 'induction', 0 have at position 1 a query"),
         (Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=9, n_ctx=8)), {}, "give a task"),
-        (GivenPatterns(torch.ones(1, 1, 1, 2, 2).tril() / 2), {}, "the worst sequences are found by running a model"),
+        (PatternsAlone(torch.ones(1, 1, 1, 2, 2).tril() / 2), {}, "the worst sequences are found by running a model"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(source, options, match):

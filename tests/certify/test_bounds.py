@@ -13,9 +13,17 @@ from tasks import ConfigError
 
 N_TOKENS = 5
 FIELDS = {
-    "n_layers": 2, "n_heads": 1, "d_model": 8, "d_head": 4, "norm": "none", "mlp": "none", "positional": "learned",
-    "attention": "vanilla", "d_vocab": N_TOKENS, "n_ctx": 6,
-}  # fmt: skip
+    "n_layers": 2,
+    "n_heads": 1,
+    "d_model": 8,
+    "d_head": 4,
+    "norm": "none",
+    "mlp": "none",
+    "positional": "learned",
+    "attention": "vanilla",
+    "d_vocab": N_TOKENS,
+    "n_ctx": 6,
+}
 
 
 def peaked(seed, scale):

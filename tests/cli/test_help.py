@@ -55,7 +55,7 @@ def test_the_help_of_train_shows_the_defaults_of_run_config_and_names_the_other_
     for name in ("n_layers", "d_model", "n_heads", "d_vocab", "n_ctx", "attention"):
         assert shown[f"model.{name.replace('_', '-')}"] == str(getattr(run.model, name))
     assert all(re.search(rf"\b{kind}\b", page) for kind in TASKS)
-    assert {"--steps", "--task.length", "--model.attention", "--wandb"} <= options.keys()
+    assert {"--steps", "--task.length", "--model.attention"} <= options.keys()
     assert options == help_of("train", "induction")[1]
 
 

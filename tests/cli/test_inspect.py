@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ihlab import Run
+from ihlab import Run, train
 from ihlab.attribution import exact, problem
 from ihlab.cli import main
 from ihlab.interp import head_scores
@@ -20,6 +20,7 @@ from ihlab.interp.head_model import OurModel
 from ihlab.interp.heads import mean_patterns
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.probe import task_tokens
+from ihlab.viewer.training import described
 from tasks import InductionTask
 
 pytestmark = pytest.mark.slow
@@ -65,6 +66,17 @@ def test_heads_prints_a_line_and_writes_two_rows_a_head(root, tmp_path, capsys, 
     raw = table[table["pattern"] == "raw"]
     assert np.array_equal(raw[same], effective[same])
     assert is_picture(tmp_path / "heads.svg")
+
+
+def test_heads_and_the_viewer_say_which_learned_positions_are_untrained(small, tmp_path, capsys):
+    config = small.config
+    longer = config.model.replace(positional="learned", n_ctx=config.task.length + 4)
+    run = train(config.replace(model=longer), tmp_path)
+    opened("heads", run.folder.name, tmp_path)
+    words = f"earned positions from {config.task.length} on are untrained"
+    assert words in " ".join(capsys.readouterr().out.split())
+    assert described(longer, config.task).endswith(words)
+    assert "untrained" not in described(longer.replace(n_ctx=config.task.length), config.task)
 
 
 def test_the_loss_without_a_head_is_that_of_the_held_out_rows(root, small, tmp_path):

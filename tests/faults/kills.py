@@ -35,8 +35,8 @@ MOMENTS = ANY, WRITE, LATER = "at any moment", "in the middle of a write", "afte
 USUAL = {ANY: 0.2, WRITE: 0.4, LATER: 0.4}
 """Probabilities of the moments."""
 
-TO_END, RAY_TO_END = 10.0, 90.0
-"""Seconds after which no process of a killed command may still be alive. Ray's agents notice its end after a minute."""
+TO_END = 10.0
+"""Seconds after which no process of a killed command may still be alive."""
 
 FOR_EVER = 300.0  # seconds
 
@@ -59,6 +59,12 @@ task = { kind = "induction", vocab_size = 40, length = 12 }
 model = { n_layers = 1, d_model = 8, n_heads = 2, d_vocab = 40, n_ctx = 12, attention = "kv_shift" }
 """
 
+CELL = """
+from ihlab import train
+from tests.faults.ways_in import CONFIG
+train(CONFIG.replace(steps=60, eval_every=7, eval_growth=0.0, checkpoints=5), {root!r}, "cpu")
+"""
+
 
 def train(folder: Path) -> list[str]:
     return [*TRAIN.split(), "--root", str(folder)]
@@ -74,31 +80,31 @@ def sweep(folder: Path) -> list[str]:
     return ["sweep", str(grid), "--device", "cpu", "--jobs", "2", "--root", str(folder), "--out", f"{folder}/all.csv"]
 
 
-def ray_sweep(folder: Path) -> list[str]:
-    return [*sweep(folder), "--engine", "ray"]
-
-
 def reproduce(folder: Path) -> list[str]:
     places = ["--runs", str(folder), "--figures", f"{folder}/figures"]
     return [*"reproduce table5 --scale smoke --device cpu --jobs 2".split(), *places]
+
+
+def notebook(folder: Path) -> list[str]:
+    return ["notebook", CELL.format(root=str(folder))]
 
 
 KINDS: dict[str, Callable[[Path], list[str]]] = {
     "train": train,
     "train --members 3": ensemble,
     "sweep": sweep,
-    "sweep --engine ray": ray_sweep,
     "reproduce": reproduce,
+    "notebook": notebook,
 }
-"""The `ihlab` commands that are killed, by their names in the table."""
+"""The `ihlab` commands that are killed, by their names in the table. "notebook": a cell that trains."""
 
-SHARES = {"train": 0.35, "train --members 3": 0.15, "sweep": 0.2, "sweep --engine ray": 0.05, "reproduce": 0.25}
+SHARES = {"train": 0.25, "notebook": 0.1, "train --members 3": 0.15, "sweep": 0.25, "reproduce": 0.25}
 """Fractions of all kills. A command with worker processes takes seconds, because each of them has to import torch."""
 
-POOLED = ("sweep", "sweep --engine ray", "reproduce")
+POOLED = ("sweep", "reproduce")
 """The commands with worker processes."""
 
-WRITES = {"train": 22, "train --members 3": 66, "sweep": 5, "reproduce": 8}
+WRITES = {"train": 22, "notebook": 22, "train --members 3": 66, "sweep": 5, "reproduce": 8}
 """Number of files that the process of each command writes, one after another."""
 
 WRITES_OF_WORKER = 21
@@ -232,7 +238,21 @@ def command(arguments: Sequence[str], planned: Mapping[str, Any] | None, note: s
     fork_workers(kill, note)
     if kill and kill.after is None and not kill.by_worker:
         kill_in_write(kill, note)
-    main(arguments)
+    if arguments[0] == "notebook":
+        in_notebook(arguments[1])
+    else:
+        main(arguments)
+
+
+def in_notebook(cell: str) -> None:
+    """Run a cell as a notebook's kernel does, and exit with the code of a command that was stopped likewise."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ihlab.training.interrupt import exit_code
+
+    stopped = InteractiveShell.instance().run_cell(cell).error_in_exec
+    if stopped is not None:
+        raise SystemExit(exit_code(stopped)) from stopped
 
 
 # In the campaign's process
@@ -267,10 +287,7 @@ class Started:
                 os.kill(pid, kill.signum)
 
     def workers(self) -> list[int]:
-        """Return the living processes that train, of a pool or of Ray."""
-        with suppress(psutil.Error):
-            below = psutil.Process(self.process.pid).children(recursive=True)
-            return living(self.note) + [each.pid for each in below if "ray::_do" in each.cmdline()]
+        """Return the living processes that train."""
         return living(self.note)
 
     def alive(self) -> list[int]:
@@ -310,7 +327,7 @@ class Attempt:
         self.wrong = []
         if self.code not in self._codes(kill):
             self.wrong.append(f"exit code {self.code}")
-        deadline = time.monotonic() + (RAY_TO_END if kind == "sweep --engine ray" else TO_END)
+        deadline = time.monotonic() + TO_END
         while (alive := started.alive()) and time.monotonic() < deadline:
             time.sleep(0.1)
         if alive:

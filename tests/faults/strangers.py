@@ -146,7 +146,6 @@ OF_RUNS: dict[str, Callable[[Path], Opening]] = {
     "shift": lambda run: ["shift", str(run), "--csv", "shift.csv"],
     "view": lambda run: ["view", str(run), "--out", "page.html"],
     "view of its own tokens": lambda run: ["view", str(run), "--row", "1,2,3", "--out", "page.html"],
-    "export": lambda run: lambda: Run.open(run).export("copy", checkpoints=2),
     "training again": resumed,
 }
 

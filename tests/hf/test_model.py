@@ -167,8 +167,10 @@ def test_starts_of_documents_are_read_from_cu_seq_lens():
 GPT2 = GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
 VANILLA = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=9, n_ctx=8)
 REFUSED = [
-    (lambda: add_shift(GPT2LMHeadModel(GPT2)), "The GPT2LMHeadModel cannot be shifted: it has no decoder whose "
-     "attention has separate k_proj and v_proj."),
+    (
+        lambda: add_shift(GPT2LMHeadModel(GPT2)),
+        "The GPT2LMHeadModel cannot be shifted: it has no decoder whose attention has separate k_proj and v_proj.",
+    ),
     (lambda: add_shift(maker()()), "The KVShiftLlamaForCausalLM is shifted already."),
     (lambda: add_shift(plain(), window=65), "shift_window is 65, but must be 2 to max_position_embeddings=64."),
     (lambda: add_shift(plain(), keys=False, values=False), "shift_keys and shift_values are both False, but one must"),
@@ -177,7 +179,7 @@ REFUSED = [
     (lambda: to_hf(Transformer(VANILLA)), "The model has attention='vanilla'"),
     (lambda: from_hf(maker(rule="partial_key_offset")()), "The model has shift_rule='partial_key_offset'"),
     (lambda: from_hf(plain()), "The model is a LlamaForCausalLM, but must be shifted."),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "sentence"), REFUSED)

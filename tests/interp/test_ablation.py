@@ -6,7 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from ihlab.interp import locate_induction_heads
-from ihlab.interp.ablation import ablate_heads, ablate_together, ablation_sweep, replacement, require_batch, row_scores
+from ihlab.interp.ablation import ablate_heads, ablate_together, ablation_sweep, replacement, row_scores
+from ihlab.measure.batches import require_whole
 from tasks import IGNORE, Batch, ConfigError, IGSMTask
 
 
@@ -41,18 +42,6 @@ def z(model, batch):
     return cache["z", 0]
 
 
-def test_zero_is_a_head_without_output_weights(model, make_model, batch):
-    silenced = make_model()
-    with torch.no_grad():
-        silenced.blocks[1].attn.W_O[2] = 0
-    assert ablate_heads(model, batch, [(1, 2)], "zero") == pytest.approx(ablate_heads(silenced, batch, []))
-
-
-def test_mean_is_one_vector_over_rows_and_positions(model, batch, z):
-    expected = by_hand(model, batch, 0, 1, z[:, :, 1].flatten(0, 1).mean(dim=0))
-    assert ablate_heads(model, batch, [(0, 1)], "mean") == pytest.approx(expected)
-
-
 def test_resampling_takes_other_rows_at_the_same_position(z):
     swapped = replacement(z, "resample", seed=4)
     sources = []
@@ -66,14 +55,19 @@ def test_resampling_takes_other_rows_at_the_same_position(z):
     assert not torch.equal(swapped, replacement(z, "resample", seed=5))
 
 
-def test_resampled_values_are_those_put_in(model, batch, z):
-    expected = by_hand(model, batch, 0, 3, replacement(z, "resample", seed=4)[:, :, 3])
-    assert ablate_heads(model, batch, [(0, 3)], "resample", seed=4) == pytest.approx(expected)
+PUT_IN = {
+    "zero": torch.zeros_like,
+    "mean": lambda z: z.mean(dim=(0, 1)).expand_as(z),
+    "resample": lambda z: replacement(z, "resample", seed=4),
+}
 
 
-def test_no_heads_is_the_model_as_it_is(model, batch, z):
-    expected = by_hand(model, batch, 0, 0, z[:, :, 0])
-    assert ablate_heads(model, batch, []) == pytest.approx(expected)
+@pytest.mark.parametrize("how", PUT_IN)
+def test_the_ablated_head_has_the_values_put_in_by_hand(model, batch, z, how):
+    """The mean is one vector over sequences and positions."""
+    expected = by_hand(model, batch, 0, 3, PUT_IN[how](z)[:, :, 3])
+    assert ablate_heads(model, batch, [(0, 3)], how, seed=4) == pytest.approx(expected)
+    assert ablate_heads(model, batch, [], how) == pytest.approx(by_hand(model, batch, 0, 3, z[:, :, 3]))
 
 
 def test_heads_of_two_layers_are_replaced_by_what_they_are_in_the_undisturbed_model(model, batch):
@@ -151,7 +145,7 @@ def test_bad_input_is_refused(model, batch):
     with pytest.raises(ConfigError, match="no answers"):
         ablate_heads(model, Batch(batch.inputs, batch.targets, nothing), [])
     with pytest.raises(ConfigError, match=r"batch is a ndarray, but must be a tasks\.Batch"):
-        require_batch(batch.inputs)
+        require_whole(batch.inputs)
     short = Batch(batch.inputs, batch.targets)
     object.__setattr__(short, "targets", batch.targets[:, :3])  # the tests' own check of shapes refuses it in Batch
     with pytest.raises(ConfigError, match="The batch's targets have the shape"):

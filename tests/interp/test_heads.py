@@ -286,9 +286,15 @@ def test_a_head_that_goes_by_positions_is_not_called_one(distance):
 def test_a_planted_head_is_found_in_gpt2():
     """A random GPT-2 of Hugging Face has none; with one head's pattern overwritten it has that one."""
     config = GPT2Config(
-        vocab_size=300, n_positions=64, n_embd=32, n_layer=3, n_head=4, attn_implementation="eager",
-        bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=300,
+        n_positions=64,
+        n_embd=32,
+        n_layer=3,
+        n_head=4,
+        attn_implementation="eager",
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     torch.manual_seed(0)
     model = GPT2LMHeadModel(config).eval()
     tokens = repeated_rows(range(300), rows=2, period=20, repeats=3)

@@ -245,8 +245,16 @@ def test_norms_that_divide_zeros_by_zero_have_no_eigenvalues():
 def test_embeddings_narrower_than_the_residual_stream(norm_first):
     """OPT-350m's shape: patterns are scored and heads ablated; what heads write as tokens is not known."""
     torch.manual_seed(0)
-    config = OPTConfig(vocab_size=60, hidden_size=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4,
-                       max_position_embeddings=64, word_embed_proj_dim=16, do_layer_norm_before=norm_first)  # fmt: skip
+    config = OPTConfig(
+        vocab_size=60,
+        hidden_size=32,
+        ffn_dim=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        word_embed_proj_dim=16,
+        do_layer_norm_before=norm_first,
+    )
     model = OPTForCausalLM(config).eval()
     batch = repeated_batch(repeated_rows(range(3, 60), rows=4, period=8, repeats=2), 2)
     scores = head_scores(model, batch, copying=True, rows=4)

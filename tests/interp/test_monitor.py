@@ -104,14 +104,3 @@ def test_a_trainer_of_transformers_calls_it(tmp_path):
     )
     Trainer(model, arguments, train_dataset=Rows(), callbacks=[monitor.callback()]).train()
     assert sorted(monitor.table["step"].unique()) == [0, 2, 4]
-
-
-def test_the_callback_measures_at_the_trainers_steps():
-    from types import SimpleNamespace
-
-    monitor = HeadMonitor(llama(), every=2)
-    callback = monitor.callback()
-    callback.on_train_begin(None, SimpleNamespace(global_step=0), None)
-    for step in range(1, 6):
-        callback.on_step_end(None, SimpleNamespace(global_step=step), None)
-    assert sorted(monitor.table["step"].unique()) == [0, 2, 4]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ihlab import ModelConfig, Transformer
-from ihlab.interp.multihop import found, hop_ablation, hop_scores
+from ihlab.interp.multihop import find_hops, hop_ablation, hop_scores
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.theory.k_hop import k_hop
 from tasks import ConfigError, MultiHopTask
@@ -18,7 +18,7 @@ TASK = MultiHopTask(vocab_size=9, length=20, max_hops=2)
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=20), st.integers(0, 6))
 def test_found_is_the_definition_on_strings(letters, hops):
     text = "".join("abcd"[letter] for letter in letters)
-    places = found(np.array([letters]), hops)
+    places = find_hops(np.array([letters]), hops)
     for i in range(len(text)):
         at = i
         for j in range(hops + 1):
@@ -29,7 +29,7 @@ def test_found_is_the_definition_on_strings(letters, hops):
 def test_the_letters_found_are_the_tasks_answers():
     batch = TASK.batch_of(2, 50, np.random.default_rng(EVAL_SEED))
     letters = batch.inputs[:, 1:]
-    place = found(letters, 2)[2]
+    place = find_hops(letters, 2)[2]
     read = np.where(place >= 0, np.take_along_axis(letters, np.maximum(place, 0), axis=1), TASK.none)
     np.testing.assert_array_equal(read, batch.targets[:, 1:])
 
@@ -45,7 +45,7 @@ def test_a_head_that_attends_where_one_hop_leads_scores_one(model):
     with torch.no_grad():
         for block in model.blocks:
             block.attn.beta.copy_(torch.tensor([[1.0, 0.0]] * 2))
-    place = found(TASK.batch_of(2, 16, np.random.default_rng(EVAL_SEED)).inputs[:, 1:], 1)[1]
+    place = find_hops(TASK.batch_of(2, 16, np.random.default_rng(EVAL_SEED)).inputs[:, 1:], 1)[1]
 
     def put(pattern, hook):
         pattern = torch.eye(20).expand_as(pattern).clone()

@@ -211,8 +211,14 @@ def test_effects_lists_every_path(tokens, source):
     model = random_model(n_layers=2)
     table = path_effects(model, tokens, source, metric, into=["k", "q"])
     assert list(table.columns) == [
-        "sender_layer", "sender_head", "receiver_layer", "receiver_head", "into", "value", "effect",
-    ]  # fmt: skip
+        "sender_layer",
+        "sender_head",
+        "receiver_layer",
+        "receiver_head",
+        "into",
+        "value",
+        "effect",
+    ]
     assert len(table) == HEADS * HEADS * 2
     before = metric(model(tokens)).item()
     for row in table.itertuples():
@@ -264,7 +270,7 @@ def test_a_head_that_masks_for_others_has_no_path_of_its_own(tokens, source):
     with pytest.raises(ConfigError, match="attention='selective': its first head masks"):
         path_patch(model, tokens, source, (0, 0), (1, 0), "q")
     with pytest.raises(ConfigError, match="attention='selective'"):
-        without_key_path(model, tokens, [(0, 0)], (1, 1))
+        without_key_path(model, tokens, (0, 0), (1, 1))
 
 
 def test_a_source_of_another_shape_is_refused(model, tokens, source):
@@ -291,11 +297,11 @@ def test_padding_is_in_no_mean_and_must_come_last(make_model, tokens):
     n = tokens.shape[1]
     padded = torch.cat([tokens, torch.full((3, 4), 5)], dim=1)
     mask = torch.arange(n + 4) < n
-    alone, _ = without_key_path(model, tokens, [(0, 1)], (1, 2))
-    found, _ = without_key_path(model, padded, [(0, 1)], (1, 2), attention_mask=mask.expand(3, -1))
+    alone, _ = without_key_path(model, tokens, (0, 1), (1, 2))
+    found, _ = without_key_path(model, padded, (0, 1), (1, 2), attention_mask=mask.expand(3, -1))
     torch.testing.assert_close(found[:, :n, :n], alone)
     for call in (
-        lambda m: without_key_path(model, padded, [(0, 1)], (1, 2), attention_mask=m),
+        lambda m: without_key_path(model, padded, (0, 1), (1, 2), attention_mask=m),
         lambda m: path_patch(model, padded, padded, (0, 1), (1, 2), "k", attention_mask=m),
         lambda m: path_effects(model, padded, padded, torch.mean, attention_mask=m),
     ):

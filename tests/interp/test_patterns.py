@@ -8,7 +8,6 @@ from ihlab.interp.patterns import (
     effective_patterns,
     gauge_fixed,
     raw_patterns,
-    score_bias,
     score_routes,
 )
 from tasks import ConfigError
@@ -47,13 +46,18 @@ def test_readers_take_a_cache_without_batch_axis(make_model, tokens):
     torch.testing.assert_close(effective_patterns(one), effective_patterns(cache)[:, 0])
 
 
+def score_bias(model, cache, layer):
+    return model.layers[layer].attn.score_bias(cache["k", layer], slice(0, 9))[0]
+
+
 @pytest.mark.parametrize(("window", "positional"), [(2, "rope"), (3, "alibi"), (4, "none")])
 def test_score_routes_and_bias_sum_to_the_scores(make_model, tokens, window, positional):
-    _, cache = make_model(shift_window=window, positional=positional).run_with_cache(tokens)
+    model = make_model(shift_window=window, positional=positional)
+    _, cache = model.run_with_cache(tokens)
     for layer in range(2):
         routes = score_routes(cache, layer)
         assert routes.shape == (window, 3, 4, 9, 9)
-        scores = routes.sum(dim=0) + score_bias(cache, layer)
+        scores = routes.sum(dim=0) + score_bias(model, cache, layer)
         torch.testing.assert_close(scores, cache["attn_scores", layer], rtol=0, atol=1e-6)
 
 
@@ -68,7 +72,7 @@ def test_each_score_route_is_what_is_left_when_the_others_are_off(make_model, to
 
         with model.hooks(fwd_hooks=[("blocks.0.attn.hook_alpha", keep)]):
             _, alone = model.run_with_cache(tokens)
-        route = score_routes(cache, 0)[column] + score_bias(cache, 0)
+        route = score_routes(cache, 0)[column] + score_bias(model, cache, 0)
         torch.testing.assert_close(route, alone["attn_scores", 0])
 
 
@@ -105,12 +109,11 @@ def test_a_cache_that_lacks_something_is_refused(make_model, tokens):
         score_routes(cache, 0)
 
 
-@pytest.mark.parametrize("read", [score_routes, score_bias])
-def test_scores_need_the_batch_axis_and_whole_rows(make_model, tokens, read):
+def test_scores_need_the_batch_axis_and_whole_rows(make_model, tokens):
     """Of positions 2 to 6 it cannot be told that they are 2 to 6: keys would be rotated as if at 0 to 4."""
     _, cache = make_model().run_with_cache(tokens[:1], remove_batch_dim=True)
     with pytest.raises(ConfigError, match=r"must be \[batch, pos, head, d_head\]"):
-        read(cache, 0)
+        score_routes(cache, 0)
     _, cache = make_model().run_with_cache(tokens, pos_slice=(2, 7))
     with pytest.raises(ConfigError, match=r"holds 5 of the 9 positions, but must hold all"):
-        read(cache, 0)
+        score_routes(cache, 0)

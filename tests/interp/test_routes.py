@@ -114,34 +114,6 @@ def test_every_route_of_every_head_is_what_loops_give(tokens, positional, layer)
             )  # rotary tables are float32
 
 
-@torch.no_grad()
-def test_mean_and_resample_put_in_what_they_say():
-    """What layer 0 writes with the route ablated in head 2, beside what it writes with the route zeroed there."""
-    model, route, head = random_model(), Route(1, 0), 2
-    tokens = torch.randint(19, (5, POS), generator=torch.Generator().manual_seed(8))
-    batch = Batch(tokens.numpy(), tokens.numpy())
-    contribution = route_contributions(model, tokens, 0, [route])[route][:, :, head]
-
-    def written(how):
-        seen = []
-        model.add_hook("hook_embed", lambda x, hook: x)  # hooks of one's own stay and are no obstacle
-        model.add_hook("blocks.0.hook_attn_out", lambda x, hook: seen.append(x))
-        route_effects(model, batch, how, layers=[0], routes=[route])
-        model.reset_hooks()
-        return seen[head - HEADS]  # the last runs are those without the route, head by head
-
-    zero, mean, resample = (written(how) for how in ("zero", "mean", "resample"))
-    W_O = model.layers[0].attn.W_O[head]
-    torch.testing.assert_close(mean - zero, (contribution.mean(dim=0) @ W_O).expand_as(mean))
-    taken = []
-    for row in range(5):
-        same = [torch.allclose((resample - zero)[row], contribution[other] @ W_O) for other in range(5)]
-        assert sum(same) == 1
-        taken.append(same.index(True))
-    assert sorted(taken) == list(range(5))
-    assert all(row != other for row, other in enumerate(taken))
-
-
 # The Theorem 3.3 head: key of the token before, value of its own
 
 
@@ -183,8 +155,9 @@ def test_effects_are_the_rise_of_the_loss_and_the_fall_of_accuracy():
     targets = np.where(rng.random((6, POS)) < 0.5, rng.integers(0, 19, (6, POS)), IGNORE)
     answers = np.where(rng.random((6, POS)) < 0.5, rng.integers(0, 19, (6, POS)), IGNORE)
     batch = Batch(inputs=tokens, targets=targets, answers=answers)
-    table = route_effects(model, batch, how="mean", layers=[1], routes=[Route(2, None), Route(0, 1)])
-    assert list(table.columns) == ["layer", "head", "key", "value", "how", "loss_rise", "accuracy_fall"]
+    table = route_effects(model, batch, routes=[Route(2, None), Route(0, 1)])
+    assert list(table.columns) == ["layer", "head", "key", "value", "loss_rise", "accuracy_fall"]
+    table = table[table["layer"] == 1]
     expected_rows = [(1, head, *names) for head in range(HEADS) for names in (("2 before", "all"), ("own", "previous"))]
     assert list(table[["layer", "head", "key", "value"]].itertuples(index=False, name=None)) == expected_rows
 
@@ -201,7 +174,7 @@ def test_effects_are_the_rise_of_the_loss_and_the_fall_of_accuracy():
 
         def put(z, hook, head=row.head, part=contributions[route]):
             z = z.clone()
-            z[:, :, head] += part[:, :, head].mean(dim=0) - part[:, :, head]
+            z[:, :, head] -= part[:, :, head]
             return z
 
         after = graded_by_hand(model.run_with_hooks(ids, fwd_hooks=[("blocks.1.attn.hook_z", put)]))
@@ -238,15 +211,13 @@ def test_together_takes_a_route_from_all_heads_of_a_layer():
     [
         ({"routes": [Route(3, None)]}, r"key column of .* is 3, but the shift has columns 0 to 2"),
         ({"routes": [Route(0, -1)]}, r"value column of .* is -1, but the shift has columns 0 to 2"),
-        ({"layers": [2]}, "Layer 2 does not exist: the model has layers 0 to 1"),
-        ({"how": "zeros"}, "There is no ablation 'zeros'; did you mean 'zero'"),
-        ({"how": "resample"}, "has one sequence, but resampling"),
         ({"batch": Batch(np.zeros((2, POS), dtype=np.int64), np.full((2, POS), IGNORE))}, "has no targets"),
         ({"model": random_model(attention="vanilla")}, "attention is 'vanilla', which has no routes"),
     ],
-    ids=["key", "value", "layer", "how", "one sequence", "no targets", "no shift"],
 )
 def test_what_cannot_be_ablated_is_named(tokens, change, message):
-    one = Batch(tokens[:1].numpy(), tokens[:1].numpy())
+    batch = Batch(tokens.numpy(), tokens.numpy())
     with pytest.raises(ConfigError, match=message):
-        route_effects(**{"model": random_model(), "batch": one, **change})
+        route_effects(**{"model": random_model(), "batch": batch, **change})
+    with pytest.raises(ConfigError, match="Layer 2 does not exist: the model has layers 0 to 1"):
+        route_contributions(random_model(), tokens, 2)

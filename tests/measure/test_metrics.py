@@ -65,9 +65,15 @@ def test_held_out_counts_by_hand():
 def three_hops():
     """Two layers, grouped queries, a window of three, and accuracies by hops."""
     model = ModelConfig(
-        n_layers=2, d_model=16, n_heads=4, n_key_value_heads=2, d_vocab=23, n_ctx=23, attention="kv_shift",
+        n_layers=2,
+        d_model=16,
+        n_heads=4,
+        n_key_value_heads=2,
+        d_vocab=23,
+        n_ctx=23,
+        attention="kv_shift",
         shift_window=3,
-    )  # fmt: skip
+    )
     return RunConfig(task=MultiHopTask(length=23, max_hops=3), model=model, eval_rows=32, steps=1)
 
 

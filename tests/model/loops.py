@@ -51,7 +51,7 @@ def logits(model, tokens):
 
 def block(cfg, w, layer, stream):
     """Return the residual stream after a layer."""
-    mu, keeps = w.get("stream_shift.mu"), cfg.residual_in(layer)
+    mu, keeps = w.get("stream_shift.mu"), cfg.residual[layer] if isinstance(cfg.residual, tuple) else cfg.residual
     stream = stream + mu * back(stream) if cfg.stream_shift == "added" else stream
     read = lerped(mu, stream) if cfg.stream_shift == "before_norm" else stream
     read = norm(cfg, w.below("ln1"), read)
@@ -175,7 +175,7 @@ def shifted(cfg, w, part, heads):
 
 def rotate(cfg, layer, x):
     """Multiply pairs of channels, as complex numbers, by e^(i angle); the tables of angles are float32."""
-    if not cfg.rotates_in(layer):
+    if cfg.positional != "rope" or (cfg.rotary_layers and not cfg.rotary_layers[layer]):
         return x
     if cfg.attention == "differential":
         return np.concatenate([rotated(half, cfg.rotary_base) for half in np.split(x, 2, axis=1)], axis=1)

@@ -59,9 +59,15 @@ def test_a_config_stored_before_the_newer_switches_means_what_it_meant():
     """Each of them has a default under which nothing changes, so that hashes of stored runs stay."""
     cfg = ModelConfig(**PLAIN)
     newer = {
-        "bias": False, "dropout": 0.0, "unembedding": "linear", "scaled_residual_init": False, "embed_std": None,
-        "stream_shift": "none", "canon": "", "canon_taps": 4,
-    }  # fmt: skip
+        "bias": False,
+        "dropout": 0.0,
+        "unembedding": "linear",
+        "scaled_residual_init": False,
+        "embed_std": None,
+        "stream_shift": "none",
+        "canon": "",
+        "canon_taps": 4,
+    }
     older = {name: value for name, value in asdict(cfg).items() if name not in newer}
     assert ModelConfig(**older) == cfg
     assert {name: getattr(cfg, name) for name in newer} == newer
@@ -110,9 +116,16 @@ def test_residual_and_slopes_are_for_all_layers_or_one_each():
         *(
             ({}, changes)
             for changes in (
-                {"n_layers": 3}, {"attention": "kv_shift"}, {"d_model": 48}, {"d_model": 48, "d_mlp": 9},
-                {"d_model": 48, "d_head": 2}, {"n_heads": 2}, {"n_heads": 12}, {"mlp": "gelu"},
-                {"mlp": "gelu", "d_mlp": 9}, GPT2,
+                {"n_layers": 3},
+                {"attention": "kv_shift"},
+                {"d_model": 48},
+                {"d_model": 48, "d_mlp": 9},
+                {"d_model": 48, "d_head": 2},
+                {"n_heads": 2},
+                {"n_heads": 12},
+                {"mlp": "gelu"},
+                {"mlp": "gelu", "d_mlp": 9},
+                GPT2,
             )
         ),
         # Widths that were given, and those that do not follow from the change, stay:
@@ -124,7 +137,7 @@ def test_residual_and_slopes_are_for_all_layers_or_one_each():
         ({"n_key_value_heads": 2}, {"n_heads": 12}),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_replace_equals_the_config_written_that_way(given, changes):
     cfg = ModelConfig(**PLAIN, **given)
     assert cfg.replace(**changes) == ModelConfig(**{**PLAIN, **given, **changes})

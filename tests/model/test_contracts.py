@@ -1,7 +1,7 @@
 """One table of contracts: what every attention variant does under every option of `ModelConfig`.
 
-A model of the table is a variant with one option changed. No parameter has the value that it starts with. In float64,
-every model
+In the models of the table (`tests.model.covering`) every variant meets every option, and every two options meet. No
+parameter has the value that it starts with. In float64, every model
 
 - equals a loop over tokens (`tests.model.loops`), which has no code of the package;
 - is causal: later tokens do not change earlier logits;
@@ -11,6 +11,7 @@ every model
 - has the gradients that finite differences give.
 """
 
+from datetime import date
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,102 +20,13 @@ import torch
 from torch.func import functional_call
 from transformer_lens import ActivationCache
 
-from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.decode import Decoder
 from ihlab.model.query_positions import AT_EVERY_POSITION
-from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
 from ihlab.training.ensemble import of_each_member
-from tasks import ConfigError
-from tests.model import loops
+from tests.model import covering, loops
 
-# Heads that together are wider than the residual stream, which is wider than what a smear's gate reads.
-SIZES = {"n_layers": 2, "d_model": 14, "n_heads": 2, "d_head": 8, "d_mlp": 10, "d_vocab": 11, "n_ctx": 10}
 N_POS = 9
-
-OPTIONS = {
-    "plain": {},
-    "alibi": {"positional": "alibi"},
-    "alibi slopes of each layer, strict": {
-        "positional": "alibi", "alibi_slopes": (-0.1, 0.2, 0.1, 0.5), "mask": "strict",
-    },
-    "learned positions": {"positional": "learned"},
-    "no positions": {"positional": "none"},
-    "strict": {"mask": "strict"},
-    "rotary base": {"rotary_base": 10.0},
-    "rotary frequencies and scale": {"rotary_frequencies": (1.0, 0.5, 0.3, 0.0), "rotary_scale": 1.2},
-    "rotary in one layer": {"rotary_layers": (False, True)},
-    "norm of queries and keys": {"qk_norm": True},
-    "layer norm": {"norm": "layer"},
-    "large eps": {"eps": 0.3},
-    "no norm": {"norm": "none", "init_std": 0.1},
-    "gelu": {"mlp": "gelu"},
-    "no mlp": {"mlp": "none"},
-    "bias": {"bias": True},
-    "gpt2": GPT2,
-    "grouped heads": {"n_heads": 4, "n_key_value_heads": 2, "d_head": 4},
-    "tied embeddings": {"tied_embeddings": True},
-    "no unembedding": {"unembedding": "none"},
-    "no residual": {"residual": False},
-    "residual in one layer": {"residual": (True, False)},
-    "dropout, evaluating": {"dropout": 0.5},
-    "canon A": {"canon": "A"},
-    "canon B": {"canon": "B"},
-    "canon B of six taps": {"canon": "B", "canon_taps": 6},
-    "canon CD": {"canon": "CD"},
-    "canon D, gelu": {"canon": "D", "mlp": "gelu"},
-    "canon KVOM": {"canon": "KVOM"},
-    "stream before the norm": {"stream_shift": "before_norm"},
-    "stream after the norm": {"stream_shift": "after_norm"},
-    "stream added": {"stream_shift": "added"},
-    "smeared embedding": {"smear": "embedding"},
-    "smeared attention": {"smear": "attention"},
-    "interpolated embedding": {"smear": "interpolation"},
-    "bigrams": {"bigram_table": 17},
-}  # fmt: skip
-
-SHIFT_OPTIONS = {
-    "window 3": {"shift_window": 3},
-    "window 4, queries 2, uniform": {"shift_window": 4, "query_window": 2, "shift_start": "uniform"},
-    "first own": {"shift_first": "own", "shift_window": 3},
-    "shared in a layer": {"shift_share": "layer"},
-    "shared in the model": {"shift_share": "model"},
-    "each channel its own": {"shift_share": "channel"},
-}
-"""Options that change only variants with learned shifts."""
-
-OWN_OPTIONS = {
-    "mla": {"narrow": {"mla_rank": 5}},
-    "mla_kv": {"first own": {"shift_first": "own"}},
-    "differential": {"grouped": {"n_key_value_heads": 1}},
-}
-
-
-LIKE_KV = ("k_shift", "v_shift", "kv_gate", "kv_sum1", "kv_clip", "kv_project", "kv_frozen", "kv_frozen_unit")
-"""Variants that are kv_shift for one side, or with another rule for its weights."""
-RARE = (
-    "alibi", "learned positions", "strict", "rotary base", "rotary in one layer", "large eps", "layer norm", "gelu",
-    "tied embeddings", "residual in one layer", "dropout, evaluating", "canon A", "canon D, gelu", "no mlp",
-    "stream before the norm",
-)  # fmt: skip
-"""Options of which others test the most. Only vanilla attention has them in every run of the tests; with other variants
-they are rare tests, like most models that are almost kv_shift."""
-
-
-def models():
-    """Yield every model of the table that `ModelConfig` accepts: its name, its config, and whether it is rare."""
-    for variant in VARIANTS:
-        shifts = SHIFT_OPTIONS if VARIANTS[variant].rules else {}
-        for option, fields in {**OPTIONS, **shifts, **OWN_OPTIONS.get(variant, {})}.items():
-            try:
-                cfg = ModelConfig(**{**SIZES, "attention": variant, **fields})
-            except ConfigError:
-                continue
-            almost_kv = variant in LIKE_KV and option != "plain" and option not in shifts
-            yield f"{variant}-{option}", cfg, almost_kv or (option in RARE and variant != "vanilla")
-
-
-MODELS = list(models())
 
 
 class Case(NamedTuple):
@@ -150,11 +62,11 @@ def equals_a_loop(case):
 
 def is_causal(case):
     changed = case.tokens.clone()
-    changed[:, 5:] = (changed[:, 5:] + 1) % SIZES["d_vocab"]
+    changed[:, 5:] = (changed[:, 5:] + 1) % case.model.cfg.d_vocab
     after = case.model(changed)
     same(after[:, :5], case.logits[:, :5])
     same(case.model(case.tokens[:, :2]), case.logits[:, :2])  # fewer tokens than a window
-    assert ((after - case.logits)[:, 5:].abs().amax(dim=-1) > 1e-6).all()
+    assert ((after - case.logits)[:, 5:].abs().amax(dim=-1) > 1e-6 * case.logits.abs().max()).all()
 
 
 def is_the_same_with_hooks(case):
@@ -245,11 +157,20 @@ CONTRACTS = (
 
 
 @pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.__name__)
-@pytest.mark.parametrize(
-    ("name", "cfg"),
-    [pytest.param(name, cfg, id=name, marks=[pytest.mark.rare] * rare) for name, cfg, rare in MODELS],
-)
-def test_every_model_keeps_the_contract(name, cfg, contract, request):
-    if not name.endswith("-plain"):  # checks of shapes take longer than all else
+@pytest.mark.parametrize("model", list(covering.pairs()), ids=covering.title)
+def test_every_model_keeps_the_contract(model, contract, request):
+    if not covering.title(model).endswith("-plain"):  # checks of shapes take longer than all else
         request.getfixturevalue("unchecked")
-    contract(made(cfg))
+    contract(made(covering.config(model)))
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("number", range(400))
+def test_the_models_drawn_for_this_day_keep_all_contracts(number, unchecked):
+    model = covering.drawn(f"{date.today()}, {number}")
+    for contract in CONTRACTS:
+        try:
+            contract(made(covering.config(model)))
+        except Exception as error:
+            error.add_note(f"The model is {model}, and the contract {contract.__name__}.")
+            raise

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.decode import Decoder, generate
@@ -25,39 +23,6 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-@st.composite
-def switches(draw):
-    """Fields of a config: every switch of a model that decoding could get wrong, freely combined."""
-    slopes = st.lists(st.floats(0, 2), min_size=4, max_size=4) | st.lists(st.floats(0, 2), min_size=8, max_size=8)
-    positional = draw(st.sampled_from(["rope", "alibi", "learned", "none"]))
-    unembedding = draw(st.sampled_from(["linear", "none"]))
-    return {
-        "attention": draw(st.sampled_from(["vanilla", "kv_shift"])),
-        "shift_window": draw(st.integers(2, 5)),
-        "n_key_value_heads": draw(st.sampled_from([1, 2, 4])),
-        "positional": positional,
-        "alibi_slopes": draw(st.none() | slopes.map(tuple)) if positional == "alibi" else None,
-        "mask": draw(st.sampled_from(["causal", "strict"])),
-        "norm": draw(st.sampled_from(["rms", "layer", "none"])),
-        "mlp": draw(st.sampled_from(["swiglu", "gelu", "none"])),
-        "bias": draw(st.booleans()),
-        "residual": draw(st.sampled_from([True, False, (True, False), (False, True)])),
-        "tied_embeddings": draw(st.booleans()) and unembedding == "linear",
-        "unembedding": unembedding,
-    }
-
-
-def random_model(kind, seed):
-    """A model in float64, in which no parameter is the 0 or 1 that it starts as."""
-    model = Transformer(ModelConfig(**SIZES, **kind), seed=seed).double().eval()
-    generator = torch.Generator().manual_seed(seed + 1)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.endswith((".w", ".b", ".bias")):
-                weight.normal_(1 if name.endswith(".w") else 0, 0.3, generator=generator)
-    return model
-
-
 def random_tokens(batch, n_pos, seed):
     return torch.randint(19, (batch, n_pos), generator=torch.Generator().manual_seed(seed))
 
@@ -71,22 +36,6 @@ def greedy_by_full_forwards(model, tokens, max_new_tokens):
 
 
 # Parity with the full forward
-
-
-@given(switches(), st.integers(1, 3), st.lists(st.integers(1, 6), min_size=1, max_size=N_CTX), st.integers(0, 9))
-def test_chunks_give_the_logits_of_the_full_forward_at_every_prefix(kind, batch, chunks, seed):
-    """Whatever the first chunk and the sizes of the others, in float64 to 1e-9."""
-    model, tokens = random_model(kind, seed), random_tokens(batch, N_CTX, seed)
-    decoder, start = Decoder(model, batch, N_CTX), 0
-    for size in chunks:
-        end = min(start + size, N_CTX)
-        if start == end:
-            break
-        logits = decoder.forward(tokens[:, start:end])
-        with torch.no_grad():
-            torch.testing.assert_close(logits, model(tokens[:, :end])[:, start:], rtol=1e-9, atol=1e-9)
-        start = end
-        assert decoder.length == end
 
 
 @KINDS
@@ -122,31 +71,11 @@ def test_a_model_in_bfloat16_decodes_to_its_own_precision(make_model, tokens):
     assert model.generate(tokens, 3).shape == (3, 12)
 
 
-def test_memory_is_taken_once(make_model, tokens):
-    model = make_model(attention="kv_shift", shift_window=3)
-    decoder, (first, *others) = Decoder(model, 3, 9), tokens.split(2, dim=1)
-    decoder.forward(first)
-    places = [(cache.keys.data_ptr(), cache.values.data_ptr()) for cache in decoder.caches]
-    for chunk in others:
-        decoder.forward(chunk)
-    assert [(cache.keys.data_ptr(), cache.values.data_ptr()) for cache in decoder.caches] == places
-    assert all(cache.keys.shape == cache.values.shape == (3, 2, 9, 6) for cache in decoder.caches)
-    assert all({x.shape for x in cache.raw.values()} == {(3, 2, 2, 6)} for cache in decoder.caches)
-
-
 def test_logits_of_a_decoder_cannot_be_differentiated(make_model, tokens):
     assert not Decoder(make_model(), 3, 9).forward(tokens).requires_grad
 
 
 # Generating
-
-
-@pytest.mark.slow
-@given(switches(), st.integers(1, 3), st.integers(1, N_CTX), st.integers(0, 9))
-def test_generating_is_the_loop_of_full_forwards(kind, batch, n_prompt, seed):
-    model, tokens = random_model(kind, seed), random_tokens(batch, n_prompt, seed)
-    made = model.generate(tokens, N_CTX - n_prompt)
-    assert torch.equal(made, greedy_by_full_forwards(model, tokens, N_CTX - n_prompt))
 
 
 @pytest.mark.parametrize("n_key_value_heads", [1, 4])
@@ -238,18 +167,6 @@ STOPS = {
 @pytest.mark.parametrize(("given_stop", "expected"), STOPS.values(), ids=STOPS)
 def test_stopping(counting, given_stop, expected):
     assert torch.equal(counting.generate(rows("3", "1"), 4, **given_stop), rows(*expected))
-
-
-def test_a_row_that_stops_does_not_move_the_others(make_model, tokens):
-    model = make_model(attention="kv_shift")
-    free = model.generate(tokens, 3)
-    stop = int(free[0, 9])
-    made = model.generate(tokens, 3, stop=stop, pad=18)
-    assert made[0, 9] == stop
-    assert (made[0, 10:] == 18).all()
-    others = [row for row in (1, 2) if stop not in free[row, 9:]]
-    assert others
-    assert torch.equal(made[others], free[others])
 
 
 # Modes

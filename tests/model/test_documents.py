@@ -11,7 +11,8 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.documents import packed
 from ihlab.model.registry import VARIANTS
 from tasks import ConfigError
-from tests.model.test_contracts import INDEX, OPTIONS, OWN_OPTIONS, QUERIES, SHIFT_OPTIONS, SIZES, made
+from tests.model.covering import OPTIONS, SIZES
+from tests.model.test_contracts import INDEX, QUERIES, made
 
 STARTS = torch.zeros(2, 9, dtype=torch.bool)
 STARTS[0, [0, 4, 6]] = True  # three documents, one of them shorter than a window of three
@@ -22,12 +23,13 @@ CASES = {
     **{variant: {"attention": variant} for variant in VARIANTS},
     **{
         f"kv_shift, {name}": {"attention": "kv_shift", **fields}
-        for name, fields in OPTIONS.items()
-        if "canon" not in fields
+        for option, values in OPTIONS.items()
+        if option not in ("attention", "canon", "window", "rank")
+        for name, fields in values.items()
     },
-    **{f"canon, {name}": fields for name, fields in OPTIONS.items() if "canon" in fields},
-    **{f"qkv_shift, {name}": {"attention": "qkv_shift", **fields} for name, fields in SHIFT_OPTIONS.items()},
-    **{f"mla_kv, {name}": {"attention": "mla_kv", **fields} for name, fields in OWN_OPTIONS["mla_kv"].items()},
+    **{f"canon, {name}": fields for name, fields in OPTIONS["canon"].items()},
+    **{f"qkv_shift, {name}": {"attention": "qkv_shift", **fields} for name, fields in OPTIONS["window"].items()},
+    "mla_kv, first own": {"attention": "mla_kv", "shift_first": "own"},
 }
 
 

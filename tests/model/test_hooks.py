@@ -179,12 +179,3 @@ def test_hooks_of_one_run_are_gone_in_the_next(model, tokens):
 
 
 # The rest of what TransformerLens asks
-
-
-def test_tokens_are_tokens_already(model, tokens):
-    assert model.to_tokens(tokens, prepend_bos=False) is tokens
-
-
-def test_embedding_and_unembedding_are_shown_in_the_layout_of_transformer_lens(model):
-    assert model.W_E is model.embed.weight
-    assert model.W_U.shape == (MODEL, 19)

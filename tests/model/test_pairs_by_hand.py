@@ -15,9 +15,20 @@ def by_hand(query_taps, key_taps):
     """Return a layer whose queries, keys and values are the one-hot tokens, mixed by these taps."""
     size = TASK.vocab_size
     cfg = ModelConfig(
-        n_layers=1, d_model=size, n_heads=1, d_vocab=size, n_ctx=TASK.length, attention="qkv_shift", shift_window=3,
-        query_window=2, positional="none", norm="none", mlp="none", residual=False, unembedding="none",
-    )  # fmt: skip
+        n_layers=1,
+        d_model=size,
+        n_heads=1,
+        d_vocab=size,
+        n_ctx=TASK.length,
+        attention="qkv_shift",
+        shift_window=3,
+        query_window=2,
+        positional="none",
+        norm="none",
+        mlp="none",
+        residual=False,
+        unembedding="none",
+    )
     model = Transformer(cfg).double()
     attn = model.layers[0].attn
     for weight in (model.embed.weight, attn.q_proj.weight, attn.k_proj.weight, attn.v_proj.weight, attn.o_proj.weight):

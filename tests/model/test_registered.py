@@ -388,15 +388,6 @@ def test_a_module_says_which_of_its_parameters_decay():
         model.decayed_parameters()
 
 
-def test_the_guides_gain_of_each_head_does_not_decay():
-    names: dict[str, object] = {}
-    exec(EXAMPLE.partition("register_attention(")[0], names)
-    ihlab.register_attention("guide", names["SharpAttention"])
-    decayed = Transformer(config(attention="guide")).decayed_parameters()
-    assert not any(name.endswith("gain") for name in decayed)
-    assert "blocks.1.attn.qkv.weight" in decayed
-
-
 class Nearby(Attention):
     """Attention to this token and the one before."""
 

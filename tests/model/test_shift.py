@@ -26,21 +26,3 @@ def test_fresh_column_0_is_uniform_on_0_1(window):
 def test_fresh_earlier_tokens_share_alike(window):
     earlier = TokenShift(10, window).weight[:, 1:]
     assert torch.equal(earlier, earlier[:, :1].expand(-1, window - 1))
-
-
-def test_a_fresh_shift_leaves_two_thirds_of_the_variance_of_independent_tokens():
-    """E[U^2 + (1 - U)^2] = 2/3."""
-    assert TokenShift(10_000, 2).weight.square().sum(dim=1).mean().item() == pytest.approx(2 / 3, abs=0.01)
-
-
-@WINDOWS
-def test_a_restarted_shift_begins_every_row_with_the_number(window):
-    shift = TokenShift(3, window)
-    shift.restart(0.2)
-    assert torch.equal(shift.weight, torch.tensor([[0.2] + (window - 1) * [0.8 / (window - 1)]] * 3))
-
-
-def test_the_generator_decides_the_weights():
-    first, again, other = (TokenShift(3, 2, torch.Generator().manual_seed(seed)).weight for seed in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)

@@ -56,9 +56,9 @@ def test_what_asks_for_one_pattern_over_values_refuses(make_model, tokens, case)
         lambda: score_routes(cache, 0),
         lambda: route_contributions(model, tokens, 0),
         lambda: ov_circuit(model, 0, 0),
-        lambda: without_key_path(model, tokens, [(0, 0)], (1, 0)),
+        lambda: without_key_path(model, tokens, (0, 0), (1, 0)),
     ):
-        with pytest.raises(ConfigError, match=rf"The model has {model.cfg.values_mixed_elsewhere}, which mixes"):
+        with pytest.raises(ConfigError, match=rf"The model has {model.cfg.mixes_tokens}, which mixes"):
             ask()
 
 
@@ -84,29 +84,6 @@ def test_a_gate_of_a_smear_can_be_read_and_set(make, tokens):
     assert cache["smear.hook_gate"].shape == (3, 9, 1)
     off = model.run_with_hooks(tokens, fwd_hooks=[("smear.hook_gate", lambda gate, hook: 0 * gate)])
     torch.testing.assert_close(off, vanilla(tokens), atol=1e-12, rtol=0)
-
-
-@torch.no_grad()
-def test_a_dynamic_convolution_without_its_input_is_equation_5_with_weights_of_each_channel(make, tokens):
-    model, shift = make(attention="dynamic_conv"), make(attention="kv_shift", shift_window=4, shift_share="channel")
-    alike(model, shift)
-    for block, wanted in zip(model.layers, shift.layers, strict=True):
-        for part, weight in (("key", wanted.attn.alpha), ("value", wanted.attn.beta)):
-            block.attn.dynamic[part].of_input.zero_()
-            weight.copy_(block.attn.dynamic[part].weight / 3)
-            weight[:, 0] += 1 / 3
-    torch.testing.assert_close(model(tokens), shift(tokens), atol=1e-12, rtol=0)
-
-
-@torch.no_grad()
-def test_an_interpolation_with_closed_gates_is_vanilla_and_with_open_ones_has_the_token_before(make, tokens):
-    model, vanilla = make(smear="interpolation"), make()
-    alike(model, vanilla)
-    _, plain = vanilla.run_with_cache(tokens)
-    for gate, wanted in ((-100.0, plain["embed"]), (100.0, torch.nn.functional.pad(plain["embed"], (0, 0, 1, -1)))):
-        model.smear.weight.fill_(gate)
-        _, cache = model.run_with_cache(tokens)
-        torch.testing.assert_close(cache["embed"], wanted, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("fields", [{"canon": "KVOM"}, {"canon": "ABCD"}, {"attention": "qkv_shift"}], ids=str)

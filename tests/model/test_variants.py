@@ -7,7 +7,7 @@ import torch
 
 from ihlab import Transformer
 from ihlab.interp import effective_pattern
-from ihlab.interp.patterns import effective_patterns, score_bias, score_routes
+from ihlab.interp.patterns import effective_patterns, score_routes
 from ihlab.interp.routes import all_routes, route_contributions
 from ihlab.model.registry import RULES, VARIANTS
 from ihlab.model.shift import SHIFT_RULES
@@ -128,7 +128,8 @@ def test_key_routes_sum_to_the_scores(make, case, tokens):
     model = make(**case)
     _, cache = model.run_with_cache(tokens)
     for layer in range(2):
-        scores = score_routes(cache, layer).sum(dim=0) + score_bias(cache, layer)
+        bias = model.layers[layer].attn.score_bias(cache["k", layer], slice(0, 9))[0]
+        scores = score_routes(cache, layer).sum(dim=0) + bias
         torch.testing.assert_close(scores, cache["attn_scores", layer], atol=1e-10, rtol=0)
 
 

@@ -80,7 +80,7 @@ def test_a_figures_page_has_picture_sentence_and_the_papers_claims_before_ours(m
         "## How it was measured",
     ]
     section = page.partition("## At laptop scale")[2].split("\n\n")
-    assert section[1] == "![Which starts lead to induction? (laptop scale)](laptop/basin_map-laptop.png)"
+    assert section[1] == "![Which starts lead to induction? (laptop scale)](laptop/basin_map-laptop.svg)"
     assert words(section[2]).endswith("Claims, the paper's + our own: ✔ holds 0+1, ✘ fails 1, – not tested 1.")
     assert section[3] == "It does."
     assert [row[3] for row in claim_rows(page)] == ["✘ fails", "– not tested", "✔ holds"]
@@ -167,7 +167,7 @@ def test_the_first_page_counts_verdicts_and_links_to_pages(made_up):
     assert f"(2)</summary>\n\n{links}" in page
     assert "our own: ✔ holds 1+1, ✘ fails 1, ? undecided 1, – not tested 1." in words(page)
     assert_links_lead_somewhere(page, made_up)
-    assert "![Figure 1a](figure1a/laptop/figure1a-laptop.png)" in page
+    assert "![Figure 1a](figure1a/laptop/figure1a-laptop.svg)" in page
 
 
 def assert_links_lead_somewhere(page: str, folder: Path) -> None:
@@ -205,26 +205,35 @@ HEADS = [
 @pytest.mark.parametrize(
     ("claims", "text", "expected"),
     [
-        ([claim(), claim(id="learns_fast", verdict="fails")], {}, ("✔ holds", "accuracy 0.988 [0.912, 1]")),
-        ([claim()], {"number": "{} of all", "unit": "%"}, ("✔ holds", "98.8% [91.2, 100] of all")),
+        ([claim(), claim(id="learns_fast", verdict="fails")], {}, ("✔ Yes", "accuracy 0.988")),
+        ([claim()], {"number": "{} of all", "unit": "%"}, ("✔ Yes", "98.8% of all")),
+        ([claim(value=-0.25)], {"number": "{}", "unit": " points"}, ("✔ Yes", "-25 points")),
+        ([claim(verdict="fails")], {"unit": "%"}, ("✘ No", "accuracy 98.8%; needed: > 90%")),
+        ([claim(bound="at least", confidence=1)], {}, ("✔ Yes", "accuracy at least 0.988")),
+        (HEADS, {}, ("✔ Yes (1 of 3 undecided)", "accuracy 0.125 [0.912, 1] (1 heads); needed: > 0.9")),
         (
-            [claim(value=-0.25, interval=[-0.5, None])],
-            {"number": "{}", "unit": " points"},
-            ("✔ holds", "-25 points [-50, unbounded]"),
+            [*HEADS, claim(id="learns.4", setting={"heads": "4 heads"}, value=0.5, verdict="fails")],
+            {},
+            ("It depends (no: 4 heads)", "accuracy 0.5 (4 heads); needed: > 0.9"),
         ),
-        ([claim(verdict="fails")], {"unit": "%"}, ("✘ fails", "accuracy 98.8% [91.2, 100]; needed: > 90%")),
-        ([claim(bound="at least", confidence=1)], {}, ("✔ holds", "accuracy at least 0.988")),
-        ([claim(value=0.1, bound="at most"), claim(value=6)], {}, ("✔ holds", "accuracy at most 0.1 to 6")),
-        (HEADS, {}, ("✔ holds (2), ? undecided (1)", "accuracy 0.125 (1 heads) to 0.25 (2 heads)")),
-        ([claim(value=0.5), claim(value=0.25)], {}, ("✔ holds", "accuracy 0.25 to 0.5")),
-        ([claim(), claim(value=0.98766)], {}, ("✔ holds", "accuracy 0.988")),
-        ([claim(), claim(of_paper=False, value=0.5)], {}, ("✔ holds", "accuracy 0.5 to 0.988")),
-        ([{**NOT_TESTED, "first": claim()}], {}, ("– not tested", "")),
+        (
+            [claim(verdict="fails"), *[claim()] * 2],
+            {},
+            ("It depends (no in 1 of 3 settings)", "accuracy 0.988; needed: > 0.9"),
+        ),
+        ([claim(value=0.95), claim(value=0.92)], {}, ("✔ Yes", "accuracy 0.92")),
+        (
+            [claim(value=0.3, right_side="below", threshold=0.5), claim(value=0.4, right_side="below", threshold=0.5)],
+            {},
+            ("✔ Yes", "accuracy 0.4"),
+        ),
+        ([claim(), claim(of_paper=False, value=0.95)], {}, ("✔ Yes", "accuracy 0.95")),
+        ([{**NOT_TESTED, "first": claim()}], {}, ("– Not tested", "")),
         ([claim(id="late")], {}, None),
     ],
     ids=[
-        *("one", "percent", "points", "a threshold that fails", "a bound", "bounds", "settings", "no settings"),
-        *("alike", "the paper's and ours", "not tested", "none"),
+        *("one", "percent", "points", "a threshold that fails", "a bound", "undecided", "depends", "depends, unnamed"),
+        *("nearest above", "nearest below", "the paper's and ours", "not tested", "none"),
     ],
 )
 def test_a_headline_has_the_verdicts_and_numbers_of_its_claims(claims, text, expected):
@@ -237,7 +246,7 @@ def test_a_headline_whose_figure_is_not_made_is_not_yet_measured(tmp_path):
     store(tmp_path, "figure1a", "laptop", claim(id="vanilla2_perfect"))
     told = {row[0]: row[1] for row in claim_rows(results_page(tmp_path))}
     assert len(told) == len(HEADLINES)
-    assert told.pop(next(iter(HEADLINES))) == "✔ holds"
+    assert told.pop(next(iter(HEADLINES))) == "✔ Yes"
     assert set(told.values()) == {"not yet measured"}
 
 
@@ -256,14 +265,32 @@ def test_every_headline_finds_its_claims_in_the_committed_figures():
                         assert each["id"] in counted, f"{sentence} leaves out {each['id']}"
 
 
+def test_a_headline_reads_every_figure_that_asks_its_question():
+    """A figure asks the same if its question has the same name and answers the same statement of the paper."""
+    stored = {
+        path.parents[1].name: json.loads(path.read_text(encoding="utf-8"))
+        for path in FIGURES.glob("*/laptop/claims.json")
+    }
+
+    def questions(claims):
+        return {(claim["id"].split(".")[0], claim["statement"]) for claim in claims if "statement" in claim}
+
+    for sentence, asked in HEADLINES.items():
+        read = {name for part in asked for name in (part.experiment, part.also)}
+        mine = questions(claim for part in asked for claim in part.of(stored.__getitem__))
+        left_out = [name for name, claims in stored.items() if name not in read and mine & questions(claims)]
+        assert not left_out, f"{sentence} leaves out {left_out}"
+
+
 def test_other_words_change_no_headline_no_statement_and_no_history(tmp_path):
     """Every sentence, measure and source of the committed claims is written anew."""
-    reworded = shutil.copytree(FIGURES, tmp_path / "figures", ignore=shutil.ignore_patterns("*.png", "data.csv"))
+    reworded = shutil.copytree(FIGURES, tmp_path / "figures", ignore=shutil.ignore_patterns("*.svg", "data.csv"))
     for path in reworded.glob("*/*/claims.json"):
         stored = json.loads(path.read_text(encoding="utf-8"))
         other = [_reworded(claim, f"Said otherwise, {n}.") for n, claim in enumerate(stored)]
         assert replaced(stored, other) == []
         path.write_text(json.dumps(other), encoding="utf-8")
+    shutil.copytree(ROOT / "notebooks" / "data", tmp_path / "notebooks" / "data")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "coverage.md").touch()
     assert results_page(reworded, tuple(EXPERIMENTS)) == PAGE.read_text(encoding="utf-8")
@@ -360,11 +387,9 @@ def test_verdicts_stand_between_the_markers(made_up, between):
     assert new.startswith(
         "Before\n<!-- verdicts -->\n\n- One layer with KV shifting learns induction in less than half"
     )
-    link = f"[0.988]({made_up.name}/robustness/README.md) [0.912, 1]"
-    assert (
-        f"two vanilla layers. ✔&nbsp;holds: {link} at each model's own learning rate.\n\nOf 47 statements of the paper"
-        in new
-    )
+    link = f"[0.988]({made_up.name}/robustness/README.md)"
+    answer = f"two vanilla layers. **✔&nbsp;Yes.** {link} at each model's own learning rate.\n\nOf 48 statements of the"
+    assert answer in new
     assert with_verdicts(new, made_up) == new
     assert with_verdicts("holds 0", made_up) == "holds 0"
 

@@ -2,12 +2,9 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 from matplotlib.figure import Figure
 
 from ihlab.plots.landscape import basin_map, loss_field, paths
-from ihlab.plots.surface import still_surface
-from tasks import ConfigError
 
 
 def bowl(points=7):
@@ -62,16 +59,3 @@ def test_the_basin_map_shades_induction_by_time_and_leaves_the_rest_out():
     )
     shades = basin_map(axes, table, fastest=1.0, slowest=1000.0).get_array()
     assert shades.tolist() == [[2.0, None], [1.0, None]]
-
-
-def test_the_still_picture_has_the_first_the_middle_and_the_last_with_one_width_of_range():
-    table = pd.concat(bowl().assign(T=n, loss=lambda bowl, n=n: n + n * bowl["beta1"]) for n in (5, 8, 12, 20, 32))
-    axes = still_surface(table, "T", "bowls").axes
-    assert [each.get_title() for each in axes] == ["T = 5", "T = 12", "T = 32"]
-    assert len({round(high - low, 6) for low, high in (each.get_zlim() for each in axes)}) == 1
-    assert len(still_surface(table[table["T"] == 5], "T", "bowls").axes) == 1
-
-
-def test_an_empty_table_has_no_surface():
-    with pytest.raises(ConfigError, match="empty table"):
-        still_surface(bowl().assign(T=5).iloc[:0], "T", "nothing")

@@ -1,6 +1,7 @@
 """What is drawn is what the table says, and drawing leaves no trace in the user's style."""
 
 import errno
+import re
 from pathlib import Path
 
 import matplotlib as mpl
@@ -17,8 +18,7 @@ from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.head_map import head_map
 from ihlab.plots.head_training import head_training
 from ihlab.plots.heads import attention_pattern, head_patterns, shift_training, shift_weights
-from ihlab.plots.style import new_figure, save
-from ihlab.plots.text import text_page
+from ihlab.plots.style import new_figure, write_picture
 from tasks import ConfigError
 
 
@@ -48,12 +48,22 @@ def test_a_seed_that_ended_before_the_others_stays_where_it_ended():
 
 
 def test_saving_twice_gives_the_same_bytes(tmp_path):
-    for name in ("one", "two"):
+    for name in ("one.svg", "one.png", "two.svg", "two.png"):
         figure = new_figure(3.0, 2.0)
         learning_curves(figure.subplots(), table(), "step", "accuracy", {"a": Line("#0072B2")})
-        save(figure, tmp_path / name)
+        write_picture(figure, tmp_path / name)
     for ending in ("svg", "png"):
         assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
+
+
+def test_an_svg_has_short_numbers_in_its_paths_and_all_of_its_words(tmp_path):
+    figure = new_figure(3.0, 2.0)
+    figure.subplots().plot([0, 1 / 3, 1 / 7], label="0.12345")
+    figure.legend()
+    write_picture(figure, tmp_path / "picture.svg")
+    drawn = (tmp_path / "picture.svg").read_text(encoding="utf-8")
+    assert ">0.12345</text>" in drawn
+    assert not any(re.search(r"\.\d{3}", path) for path in re.findall(r' d="[^"]*"', drawn))
 
 
 USERS = {"font.size": 20.0, "figure.figsize": (9.0, 6.0), "axes.prop_cycle": mpl.cycler(color=["red"])}
@@ -83,7 +93,6 @@ DRAWN = {
     "shift_training": lambda: shift_training(SHIFTS, "a run"),
     "views.curves": lambda: views.curves("step", "accuracy", colors="curve")(table()),
     "views.dots": lambda: views.dots("curve", "accuracy", log=True)(table().query("step > 0")),
-    "text_page": lambda: on_axes(text_page, ["a"], [0.5], 1.0),
 }
 
 
@@ -97,7 +106,7 @@ def test_what_the_user_has_set_holds_in_a_drawing_and_after_it(name, tmp_path):
         before = dict(mpl.rcParams)
         figure = DRAWN[name]()
         assert sizes(figure) == pytest.approx([2 * size for size in usual])
-        save(figure, tmp_path / "picture")
+        write_picture(figure, tmp_path / "picture.svg")
         assert dict(mpl.rcParams) == before
         if name == "head_training":
             assert {to_hex(line.get_color()) for line in figure.axes[0].get_lines()} == {"#ff0000"}
@@ -208,8 +217,9 @@ def test_shift_weights_of_a_run_without_shift_are_refused_in_a_sentence():
 
 def test_half_a_picture_is_never_left(tmp_path, monkeypatch):
     figure = new_figure(2, 2)
-    paths = save(figure, tmp_path / "picture")
-    before = [path.read_bytes() for path in paths]
+    path = tmp_path / "picture.svg"
+    write_picture(figure, path)
+    before = path.read_bytes()
 
     def torn(aside, **options):
         Path(aside).write_bytes(b"half")
@@ -217,6 +227,6 @@ def test_half_a_picture_is_never_left(tmp_path, monkeypatch):
 
     monkeypatch.setattr(figure, "savefig", torn)
     with pytest.raises(OSError, match="No space left"):
-        save(figure, tmp_path / "picture")
-    assert [path.read_bytes() for path in paths] == before
-    assert len(list(tmp_path.iterdir())) == 2
+        write_picture(figure, path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.recipes.hop_horizon import Cell, hop_horizon, hop_horizons, horizon_table
+from ihlab.recipes.hop_horizon import Cell, hop_horizon, horizon_table
 from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
 
 
@@ -37,17 +37,12 @@ def test_constructions_give_shifted_keys_the_worth_of_a_layer_and_shifted_values
 
 def test_the_table_has_what_is_known_by_hand_beside_the_median_model():
     cells = [Cell(label, layers) for label in (VANILLA, KV, K_ONLY, V_ONLY) for layers in (2, 3)]
-    rows = [
-        {**cell._asdict(), "seed": seed, "hops": k, "error": 0.01 if k <= cell.by_hand() + seed % 2 else 0.5}
-        for cell in cells
-        for seed in range(8)
-        for k in range(9)
-    ]
-    data = pd.DataFrame(rows)
-    horizons = hop_horizons(data.sample(frac=1, random_state=0))
-    assert len(horizons) == 8 * len(cells)
-    assert Cell(KV, 3).of(horizons)[["seed", "hops"]].to_numpy().tolist() == [[seed, 7 + seed % 2] for seed in range(8)]
-    table = horizon_table(data).set_index(["attention", "n_layers"])
+    rows = []
+    for cell in cells:
+        for seed in range(8):
+            hops, log2 = hop_horizon([0.01 if k <= cell.by_hand() + seed % 2 else 0.5 for k in range(1, 9)])
+            rows.append({**cell._asdict(), "seed": seed, "hops": hops, "log2_hops": log2})
+    table = horizon_table(pd.DataFrame(rows)).set_index(["attention", "n_layers"])
     assert list(table.index) == cells
     row = table.loc[(VANILLA, 3)]
     assert (row["models"], row["by_hand"], row["pointers"], row["hops"]) == (8, 3, 2, "3 3 3 3 4 4 4 4")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ihlab.study import stats
-from ihlab.study.claim import FLOOR, NOT_TESTED, Claim, at_floor, changed, judged
+from ihlab.study.claim import FLOOR, NOT_TESTED, Claim, at_floor, judged
 from ihlab.study.stats import Estimate
 from tasks import ConfigError
 
@@ -102,7 +102,7 @@ def test_two_claims_cannot_have_one_id():
 
 def test_a_claim_and_its_first_version_are_stored_with_id_setting_and_statement():
     identity = {"id": "faster.rope", "setting": {"positions": "RoPE"}, "statement": 9}
-    stored = changed(claim(known(0.4, 0.8), **identity), claim(known(0.6, 0.8)), "laptop", "later: why").to_dict()
+    stored = claim(known(0.4, 0.8), first=claim(known(0.6, 0.8)), changed="later: why", **identity).to_dict()
     for row in (stored, stored["first"]):
         assert {name: row[name] for name in identity} == identity
     assert not identity.keys() & claim(None).to_dict().keys()
@@ -211,7 +211,7 @@ def test_a_stored_p_value_never_contradicts_the_verdict():
 def test_a_claim_as_it_was_first_declared_is_judged_beside_the_others_and_not_counted():
     """In the family of which it was one: the same but for the claims whose measures were changed."""
     clear, at_the_edge = Estimate(0.9, 0.8, 1.0, at=lambda level: (0.8, 1.0)), known(0.6, 0.8)
-    one = changed(claim(at_the_edge), claim(clear), "laptop", "2026-11-23: an artefact")
+    one = claim(at_the_edge, first=claim(clear), changed="2026-11-23: an artefact")
     alone, other = judged([one, claim(at_the_edge)])
     assert [alone.p, alone.p_holm, alone.verdict] == [other.p, other.p_holm, "undecided"]
     assert alone.first.verdict == "holds"

@@ -75,7 +75,7 @@ def folder(tmp_path):
 def test_publishing_stores_the_table_the_adjusted_claims_the_summary_and_one_picture(folder):
     folder.publish(Made(0.5, 9.0), DATA, {"scale": "smoke"})
     assert {path.name for path in folder.path.iterdir()} == {
-        "data.csv", "claims.json", "summary.md", "manifest.json", "made-smoke.png",
+        "data.csv", "claims.json", "summary.md", "manifest.json", "made-smoke.svg",
     }  # fmt: skip
     assert folder.data().equals(DATA)
     assert folder.summary() == "It was measured."
@@ -101,7 +101,7 @@ def test_a_summary_may_be_a_table(folder):
 def test_a_notebook_shows_the_picture_and_the_summary(folder, said, shown):
     folder.publish(Made(summary=said), DATA)
     page = folder._repr_mimebundle_()["text/html"]
-    assert page.startswith('<img style="max-width: 100%" src="data:image/png;base64,iVBOR')
+    assert page.startswith('<img style="max-width: 100%" src="data:image/svg+xml;base64,PD94b')
     assert shown in page
 
 
@@ -145,7 +145,7 @@ def test_a_table_with_other_line_ends_or_published_again_from_itself_is_the_same
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     folder.publish(Made(0.5), folder.data())
     assert folder.data().equals(DATA)
-    assert folder.described["lines"] == 5
+    assert folder._described("data.csv")["lines"] == 5
 
 
 @pytest.mark.parametrize("content", ['[{"id": "cut', "", "null", "{}", '[{"id": "learns"}]'])

@@ -50,7 +50,8 @@ def test_experiments_from_outside_come_after_the_papers_and_keep_off_their_names
     taken = REGISTER.replace('"mine"', '"figure8"') + listed
     done = subprocess.run([sys.executable, "-c", taken], capture_output=True, text=True, check=False)
     assert (
-        "There is an experiment 'figure8' already, ihlab.paper.studies.hops.Figure8: __main__.Mine needs" in done.stderr
+        "There is an experiment 'figure8' already, ihlab.paper.studies.hops.rope_config: __main__.Mine needs"
+        in done.stderr
     )
 
 

@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,9 @@ import pytest
 from ihlab import InductionTask, ModelConfig, RunConfig, train
 from ihlab.plots.views import dots
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Measured, curve_of, learned, less, mean, of, unless
+from ihlab.study.ask import Ask, Measured, cell_name, learned, less, mean, of, ratio, unless
 from ihlab.study.experiment import Experiment, has_second_stage
-from ihlab.study.study import Study, Tuned, cells, medians, steps_to_90
+from ihlab.study.study import RENAMED, Study, Tuned, cells, medians, steps_to_90
 from ihlab.training.fork import fork_config, start_fork
 from tasks import ConfigError
 
@@ -55,7 +56,7 @@ def test_without_tuning_every_cell_has_every_seed_once():
     assert isinstance(plain, Experiment)
     assert not has_second_stage(plain)
     planned = plain.runs("laptop")
-    found = {(plan.curve, plan.config.model.attention, plan.config.seed) for plan in planned}
+    found = {(plan.cell_name, plan.config.model.attention, plan.config.seed) for plan in planned}
     assert found == {(name, name, seed) for name in ("vanilla", "k_shift") for seed in range(3)}
     assert len({plan.config.digest for plan in planned}) == 6
     assert planned[0].config.name == "toys-vanilla-0.001-0"
@@ -66,11 +67,14 @@ def test_without_tuning_every_cell_has_every_seed_once():
 def test_seeds_and_starts_can_depend_on_the_cell():
     uneven = study(
         seeds=lambda cell: range(1 if cell["variant"] == "vanilla" else 4), stacked=True,
-        seeded=lambda run, cell: run.replace(lr=0.5 + run.seed) if cell["variant"] == "vanilla" else run,
+        config=lambda cell, scale: config(cell, scale).replace(lr=0.5 + cell["seed"]),
     )  # fmt: skip
     planned = uneven.runs("laptop")
-    assert [(plan.curve, plan.config.seed) for plan in planned] == [("vanilla", 0), *(("k_shift", s) for s in range(4))]
-    assert planned[0].config.lr == 0.5
+    assert [(plan.cell_name, plan.config.seed) for plan in planned] == [
+        ("vanilla", 0),
+        *(("k_shift", s) for s in range(4)),
+    ]
+    assert [plan.config.lr for plan in planned] == [0.5, 0.5, 1.5, 2.5, 3.5]
     assert all(plan.stacked for plan in planned)
 
 
@@ -78,14 +82,14 @@ def test_every_cell_is_tuned_on_other_seeds_and_then_trained_at_its_own_rate():
     tuned = study(tuned=Tuned(rates=lambda cell: (0.1, 0.2) if cell["variant"] == "vanilla" else (0.3, 0.4)))
     assert has_second_stage(tuned)
     first = tuned.runs("laptop")
-    assert {(p.curve, p.config.lr, p.config.seed) for p in first} == {
+    assert {(p.cell_name, p.config.lr, p.config.seed) for p in first} == {
         (name, lr, seed) for name, rates in (("vanilla", (0.1, 0.2)), ("k_shift", (0.3, 0.4)))
         for lr in rates for seed in (100, 101)
     }  # fmt: skip
     early = {0.2, 0.3}
-    trained = [(p.curve, Fake(p.config, [0, 0.95, 1] if p.config.lr in early else [0, 0, 0.95])) for p in first]
+    trained = [(p.cell_name, Fake(p.config, [0, 0.95, 1] if p.config.lr in early else [0, 0, 0.95])) for p in first]
     second = tuned.follow(trained, "laptop")
-    assert {(p.curve, p.config.lr) for p in second} == {("vanilla", 0.2), ("k_shift", 0.3)}
+    assert {(p.cell_name, p.config.lr) for p in second} == {("vanilla", 0.2), ("k_shift", 0.3)}
     assert {p.config.seed for p in second} == {0, 1, 2}
     assert [p.config.lr for p in study(tuned=TUNED).runs("smoke")] == [0.1, 0.1]
 
@@ -106,30 +110,50 @@ def test_the_best_rate(by, runs, best):
 
 def test_a_cell_can_take_another_cells_rate():
     vanilla, shift = cells(variant=("vanilla", "k_shift"))
-    shared = study(tuned=Tuned(rates=(0.1, 0.2), same_as=lambda cell: shift))
+    shared = study(tuned=Tuned(rates=(0.1, 0.2), rate_of=lambda cell: shift))
     first = shared.runs("laptop")
-    assert {p.curve for p in first} == {curve_of(shift)}
-    second = shared.follow([(p.curve, Fake(p.config, [0, 0.95])) for p in first], "laptop")
-    assert {p.curve for p in second} == {curve_of(vanilla), curve_of(shift)}
+    assert {p.cell_name for p in first} == {cell_name(shift)}
+    second = shared.follow([(p.cell_name, Fake(p.config, [0, 0.95])) for p in first], "laptop")
+    assert {p.cell_name for p in second} == {cell_name(vanilla), cell_name(shift)}
     assert {p.config.lr for p in second} == {0.1}
 
 
 def test_the_table_has_the_cell_the_config_and_the_measurement():
-    tuned = study(tuned=TUNED, measure=lambda run: {"x": 1 / 3}, measure_tuning=lambda run: {"x": 2 / 3})
+    by_rate = Tuned(rates=(0.1, 0.2), measure=lambda run: {"x": 2 / 3})
+    tuned = study(tuned=by_rate, measure=lambda run: {"x": 1 / 3}, curve=lambda run: run.metrics[["step"]])
     first = tuned.runs("laptop")
-    plans = [*first, *tuned.follow([(p.curve, Fake(p.config, [1.0])) for p in first], "laptop")]
-    data = tuned.gather([(p.curve, Fake(p.config, [1.0])) for p in plans], "laptop")
+    plans = [*first, *tuned.follow([(p.cell_name, Fake(p.config, [1.0])) for p in first], "laptop")]
+    data = tuned.gather([(p.cell_name, Fake(p.config, [1.0])) for p in plans], "laptop")
     assert data.columns.tolist() == ["kind", "variant", "lr", "seed", "horizon", "x"]
     assert data.groupby("kind")["x"].unique().map(list).to_dict() == {"run": [0.333333], "tuning": [0.666667]}
     assert set(data.loc[data["kind"] == "tuning", "seed"]) == {100, 101}
     assert set(data["horizon"]) == {100}
+    curves = tuned.gather_curves([(p.cell_name, Fake(p.config, [0.5, 1.0])) for p in plans], "laptop")
+    assert curves.columns.tolist() == ["variant", "lr", "seed", "step"]
+    assert curves.groupby(["variant", "seed"])["step"].apply(list).tolist() == [[0, 100]] * 6
+    assert study().gather_curves([], "laptop") is None
 
 
-def test_a_measurement_may_have_many_rows_or_none():
-    some = study(measure=lambda run: pd.DataFrame({"step": range(run.config.seed)}))
-    plans = some.runs("laptop")
-    data = some.gather([(p.curve, Fake(p.config, [1.0])) for p in plans], "laptop")
-    assert data.groupby("seed").size().to_dict() == {1: 2, 2: 4}
+def test_a_measurement_of_several_rows_is_refused():
+    with pytest.raises(ConfigError, match="one value for each column: a table with several rows is what curve returns"):
+        gathered(of_cells(A, measure=lambda run: pd.DataFrame({"x": [1.0, 2.0]})))
+
+
+def test_a_measurement_may_say_which_step_is_the_last_that_counts():
+    assert set(gathered(of_cells(A, measure=lambda run: {"x": 1.0, "horizon": 3}))["horizon"]) == {3}
+
+
+def test_fields_may_differ_by_scale():
+    gpu = {"seeds": range(5), "cells": cells(variant=("vanilla",))}
+    larger = study(scales={"smoke": {}, "laptop": {}, "gpu": gpu})
+    assert {(plan.cell_name, plan.config.seed) for plan in larger.runs("gpu")} == {("vanilla", s) for s in range(5)}
+    assert {plan.cell_name for plan in larger.runs("laptop")} == {"vanilla", "k_shift"}
+
+
+@pytest.mark.parametrize("old", ["key", "shown", "smoke", "later", "seeded", "measure_tuning"])
+def test_an_old_name_of_a_field_is_refused_with_the_new_one(old):
+    with pytest.raises(ConfigError, match=f"the field '{old}' is {re.escape(RENAMED[old])} now"):
+        study(**{old: ""})
 
 
 def test_steps_to_90_are_of_the_accuracy_that_stops_a_run():
@@ -148,11 +172,11 @@ def test_later_runs_continue_the_first_ones(tmp_path):
             found.append(({"variant": f"{curve}, longer"}, later))
         return found
 
-    longer = study(follow_up=go_on, later=cells(variant=("vanilla, longer", "k_shift, longer")))
+    longer = study(follow_up=go_on, follow_up_cells=cells(variant=("vanilla, longer", "k_shift, longer")))
     assert has_second_stage(longer)
-    trained = [(p.curve, train(p.config, tmp_path)) for p in longer.runs("smoke")]
+    trained = [(p.cell_name, train(p.config, tmp_path)) for p in longer.runs("smoke")]
     second = longer.follow(trained, "smoke")
-    data = longer.gather([*trained, *((p.curve, train(p.config, tmp_path)) for p in second)], "smoke")
+    data = longer.gather([*trained, *((p.cell_name, train(p.config, tmp_path)) for p in second)], "smoke")
     assert data["variant"].value_counts().to_dict() == dict.fromkeys(
         ["vanilla", "k_shift", "vanilla, longer", "k_shift, longer"], 2
     )
@@ -169,13 +193,13 @@ def test_claims_and_summary_are_of_the_runs_for_claims():
     assert summary.to_dict("list") == {
         "variant": ["vanilla", "k_shift"], "seeds": [3, 1], "steps_to_90": ["20 (2 of 3)", "never (0 of 1)"],
     }  # fmt: skip
-    assert study(shown=lambda data: data.head(1)).summary(data, "laptop").equals(data.head(1))
+    assert study(summary_columns=lambda data: data.head(1)).summary(data, "laptop").equals(data.head(1))
     assert medians(data, ["kind"], ["best"])["best"].tolist() == ["20 (2 of 3)", "1"]
 
 
 def test_smoke_scale_leaves_out_questions_about_cells_that_it_does_not_train():
-    small = study(smoke=cells(variant=("k_shift",)))
-    assert {plan.curve for plan in small.runs("smoke")} == {"k_shift"}
+    small = study(smoke_cells=cells(variant=("k_shift",)))
+    assert {plan.cell_name for plan in small.runs("smoke")} == {"k_shift"}
     data = pd.DataFrame({"variant": ["k_shift"], "seed": [0], "best": [1.0]})
     assert small.claims(data, "smoke") == []
     with pytest.raises(ConfigError, match="no run of vanilla"):
@@ -184,7 +208,7 @@ def test_smoke_scale_leaves_out_questions_about_cells_that_it_does_not_train():
 
 def test_the_picture_says_the_title_and_its_key():
     data = pd.DataFrame({"variant": ["k_shift"], "seed": [0], "steps_to_90": [10.0]})
-    titled = study(key="Marker: a seed.", more_views={"again": dots("variant")})
+    titled = study(caption="Marker: a seed.", more_views={"again": dots("variant")})
     assert titled.draw(data, "laptop").get_suptitle() == "Toys (laptop scale)\nMarker: a seed."
     assert [*titled.draw_more(data, "laptop")] == ["again"]
 
@@ -196,7 +220,7 @@ def of_cells(*cells, measure=lambda run: {"x": run.config.lr}, **changes):
     """A study whose cell number i has the learning rate i + 1, and which asks for each."""
 
     def config_of(cell, scale):
-        lr = 1.0 + [cell is each for each in cells].index(True)
+        lr = 1.0 + [repr({**each, "seed": cell["seed"]}) for each in cells].index(repr(cell))
         return RunConfig(task=TASK, model=MODEL, steps=4, batch_size=4, warmup=1, eval_rows=8, lr=lr)
 
     asks = [Ask(f"q{i}", "q", mean("x", cell), above=0) for i, cell in enumerate(cells)]
@@ -205,7 +229,7 @@ def of_cells(*cells, measure=lambda run: {"x": run.config.lr}, **changes):
         "config": config_of,
         "asks": asks,
         "measure": measure,
-        "shown": ["x"],
+        "summary_columns": ["x"],
         "view": dots("a", "x"),
         **changes,
     }
@@ -213,7 +237,7 @@ def of_cells(*cells, measure=lambda run: {"x": run.config.lr}, **changes):
 
 
 def gathered(made):
-    return made.gather([(p.curve, Fake(p.config, [1.0])) for p in made.runs("laptop")], "laptop")
+    return made.gather([(p.cell_name, Fake(p.config, [1.0])) for p in made.runs("laptop")], "laptop")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +300,12 @@ def asks(*numbers, **more):
         ({"tuned": Tuned(rates=(0.1,), seeds=(1,))}, "the seeds 1 are for tuning and for claims"),
         ({"tuned": Tuned(rates=(0.1,), seeds=(7, 7))}, "has the tuning seed 7 twice"),
         ({"tuned": Tuned(rates=())}, "has no rates to try"),
-        ({"tuned": Tuned(rates=(0.1,), same_as=lambda cell: B if cell == A else A)}, "which is no tuned cell"),
+        ({"tuned": Tuned(rates=(0.1,), rate_of=lambda cell: B if cell == A else A)}, "which is no tuned cell"),
+        ({"tuned": Tuned(rates=(0.1, 0.1))}, "has the rate 0.1 twice"),
+        ({"tuned": Tuned(rates=(0.1,), smoke_seeds=0)}, r"Tuned\(smoke_seeds=0\), but it must be at least 1"),
+        ({"tuned": Tuned(rates=(0.1,), changes={"seed": 3})}, "has seed, which tuning sets itself"),
+        ({"scales": ()}, "has no scales"),
+        ({"scales": ("smoke", "lapto")}, "'lapto'; did you mean 'laptop'"),
         (asks(), "has no asks"),
         ({"asks": [Ask("q", "q", mean("x", A), above=0)] * 2}, "two questions with the id 'q'"),
         (asks(mean("x", {**A, "b": "Y"})), "question 'q0': the study does not train"),
@@ -295,6 +324,21 @@ def asks(*numbers, **more):
 def test_a_study_that_cannot_answer_its_questions_is_refused_when_it_is_built(changes, sentence):
     with pytest.raises(ConfigError, match=sentence):
         of_cells(A, B, **changes)
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda: Ask("q", "q", mean("x", A), above=math.nan), "threshold is nan, but must be a number"),
+        (lambda: Ask("q", "q", mean("x", A), below="9"), "threshold is '9', but must be a number"),
+        (lambda: mean("x", A, within="x"), "within is 'x', but must be the least and the largest"),
+        (lambda: ratio(A, B, horizon="9"), "horizon is '9', but must be a number of steps"),
+        (lambda: unless(mean("x", A), lambda data: ""), "the reason is a number: exchange the two"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_refused(build, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        build()
 
 
 @pytest.mark.parametrize(
@@ -319,15 +363,14 @@ def test_a_measurement_that_is_no_number_is_named(x):
         made.claims(gathered(made), "laptop")
 
 
-@pytest.mark.parametrize("column", ["seed", "lr", "kind", "horizon", "b"])
+@pytest.mark.parametrize("column", ["seed", "lr", "kind", "b"])
 def test_a_measurement_may_not_replace_what_describes_the_run(column):
     with pytest.raises(ConfigError, match=f"measure returns {column}, but"):
         gathered(of_cells(A, B, measure=lambda run: {"x": 1.0, column: 7}))
 
 
 def test_rows_of_one_run_are_not_seeds():
-    rows = of_cells(A, B, measure=lambda run: pd.DataFrame({"x": [1.0, 2.0], "hop": [1, 2]}))
+    made = of_cells(A, B)
+    twice = pd.concat([gathered(made)] * 2)
     with pytest.raises(ConfigError, match=r"Question 'q0': The table has 2 rows of seed 0 for x, y"):
-        rows.claims(gathered(rows), "laptop")
-    one = of_cells(A, B, measure=rows.measure, **asks(mean("x", {**A, "hop": 2})))
-    assert [claim.estimate.value for claim in one.claims(gathered(one), "laptop")] == [2.0]
+        made.claims(twice, "laptop")

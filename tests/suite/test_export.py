@@ -86,7 +86,7 @@ def test_bad_folders_are_sentences(tmp_path):
     with pytest.raises(ConfigError, match=r"is not an exported member of the suite: it has no truth\.json"):
         suite.read_truth(tmp_path)
     (tmp_path / "truth.json").write_text('{"version": 0}')
-    with pytest.raises(ConfigError, match="has the version 0, but this ihlab reads version 1: export the member again"):
+    with pytest.raises(ConfigError, match="has the version 0, but this ihlab reads version 2: export the member again"):
         suite.read_truth(tmp_path)
     with pytest.raises(ConfigError, match="positional='alibi'"):
         suite.export("hand-set-two-layers", tmp_path / "new")

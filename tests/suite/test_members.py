@@ -1,9 +1,12 @@
 """The members: a table of valid configs; built again they are equal."""
 
+import numpy as np
 import pytest
 import torch
 
 from ihlab import Run, fork, kept, suite, train
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.guess import guess_of
 from ihlab.suite import members
 from ihlab.training.ensemble import best_stack
 from ihlab.training.train import train_ensemble
@@ -82,6 +85,15 @@ def test_the_table_lists_parameters_and_what_can_be_loaded(tmp_path):
     for name in SHIPPED:
         assert table.loc[name, "parameters"] == suite.run(name).done["n_params"]
     assert table.loc["induction-vanilla-2", "onset"] > table.loc["induction-kv-shift-1", "onset"]
+
+
+def test_an_onset_is_halfway_from_the_best_guess_to_1_and_only_of_what_was_learned():
+    run = suite.run("recall-attention-only-2")
+    batch = draw(run.config.task, EVAL_SEED, "eval", 0, run.config.eval_rows)
+    halfway = (1 + guess_of(batch)) / 2
+    metrics = run.metrics
+    assert members.onset_of("recall-attention-only-2") == metrics["step"][metrics["accuracy"] >= halfway].iloc[0]
+    assert np.isnan(members.onset_of("2-hop-vanilla-2")), "it ends at .85 after two hops"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from ihlab import suite
 from ihlab.interp.prompt_pair import prompt_pair
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.suite.members import MEMBERS
-from ihlab.suite.truth import _other_context
+from ihlab.suite.truth import _other_context, prompts
 
 
 @torch.no_grad()
@@ -83,3 +83,22 @@ def test_it_is_known_for_every_task(task, built):
     found = suite.truth(name, seed=2, root=root)
     assert (found["step"], found["seed"], bool(found["control"])) == (14, 2, task == "period-2")
     assert np.isfinite(found["heads"]["effect"]).all()
+
+
+def test_the_truth_is_about_a_number_of_hops():
+    """On prompts of two hops a head matters that does nothing after one hop."""
+    two, one = (suite.truth("2-hop-vanilla-2", hops=hops) for hops in (None, 1))
+    assert (two["hops"], one["hops"]) == (2, 1)
+    effects = [abs(found["heads"].set_index(["layer", "head"]).loc[(1, 0), "fraction"]) for found in (two, one)]
+    assert effects[0] > 0.2
+    assert effects[1] < 0.02
+    pair = prompts(suite.load("2-hop-vanilla-2").trained_on, hops=2)
+    for tokens, asked, answer in zip(pair.clean.tolist(), pair.position, pair.answer, strict=True):
+        position = asked
+        for _ in range(tokens[0]):  # the hop token says how many
+            position = max(i for i in range(1, position) if tokens[i] == tokens[position]) + 1
+        assert (tokens[0], tokens[position]) == (2, answer)
+
+
+def test_before_training_no_node_is_true():
+    assert not suite.truth("2-hop-vanilla-2", step=0)["heads"]["true"].any()

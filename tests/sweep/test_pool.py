@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.study.learning_curves import learning_curve_table
+from ihlab.study.learning_curves import evaluations
 from ihlab.sweep.pool import WorkerKilledError, costliest_first, in_processes, stacks, steps_bar, train_all
 from ihlab.training.interrupt import Interrupted
 from tasks import ConfigError, InductionTask
@@ -105,7 +105,7 @@ def test_a_run_that_diverges_stops_no_other_and_is_not_trained_again(tmp_path, s
     train_all(configs, tmp_path, "cpu", 2, lambda update: None, may_be_stacked)
     assert (wild.folder / "diverged.json").stat().st_mtime_ns == stamp
     with pytest.raises(ConfigError, match=r"diverged at learning rate 1e\+30, but a learning curve needs its end"):
-        learning_curve_table([("wild", wild)])
+        evaluations(wild)
 
 
 def test_stacks_hold_what_differs_as_members_may(monkeypatch):
@@ -170,21 +170,22 @@ def test_a_killed_parent_leaves_no_worker_and_what_they_trained_is_saved(tmp_pat
     assert stopped.checkpoints[-1] > stopped.config.first_step
 
 
-def test_a_worker_that_is_stopped_alone_is_replaced_and_its_run_goes_on(tmp_path):
+def test_a_worker_that_is_stopped_alone_is_replaced_and_its_run_goes_on(tmp_path, monkeypatch):
     """As a killed one is, so often as there are retries; and it has lost nothing."""
     whole = train(BASE, tmp_path / "whole")
-    assert in_processes_once(BASE.replace(), tmp_path / "stopped", retries=1).result() is None
+    assert in_processes_once(BASE.replace(), tmp_path / "stopped", monkeypatch, retries=1).result() is None
     assert Run.open(BASE.folder(tmp_path / "stopped")).metrics.equals(whole.metrics)
     assert Run.open(BASE.folder(tmp_path / "stopped")).done["resumed_from"] > 0
-    ended = in_processes_once(BASE, tmp_path / "given up", retries=0)
+    ended = in_processes_once(BASE, tmp_path / "given up", monkeypatch, retries=0)
     assert isinstance(ended.exception(), Interrupted)
     assert "Stopped at step" in str(ended.exception())
 
 
-def in_processes_once(config, root, retries):
+def in_processes_once(config, root, monkeypatch, retries):
     ends = []
+    monkeypatch.setattr("ihlab.sweep.pool.RETRIES", retries)
     job = partial(train_and_stop, root)
-    in_processes({7: config}, job, 1, retries, lambda update: None, lambda index, future: ends.append(future))
+    in_processes({7: config}, job, 1, lambda update: None, lambda index, future: ends.append(future))
     [ended] = ends
     return ended
 

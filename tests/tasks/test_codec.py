@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from tasks import TASKS, ConfigError, IGSMTask, InductionTask, StoredTask, Task, register_task
+from tasks import TASKS, ConfigError, IGSMTask, StoredTask, Task, register_task
 from tasks.codec import from_plain, to_plain
 from tasks.config import config
 from tasks.registry import kinds
@@ -87,12 +87,6 @@ def test_a_kind_that_is_a_field_needs_no_entry_of_its_own():
     assert kinds()["igsm_flat"] is kinds()["igsm"] is IGSMTask
     assert from_plain(Task, to_plain(task)) == task
     assert set(kinds()) == {*TASKS, "igsm_flat"}
-
-
-def test_a_tasks_rule_is_stored_once_it_has_changed():
-    assert to_plain(InductionTask())["rule"] == 2
-    assert to_plain(IGSMTask())["rule"] == 2
-    assert "rule" not in to_plain(IGSMTask(kind="igsm_flat"))
 
 
 def test_a_task_of_an_unknown_kind_is_stored_as_it_was_read():

@@ -27,7 +27,6 @@ from tasks import (
 )
 from tasks.bos import without_bos
 from tasks.codec import from_plain, to_plain
-from tasks.kernels import brevo, depo, induction, mano, mqar, multihop
 from tasks.memory import rows_memory
 from tests.tasks.shown import shown
 
@@ -109,30 +108,11 @@ def test_a_batch_is_a_function_of_the_generator_which_moves_on(task):
 
 
 @pytest.mark.parametrize("task", SEEDED, ids=lambda task: task.kind)
-def test_a_row_does_not_depend_on_the_batch_size(task):
-    few, many = (task.batch(size, np.random.default_rng(3)) for size in (7, 20))
-    assert same(few, many.rows(0, 7))
-
-
-@pytest.mark.parametrize(
-    ("draw_rows", "settings"),
-    [
-        (induction.draw_rows, (5, 50, 16)),
-        (mqar.draw_rows, (np.ones(10), 5, 1, 30, 30, True)),
-        (mqar.draw_rows, (np.ones(10), 5, 1, 30, 30, False)),
-        (multihop.draw_rows, (0, 8, 9, 4, 40)),
-        (depo.draw_rows, (8, 4, 5, 5, 1, 3, 160)),
-        (brevo.draw_rows, (6, 16, 38)),
-        (mano.draw_rows, (7, 3, 30)),
-    ],
-)
-def test_a_row_depends_on_its_own_seed_only(draw_rows, settings):
-    """Not on the rows drawn before it."""
-    seeds = np.arange(20, dtype=np.uint64)
-    together = draw_rows(seeds, *settings)
-    for i in range(20):
-        alone = draw_rows(seeds[i : i + 1], *settings)
-        assert all(np.array_equal(part[i], one[0]) for part, one in zip(together, alone, strict=True))
+def test_a_row_depends_on_its_own_seed_only(task):
+    """Not on the rows drawn before it, nor on the size of the batch."""
+    rng, batch = np.random.default_rng(3), task.batch(20, np.random.default_rng(3))
+    for row in range(20):
+        assert same(task.batch(1, rng), batch.rows(row, row + 1))
 
 
 @EVERY

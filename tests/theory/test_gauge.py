@@ -14,8 +14,11 @@ def test_coordinates_by_hand():
     assert corner == {"key_angle": 0.0, "value_angle": 0.0, "key_norm": 1.0, "value_norm": 1.0}
     assert not any(np.signbit(list(coordinates(-0.0, 1.0, 1.0, -0.0).values())))
     assert coordinates(3.0, 4.0, 1.0, -1.0) == {
-        "key_angle": 0.643501, "value_angle": -0.785398, "key_norm": 5.0, "value_norm": 1.414214,
-    }  # fmt: skip
+        "key_angle": 0.643501,
+        "value_angle": -0.785398,
+        "key_norm": 5.0,
+        "value_norm": 1.414214,
+    }
     opposite = coordinates(1.0, 0.0, 0.0, 1.0)  # own key, previous value
     assert (opposite["key_angle"], opposite["value_angle"]) == (-1.570796, -1.570796)
 

@@ -1,6 +1,7 @@
 """The optimiser, the learning rate, the batches of a step, the step, and the model that a run starts from."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -37,6 +38,22 @@ def test_a_step_without_gradient_shrinks_matrices_and_nothing_else(small):
         shrunk = 1.0 if "shift" in name or "ln" in name else 1 - 0.1 * 0.5
         torch.testing.assert_close(p.detach(), before[name] * shrunk)
     assert optimizer.defaults["betas"] == (0.9, 0.95)
+
+
+def test_rows_that_no_batch_reads_shrink_by_decay_alone_and_stay_if_undecayed(small, tmp_path):
+    """Of eight learned positions the task trains four: the others fall by (1 - lr * decay) a step."""
+    task = replace(small.task, length=4)
+    model = small.model.replace(positional="learned", n_ctx=8)
+    config = small.replace(task=task, model=model, steps=6, warmup=0, schedule="constant", lr=0.1, weight_decay=0.5)
+    drawn = initial_model(config).pos_embed.weight.detach()[4:]
+    for undecayed, factor in ((), (1 - 0.1 * 0.5) ** 6), (("pos_embed.weight",), 1.0):
+        trained = train(config.replace(undecayed=undecayed), tmp_path).model().pos_embed.weight.detach()
+        torch.testing.assert_close(trained[4:], drawn * factor)
+
+
+def test_undecayed_names_parameters_that_decay(small):
+    with pytest.raises(ConfigError, match=r"RunConfig.undecayed names pos_embed.weight, but .* are .*embed.weight"):
+        make_optimizer(Transformer(small.model), small.replace(undecayed=("pos_embed.weight",)))
 
 
 @pytest.mark.parametrize(

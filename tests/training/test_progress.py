@@ -1,13 +1,18 @@
 """Progress in a terminal, in a file and in a notebook: what is shown, how often, and what is left behind."""
 
 import io
+import os
+import pty
 import re
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
 
-from ihlab.training import progress as module
-from ihlab.training.progress import add_bar, progress, progress_bar
+from ihlab import progress as module
+from ihlab.progress import add_bar, progress_bar, tracked
+from ihlab.training.progress import evaluated, progress
 
 ROW = {"eval_loss": 0.25, "accuracy": 0.875}
 
@@ -37,7 +42,7 @@ def run(shown, clock, seconds, every=1.0):
         for _ in range(int(seconds / every)):
             clock.now += every
             step = round((clock.now - 100) * 10)
-            shown.update(bar, completed=step, count=f"{step}/{seconds * 10}", latest=module.evaluated(ROW))
+            shown.update(bar, completed=step, count=f"{step}/{seconds * 10}", latest=evaluated(ROW))
 
 
 def lines(clock, seconds):
@@ -77,7 +82,7 @@ def test_a_terminal_has_one_line_of_its_width(width):
     console = Console(file=terminal, force_terminal=True, width=width, color_system=None)
     with progress_bar(console) as shown:
         bar = add_bar(shown, "quickstart", 2000, unit="steps")
-        shown.update(bar, completed=1200, count="1200/2000", latest=module.evaluated(ROW))
+        shown.update(bar, completed=1200, count="1200/2000", latest=evaluated(ROW))
         shown.refresh()
         drawn = terminal.getvalue()
     last = re.split(r"[\r\n]|\x1b\[2K", drawn)[-1]
@@ -125,8 +130,66 @@ def test_a_notebook_is_drawn_a_few_times_a_second_at_most(clock, cell):
 
 
 def test_a_run_that_ends_early_is_shown_as_ended(small, monkeypatch, cell):
-    monkeypatch.setattr(module, "Console", lambda stderr: Console(file=io.StringIO(), force_jupyter=True))
+    monkeypatch.setattr(
+        "ihlab.training.progress.Console", lambda stderr: Console(file=io.StringIO(), force_jupyter=True)
+    )
     with progress(small.replace(stop_at_accuracy=0.5)) as report:
         report(12, ROW)
     assert cell.states[-1]["text/plain"].startswith("small: 12/24 steps, loss 0.250, accuracy 0.875, ")
     assert "left" not in cell.states[-1]["text/plain"]
+
+
+@pytest.mark.parametrize("where", [{"force_terminal": True, "color_system": None}, {"force_jupyter": True}, {}])
+def test_a_loop_is_shown_once_it_is_long_and_only_where_somebody_looks(clock, cell, monkeypatch, where):
+    file = io.StringIO()
+    monkeypatch.setattr(module, "Console", lambda stderr: Console(file=file, width=80, **where))
+    assert list(tracked("abc", "short")) == ["a", "b", "c"]
+    assert "short" not in file.getvalue()
+    assert cell.states == []
+    for _ in tracked(range(4), "long"):
+        clock.now += 1.5
+    drawn = file.getvalue() + "".join(state["text/plain"] for state in cell.states)
+    assert ("long" in drawn) == bool(where)
+    assert ("4/4" in drawn) == bool(where)
+
+
+SMALL = """
+import numpy as np
+from ihlab import InductionTask, ModelConfig, Transformer, progress
+from ihlab.attribution import compare, problem
+from ihlab.certify import attack, certify
+from ihlab.hf.conformance import suite as conformance
+from ihlab.hf.conformance.families import tiny
+from ihlab.interp import locate_induction_heads
+
+progress.PATIENCE = 0.0
+task = InductionTask(vocab_size=8, length=8, min_token=0)
+model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=8, n_ctx=64, mlp="none"), seed=0)
+batch = task.batch(4, np.random.default_rng(0))
+"""
+
+LONG_CALLS = {
+    "locate_induction_heads(model, batch=batch)": ["reading random tokens", "ablating heads"],
+    "compare(problem(model, task), methods=['attribution-patching'])": ["methods"],
+    "certify(model, task)": ["certifying query tokens"],
+    "attack(model, task, questions=2, sweeps=1)": ["searching"],
+    "conformance.run(lambda: tiny('llama'), list(conformance.CHECKS)[:2])": ["checking"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", LONG_CALLS)
+def test_long_calls_show_in_a_terminal_what_they_do(call):
+    near, far = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", SMALL + call], stderr=far, env={**os.environ, "TERM": "xterm"})
+    os.close(far)
+    drawn = b""
+    try:
+        while chunk := os.read(near, 65536):
+            drawn += chunk
+    except OSError:  # Linux: the other end is closed
+        pass
+    os.close(near)
+    assert process.wait() == 0, drawn.decode()
+    for what in LONG_CALLS[call]:
+        assert f"{what} ".encode() in drawn

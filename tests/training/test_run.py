@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
 import ihlab
 from ihlab import Run, train
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.measure.guess import guess_of
 from ihlab.measure.metrics import Evaluator
 from ihlab.training.config import to_dict
+from ihlab.training.listing import slices
 from ihlab.training.search import run_folders
-from tasks import ConfigError
+from tasks import IGNORE, ConfigError, DepoTask, InductionTask, ManoTask, MQARTask
 
 
 def test_a_run_opens_again(small, whole):
@@ -116,43 +120,6 @@ def test_a_killed_process_leaves_no_lock_though_one_that_it_forked_lives(small, 
         holder.communicate()
 
 
-def test_an_exported_run_opens_with_the_same_models_and_is_never_written_over(small, tmp_path, whole):
-    run = whole
-    copy = run.export(tmp_path / "kept", checkpoints=3)
-    opened = Run.open(tmp_path / "kept")
-    assert opened.config == run.config
-    assert opened.metrics.equals(run.metrics)
-    assert opened.done == run.done
-    assert (opened.checkpoints[0], opened.checkpoints[-1], len(opened.checkpoints)) == (0, small.steps, 3)
-    tokens = torch.arange(12)[None]
-    for step in opened.checkpoints:
-        assert torch.equal(opened.model(step)(tokens), run.model(step)(tokens))
-    assert not list(copy.folder.rglob("*optimizer*"))
-    with pytest.raises(ConfigError, match="holds a run already"):
-        run.export(tmp_path / "kept")
-    with pytest.raises(ConfigError, match="checkpoints is 1, but must be at least 2"):
-        run.export(tmp_path / "other", checkpoints=1)
-    assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("metrics.csv", os.mkfifo),
-        ("metrics.csv", lambda path: path.symlink_to("/etc/passwd")),
-        ("metrics.csv", lambda path: path.write_text("step,accuracy\n0,0.5\n6,0.")),
-        ("done.json", lambda path: path.write_text("{")),
-        ("config.json", lambda path: path.write_text("{}")),
-    ],
-)
-def test_a_run_with_a_damaged_file_is_not_exported(tmp_path, finished, name, make):
-    (finished.folder / name).unlink()
-    make(finished.folder / name)
-    with pytest.raises(ConfigError, match=name):
-        finished.export(tmp_path / "kept")
-    assert not (tmp_path / "kept").exists()
-
-
 @pytest.mark.parametrize("name", ["checkpoints", ".lock", "metrics.csv", ""])
 def test_nothing_is_written_or_removed_through_a_link(small, tmp_path, name):
     folder, elsewhere = Run.create(small, tmp_path / "runs").folder, tmp_path / "elsewhere"
@@ -223,3 +190,69 @@ def test_a_folder_without_runs_is_an_empty_table_and_no_folder_is_refused(tmp_pa
 def test_metrics_that_are_gone_are_damage_once_there_are_checkpoints(tmp_path, finished):
     (finished.folder / "metrics.csv").unlink()
     assert ihlab.runs(tmp_path)["problem"].tolist() == [f"{finished.folder} has no metrics yet."]
+
+
+CHANGES = {
+    "as written": lambda content: content,
+    "a row more, not yet in a checkpoint": lambda content: content + b"25" + content.splitlines()[-1][2:] + b"\n",
+    "half a row more": lambda content: content + b"25,1",
+    "a digit": lambda content: content.replace(b"5", b"6", 1),
+    "a digit of the last row": lambda content: content[::-1].replace(b"5", b"6", 1)[::-1],
+    "a row less": lambda content: b"".join(content.splitlines(keepends=True)[:-1]),
+    "another row less": lambda content: b"".join(content.splitlines(keepends=True)[:2]),
+    "a word": lambda content: content[:-1] + b"x\n",
+    "nothing": lambda content: b"",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_table_of_runs_says_what_opening_each_run_says(tmp_path, finished, change):
+    """The table reads the last row alone of metrics that a checkpoint records in full."""
+    path = finished.folder / "metrics.csv"
+    path.write_bytes(CHANGES[change](path.read_bytes()))
+    [row] = ihlab.runs(tmp_path).to_dict("records")
+    try:
+        last = Run.open(finished.folder).metrics.iloc[-1]
+        problem = ""
+    except ConfigError as error:
+        problem = str(error)
+    assert row["problem"] == problem
+    assert (not problem) == (change in list(CHANGES)[:3])
+    assert problem or (row["step"], row["accuracy"]) == (last["step"], last["accuracy"])
+
+
+def test_the_table_of_runs_needs_no_torch(tmp_path, finished):
+    script = "import sys, ihlab; assert len(ihlab.runs(sys.argv[1])) == 1; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+
+
+def guessed(batch):
+    """The better of two guesses, by brute force."""
+    answered = [(row, pos) for row, pos in np.argwhere(batch.answers != IGNORE)]
+    possible = {int(batch.answers[place]) for place in answered}
+    among = []
+    for row, pos in answered:
+        so_far = set(batch.inputs[row, : pos + 1].tolist()) & possible - {int(batch.inputs[row, pos])}
+        among.append((batch.answers[row, pos] in so_far) / max(len(so_far), 1))
+    answers = np.array([batch.answers[row, pos] for row, pos in answered])
+    return max(np.mean(among), *((answers == token).mean() for token in possible))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [InductionTask(vocab_size=16, length=12, min_token=0), DepoTask(), ManoTask(), MQARTask(vocab_size=32, length=24)],
+)
+def test_a_guess_is_the_better_of_the_commonest_answer_and_one_of_the_sequence(task):
+    batch = task.batch(24, np.random.default_rng(0))
+    assert guess_of(batch) == pytest.approx(guessed(batch))
+    if isinstance(task, DepoTask):
+        assert guess_of(batch) == pytest.approx(1 / 5), "another of its six names"
+
+
+def test_the_table_shows_the_groups_of_answers_that_differ_and_a_guess(small, tmp_path):
+    run = train(small, tmp_path)
+    [row] = ihlab.runs(tmp_path).to_dict("records")
+    assert row["guess"] == pytest.approx(guess_of(draw(small.task, EVAL_SEED, "eval", 0, small.eval_rows)), abs=5e-5)
+    last = {**dict(run.metrics.iloc[-1]), "accuracy_hops_1": 0.99, "accuracy_hops_2": 0.334}
+    even = {f"accuracy_gap_{gap}": 0.5 for gap in (2, 4, 8)}
+    assert slices({**last, **even}) == "hops 1: 0.99, 2: 0.33"

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from ihlab import Run, train
-from ihlab.training import checkpoint
+from ihlab.training.stored_checkpoint import stored_about
 from ihlab.training.stored_metrics import as_csv, read_metrics, record
 from tasks import ConfigError
 
@@ -83,4 +83,4 @@ def test_a_run_is_not_resumed_from_metrics_that_are_cut(small, tmp_path, finishe
 def test_each_checkpoint_records_the_metrics_up_to_it(whole):
     for step in whole.checkpoints:
         rows = whole.metrics[whole.metrics["step"] <= step].to_dict("records")
-        assert checkpoint.stored_about(whole.checkpoint_path(step))["metrics"] == of_table(as_csv(rows))
+        assert stored_about(whole.checkpoint_path(step))["metrics"] == of_table(as_csv(rows))

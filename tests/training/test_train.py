@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import pandas as pd
 import pytest
@@ -364,9 +364,9 @@ def test_reports_arrive(small, tmp_path):
 
 
 @pytest.mark.parametrize("how", [{}, {"members": 2}])
-@pytest.mark.parametrize("callback", [3, nullcontext(), contextmanager(lambda run: iter([print]))("run")])
+@pytest.mark.parametrize("callback", [3, nullcontext()])
 def test_what_is_no_callback_is_refused_before_anything_is_written(small, tmp_path, whole, callback, how):
-    with pytest.raises(ConfigError, match=r"callback is .*, but must be a function of a dict; .* as callback\.$"):
+    with pytest.raises(ConfigError, match=r"callback is .*, but must be a function of a dict\.$"):
         train(small, tmp_path / "runs", callback=callback, **how)
     with pytest.raises(ConfigError, match="callback is "):
         fork(whole, whole.checkpoints[1], root=tmp_path / "runs", callback=callback)

@@ -50,8 +50,8 @@ def row(family: str) -> str:
     command = [sys.executable, "-m", "ihlab.hf.conformance", "--family", family, "--json", "--checks", *COLUMNS]
     limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (LIMIT, LIMIT))
     lines = subprocess.run(command, capture_output=True, preexec_fn=limit, check=False).stdout.splitlines()
-    found = {result["check"]: cell(result) for result in map(json.loads, lines)}
-    return f"| {family} | {' | '.join(found.get(name, f'over {LIMIT} s') for name in COLUMNS)} |"
+    cells = {result["check"]: cell(result) for result in map(json.loads, lines)}
+    return f"| {family} | {' | '.join(cells.get(name, f'over {LIMIT} s') for name in COLUMNS)} |"
 
 
 def local() -> Any:
@@ -75,30 +75,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--checks", nargs="+", metavar="CHECK", help="only these checks")
     parser.add_argument("--allow", nargs="+", metavar="CHECK", default=[], help="a failure of these is a known limit")
     parser.add_argument("--json", action="store_true", help="print each result as a JSON object in a line")
-    given = parser.parse_args(arguments)
-    if given.table and not given.families:
+    options = parser.parse_args(arguments)
+    if options.table and not options.families:
         parser.error("--table needs --families.")
-    if given.families and (given.checks or given.allow or given.json):
+    if options.families and (options.checks or options.allow or options.json):
         parser.error("--families takes no --checks, --allow or --json.")
     warnings.simplefilter("ignore")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     results = []
     try:
-        if given.families:
+        if options.families:
             for family in local():
-                print(row(family) if given.table else family, flush=True)
+                print(row(family) if options.table else family, flush=True)
             return 0
-        make = named(given.model) if given.model else partial(tiny, given.family)
-        for result in each(make, given.checks, allow=given.allow):
-            print(json.dumps(result._asdict()) if given.json else line(result), flush=True)
+        make = named(options.model) if options.model else partial(tiny, options.family)
+        for result in each(make, options.checks, allow=options.allow):
+            print(json.dumps(result._asdict()) if options.json else line(result), flush=True)
             results.append(result)
-        if given.family and not has_local_state(make):
-            print(f"{given.family} has no local state: tokens see earlier ones only by attention.", file=sys.stderr)
+        if options.family and not has_local_state(make):
+            print(f"{options.family} has no local state: tokens see earlier ones only by attention.", file=sys.stderr)
     except ConfigError as error:
         parser.error(str(error))
     if said_last := verdict(results):
-        print(said_last, file=sys.stderr if given.json else sys.stdout)
+        print(said_last, file=sys.stderr if options.json else sys.stdout)
     if all(result.outcome in ("-", "refuses") for result in results):
         parser.error("No check was made: none applies, or the model refuses all.")
     return int(any(result.outcome == "FAIL" for result in results))

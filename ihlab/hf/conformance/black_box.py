@@ -56,8 +56,8 @@ def _positions(model: Any, mask: Tensor) -> list[dict[str, Tensor]]:
         return [{}]
     ids = tokens(model, 1, 5)
     later = logits(model, ids, position_ids=torch.arange(5)[None] + 3)
-    given = {"position_ids": counted(mask)}
-    return [given, {}] if off(later, logits(model, ids)) <= CLOSE else [given]
+    numbers = {"position_ids": counted(mask)}
+    return [numbers, {}] if off(later, logits(model, ids)) <= CLOSE else [numbers]
 
 
 def padding(model: Any) -> None:
@@ -67,8 +67,8 @@ def padding(model: Any) -> None:
             ids, mask, places = padded(model, lengths, left)
             for rows in (slice(None), slice(1, 2)):
                 for positions in _positions(model, mask[rows]):
-                    found = logits(model, ids[rows], attention_mask=mask[rows], **positions)
-                    for row, alone, place in zip(found, ids[rows], places[rows], strict=True):
+                    results = logits(model, ids[rows], attention_mask=mask[rows], **positions)
+                    for row, alone, place in zip(results, ids[rows], places[rows], strict=True):
                         right = logits(model, alone[None, place])[0]
                         same(row[place], right, f"padded on the {'left' if left else 'right'}")
 
@@ -80,8 +80,8 @@ def after_padding(model: Any) -> None:
     mask = torch.cat([mask, torch.ones_like(more)], dim=1)
     positions = counted(mask) if takes(model, "position_ids") else None
     for sizes in ([4, 1, 1], [2, 2, 1, 1]):
-        found = in_chunks(model, torch.cat([ids, more], dim=1), sizes, mask=mask, position_ids=positions)
-        for row, alone, place, new in zip(found, ids, places, more, strict=True):
+        results = in_chunks(model, torch.cat([ids, more], dim=1), sizes, mask=mask, position_ids=positions)
+        for row, alone, place, new in zip(results, ids, places, more, strict=True):
             right = logits(model, torch.cat([alone[place], new])[None])[0, -2:]
             same(row[-2:], right, "decoding after padding on the right")
 
@@ -96,12 +96,12 @@ def mask_4d(model: Any) -> None:
         positions = visible[:, 0].sum(dim=2) - 1 if takes(model, "position_ids") else None
         bias = torch.where(visible, 0.0, torch.finfo(torch.float32).min)
         for sizes in ([ids.shape[1]], [3, 1, ids.shape[1] - 4]):
-            found = in_chunks(model, ids, sizes, mask=bias, position_ids=positions)
+            results = in_chunks(model, ids, sizes, mask=bias, position_ids=positions)
             for row in range(len(ids)):
                 for name in range(1, int(sequence[row].max()) + 1):
                     alone = sequence[row] == name
                     right = logits(model, ids[row, alone][None])[0]
-                    same(found[row, alone], right, f"{what} by a mask with four dimensions, in chunks of {sizes}")
+                    same(results[row, alone], right, f"{what} by a mask with four dimensions, in chunks of {sizes}")
 
 
 def embeds(model: Any) -> None:
@@ -113,8 +113,8 @@ def embeds(model: Any) -> None:
     same(logits(model, vectors), logits(model, ids), "inputs_embeds")
     same(in_chunks(model, vectors, [5, 1, 1, 1]), logits(model, ids), "inputs_embeds in chunks")
     real = mask.bool()
-    found, right = (logits(model, given, attention_mask=mask)[real] for given in (vectors, ids))
-    same(found, right, "inputs_embeds with padding")
+    of_vectors, right = (logits(model, sequence, attention_mask=mask)[real] for sequence in (vectors, ids))
+    same(of_vectors, right, "inputs_embeds with padding")
 
 
 def packed(model: Any, **convention: bool) -> None:
@@ -126,16 +126,16 @@ def packed(model: Any, **convention: bool) -> None:
     ids = tokens(model, 1, sum(sizes))
     documents = ids.split(sizes, dim=1)
     collate = DataCollatorWithFlattening(return_tensors="pt", **convention)
-    given = collate([{"input_ids": document[0].tolist()} for document in documents])
-    inputs = {name: value for name, value in given.items() if name not in ("input_ids", "labels")}
+    collated = collate([{"input_ids": document[0].tolist()} for document in documents])
+    inputs = {name: value for name, value in collated.items() if name not in ("input_ids", "labels")}
 
     def error(one: Any) -> float:
-        found = logits(one, ids, **inputs).split(sizes, dim=1)
-        return max(off(row, logits(one, alone)) for row, alone in zip(found, documents, strict=True))
+        results = logits(one, ids, **inputs).split(sizes, dim=1)
+        return max(off(row, logits(one, alone)) for row, alone in zip(results, documents, strict=True))
 
     if (worst := error(model)) > CLOSE:
         parts = [f"{error(without_attention(copy.deepcopy(model))):.1e} without attention"]
-        if any(isinstance(part, nn.Conv1d) for part in model.modules()):
+        if any(isinstance(module, nn.Conv1d) for module in model.modules()):
             parts.append(f"{error(without_convolutions(copy.deepcopy(model))):.1e} without convolutions")
         raise FaultError(f"documents of a packed sequence: logits differ by {worst:.1e} ({', '.join(parts)})")
 
@@ -153,13 +153,13 @@ def interleaved(model: Any) -> None:
     """Read two sequences in turns."""
     ids = tokens(model, 2, 8)
     caches: list[Any] = [None, None]
-    found: list[list[Tensor]] = [[], []]
-    for part in ids.split([4, 1, 1, 1, 1], dim=1):
+    results: list[list[Tensor]] = [[], []]
+    for chunk in ids.split([4, 1, 1, 1, 1], dim=1):
         for which in (0, 1):
-            out, caches[which] = read(model, caches[which], part[which : which + 1])
-            found[which].append(out)
+            out, caches[which] = read(model, caches[which], chunk[which : which + 1])
+            results[which].append(out)
     for which in (0, 1):
-        same(torch.cat(found[which], dim=1), logits(model, ids[which : which + 1]), "two interleaved sequences")
+        same(torch.cat(results[which], dim=1), logits(model, ids[which : which + 1]), "two interleaved sequences")
 
 
 def prefix(model: Any) -> None:
@@ -168,8 +168,8 @@ def prefix(model: Any) -> None:
     _, cache = read(model, None, prompt)
     for seed in (6, 7):
         more = tokens(model, 1, 4, seed)
-        found = in_chunks(model, more, [1] * 4, copy.deepcopy(cache))
-        same(found, logits(model, torch.cat([prompt, more], dim=1))[:, 6:], "a copied cache of a prompt, continued")
+        result = in_chunks(model, more, [1] * 4, copy.deepcopy(cache))
+        same(result, logits(model, torch.cat([prompt, more], dim=1))[:, 6:], "a copied cache of a prompt, continued")
 
 
 def rollback(model: Any) -> None:
@@ -179,12 +179,12 @@ def rollback(model: Any) -> None:
         _, cache = read(model, None, ids[:, :8])
         croppable = getattr(cache, "is_croppable", True)
         method(cache, "activate_past_recording")()
-        for part in ids[:, 8:].split(step, dim=1):
-            _, cache = read(model, cache, part)
+        for chunk in ids[:, 8:].split(step, dim=1):
+            _, cache = read(model, cache, chunk)
         cache.crop(-gone)
-        found = in_chunks(model, other, [1] * 5, cache)
+        result = in_chunks(model, other, [1] * 5, cache)
         right = logits(model, torch.cat([ids[:, :-gone], other], dim=1))[:, 11 - gone :]
-        same(found, right, f"after crop(-{gone}){'' if croppable else ', though the cache says is_croppable=False'}")
+        same(result, right, f"after crop(-{gone}){'' if croppable else ', though the cache says is_croppable=False'}")
 
 
 def assisted(model: Any) -> None:
@@ -198,8 +198,8 @@ def assisted(model: Any) -> None:
         ("an assistant", {"assistant_model": helper}),
         ("prompt look-up", {"prompt_lookup_num_tokens": 3}),
     ):
-        found = model.generate(ids, max_new_tokens=12, do_sample=False, **options)
-        demand(torch.equal(found, greedy), f"with {what}, other tokens than greedy decoding")
+        generated = model.generate(ids, max_new_tokens=12, do_sample=False, **options)
+        demand(torch.equal(generated, greedy), f"with {what}, other tokens than greedy decoding")
 
 
 def beams(model: Any) -> None:
@@ -209,11 +209,11 @@ def beams(model: Any) -> None:
         "beam search": {"num_beams": 4, "num_return_sequences": 2, "do_sample": False},
         "sampling": {"num_return_sequences": 3, "do_sample": True},
     }
-    for what, given in options.items():
+    for what, arguments in options.items():
         generated = []
         for use_cache in (True, False):
             torch.manual_seed(0)
-            generated.append(model.generate(ids, max_new_tokens=8, use_cache=use_cache, **given))
+            generated.append(model.generate(ids, max_new_tokens=8, use_cache=use_cache, **arguments))
         demand(torch.equal(*generated), f"{what} with a cache gives other tokens than without")
 
 
@@ -271,7 +271,7 @@ def bf16(model: Any) -> None:
         model.save_pretrained(folder)
         half = type(model).from_pretrained(folder, dtype=torch.bfloat16).eval()
     right, results = logits(model, ids), (logits(half, ids), in_chunks(half, ids, [1] * 32))
-    once, steps = (float((found.float() - right).abs().mean()) for found in results)
+    once, steps = (float((result.float() - right).abs().mean()) for result in results)
     demand(steps <= 1.5 * once, f"in bf16, a mean error of {steps:.1e} token by token, {once:.1e} in one pass")
 
 

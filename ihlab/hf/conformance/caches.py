@@ -63,10 +63,11 @@ def compiled(model: Any) -> None:
 def _generated(model: Any, lengths: list[int], what: str, **options: Any) -> None:
     """Raise `FaultError` unless a batch, padded on the left, is continued as without these options."""
     ids, mask, _ = padded(model, lengths, left=True)
-    found, right = (
-        model.generate(ids, attention_mask=mask, max_new_tokens=6, do_sample=False, **given) for given in (options, {})
+    continued, right = (
+        model.generate(ids, attention_mask=mask, max_new_tokens=6, do_sample=False, **arguments)
+        for arguments in (options, {})
     )
-    demand(torch.equal(found, right), f"with {what}, other tokens than with a dynamic cache")
+    demand(torch.equal(continued, right), f"with {what}, other tokens than with a dynamic cache")
 
 
 def changed(model: Any, name: str, argument: Any, rows: list[int]) -> None:
@@ -74,8 +75,8 @@ def changed(model: Any, name: str, argument: Any, rows: list[int]) -> None:
     ids, more = tokens(model, 2, 5), tokens(model, len(rows), 2, seed=4)
     _, cache = read(model, None, ids)
     method(cache, name)(argument)
-    found = in_chunks(model, more, [1, 1], cache)
-    same(found, logits(model, torch.cat([ids[rows], more], dim=1))[:, 5:], f"after {name}")
+    result = in_chunks(model, more, [1, 1], cache)
+    same(result, logits(model, torch.cat([ids[rows], more], dim=1))[:, 5:], f"after {name}")
 
 
 TURNED = torch.tensor([1, 0])

@@ -62,15 +62,15 @@ def demand(condition: bool, message: str) -> None:
         raise FaultError(message)
 
 
-def off(found: Tensor, right: Tensor) -> float:
+def off(result: Tensor, right: Tensor) -> float:
     """Return the largest difference, as a fraction of the largest correct value (at least 1). Infinite for NaN."""
-    difference = ((found - right).abs().max() / right.abs().max().clamp(min=1)).item()
+    difference = ((result - right).abs().max() / right.abs().max().clamp(min=1)).item()
     return math.inf if math.isnan(difference) else difference
 
 
-def same(found: Tensor, right: Tensor, what: str, most: float = CLOSE) -> None:
+def same(result: Tensor, right: Tensor, what: str, most: float = CLOSE) -> None:
     """Raise `FaultError` unless two results agree."""
-    demand(off(found, right) <= most, f"{what}: logits differ by {off(found, right):.1e}")
+    demand(off(result, right) <= most, f"{what}: logits differ by {off(result, right):.1e}")
 
 
 def tokens(model: Any, rows: int, length: int, seed: int = 0) -> Tensor:
@@ -85,8 +85,8 @@ def _named(ids: Tensor) -> dict[str, Tensor]:
 
 def logits(model: Any, ids: Tensor, **inputs: Any) -> Tensor:
     """Return the logits of a forward pass without a cache, of token ids or embeddings."""
-    found: Tensor = model(**_named(ids), use_cache=False, **inputs).logits
-    return found
+    result: Tensor = model(**_named(ids), use_cache=False, **inputs).logits
+    return result
 
 
 def reach(model: Any) -> float:
@@ -118,17 +118,17 @@ def in_chunks(
 
     A mask [batch, pos] or [batch, 1, query, key] and position numbers are those of all chunks.
     """
-    found, start = [], 0
+    results, start = [], 0
     for chunk in ids.split(list(sizes), dim=1):
         stop, inputs = start + chunk.shape[1], {}
         if mask is not None:
             inputs["attention_mask"] = mask[:, :stop] if mask.ndim == 2 else mask[:, :, start:stop, :stop]
         if position_ids is not None:
             inputs["position_ids"] = position_ids[:, start:stop]
-        part, cache = read(model, cache, chunk, **inputs)
-        found.append(part)
+        result, cache = read(model, cache, chunk, **inputs)
+        results.append(result)
         start = stop
-    return torch.cat(found, dim=1)
+    return torch.cat(results, dim=1)
 
 
 def method(cache: Any, name: str) -> Any:

@@ -67,13 +67,13 @@ def tiny(family: str) -> Any:
     choose("family", family, sorted(CAUSAL))
     kind = CONFIG_MAPPING[family]
     known = kind().to_dict()
-    given = {name: value for name, value in SIZES.items() if name in known}
+    sizes = {name: value for name, value in SIZES.items() if name in known}
     for name in ("layer_types", "layers_block_type"):
         if types := list(dict.fromkeys(known.get(name) or ())):
-            given[name] = list(itertools.islice(itertools.cycle(types), given.get("num_hidden_layers", 4)))
+            sizes[name] = list(itertools.islice(itertools.cycle(types), sizes.get("num_hidden_layers", 4)))
     if "kv_lora_rank" in known:  # latent attention has no groups
-        given["num_key_value_heads"] = given["num_attention_heads"]
-    config = kind(**given | OWN.get(family, {}))
+        sizes["num_key_value_heads"] = sizes["num_attention_heads"]
+    config = kind(**sizes | OWN.get(family, {}))
     torch.manual_seed(0)
     with torch.device("meta"):
         size = sum(x.numel() for x in AutoModelForCausalLM.from_config(config).parameters())

@@ -12,8 +12,8 @@ def _own_value(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any = None, **_: Any
 ) -> tuple[Tensor, None]:
     """Attend to the token itself only. Shapes [batch, head, pos, d_head]; returns [batch, pos, head, d_head]."""
-    own = value[:, :, -query.shape[2] :]
-    return own.repeat_interleave(query.shape[1] // own.shape[1], dim=1).transpose(1, 2).contiguous(), None
+    own_values = value[:, :, -query.shape[2] :]
+    return own_values.repeat_interleave(query.shape[1] // own_values.shape[1], dim=1).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register("own_value", _own_value)
@@ -22,17 +22,17 @@ AttentionMaskInterface.register("own_value", sdpa_mask)
 
 def without_attention(model: Any) -> Any:
     """Let every attention layer see only the token itself, in place, and return the model."""
-    for part in model.modules():
-        if hasattr(getattr(part, "config", None), "_attn_implementation"):
-            part.config._attn_implementation = "own_value"
+    for module in model.modules():
+        if hasattr(getattr(module, "config", None), "_attn_implementation"):
+            module.config._attn_implementation = "own_value"
     return model
 
 
 @torch.no_grad()
 def without_convolutions(model: Any) -> Any:
     """Set the weights of all convolutions to 0, in place, and return the model. Recurrences behind them then read 0."""
-    for part in model.modules():
-        if isinstance(part, nn.Conv1d):
-            for weight in part.parameters():
+    for module in model.modules():
+        if isinstance(module, nn.Conv1d):
+            for weight in module.parameters():
                 weight.zero_()
     return model

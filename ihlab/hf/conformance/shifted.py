@@ -36,8 +36,8 @@ from ihlab.hf.model import unshifted
 
 def taps_of(model: nn.Module, *names: str) -> list[Tensor]:
     """Return the taps of these names in a model; default: all alphas and betas."""
-    found = [getattr(part, name, None) for part in model.modules() for name in names or ("alpha", "beta")]
-    return list({id(taps): taps for taps in found if isinstance(taps, Tensor) and taps.ndim == 2}.values())
+    candidates = [getattr(module, name, None) for module in model.modules() for name in names or ("alpha", "beta")]
+    return list({id(taps): taps for taps in candidates if isinstance(taps, Tensor) and taps.ndim == 2}.values())
 
 
 def with_taps(model: nn.Module) -> list[Tensor]:
@@ -91,7 +91,7 @@ def shift_by_loop(model: Any) -> Any:
     """Return the oracle: the unshifted model, with projections that a loop over tokens shifts."""
     plain, first = unshifted(model), getattr(model.config, "shift_first", "zero")
     has_offset = getattr(model.config, "shift_rule", "taps") == "partial_key_offset"
-    ours, theirs = ([part for part in one.modules() if hasattr(part, "k_proj")] for one in (model, plain))
+    ours, theirs = ([module for module in one.modules() if hasattr(module, "k_proj")] for one in (model, plain))
     for shifted, attention in zip(ours, theirs, strict=True):
         d_head = attention.head_dim
         for name, projection in (("alpha", attention.k_proj), ("beta", attention.v_proj)):
@@ -123,8 +123,8 @@ def identity(model: Any) -> None:
     ids, mask, _ = padded(model, [9, 6], left=True)
     plain = unshifted(model)
     demand(torch.equal(logits(model, ids), logits(plain, ids)), "logits are not the unshifted model's, bit for bit")
-    found, right = (logits(one, ids, attention_mask=mask) for one in (model, plain))
-    demand(torch.equal(found, right), "with padding, logits are not the unshifted model's, bit for bit")
+    result, right = (logits(one, ids, attention_mask=mask) for one in (model, plain))
+    demand(torch.equal(result, right), "with padding, logits are not the unshifted model's, bit for bit")
 
 
 def padded_chunk(model: Any) -> None:
@@ -135,14 +135,14 @@ def padded_chunk(model: Any) -> None:
         both = torch.cat([mask, wide], dim=1)
         for one in (unshifted(model), model):
             _, cache = read(one, None, ids, attention_mask=mask, position_ids=counted(mask))
-            found, _ = read(one, cache, more, attention_mask=both, position_ids=counted(both)[:, 3:])
+            result, _ = read(one, cache, more, attention_mask=both, position_ids=counted(both)[:, 3:])
             right = [
                 logits(one, torch.cat([ids[row, places[row]], more[row, further[row]]])[None])[
                     0, places[row].stop - places[row].start :
                 ]
                 for row in range(2)
             ]
-            worst = max(off(found[row, further[row]], right[row]) for row in range(2))
+            worst = max(off(result[row, further[row]], right[row]) for row in range(2))
             if worst > CLOSE and one is not model:
                 break  # the unshifted model cannot do this either
             demand(worst <= CLOSE, f"after a second, padded chunk: logits differ by {worst:.1e}")
@@ -170,8 +170,8 @@ def taps_float32(model: Any) -> None:
             half = copy.deepcopy(one).to(dtype)
             errors.append(float((logits(half, ids).float() - logits(one, ids)).abs().mean() / logits(one, ids).std()))
             if one is model:
-                kept = all(map(torch.equal, taps_of(half), before))
-                demand(kept, f"taps are not the float32 ones after .to({dtype})")
+                unchanged = all(map(torch.equal, taps_of(half), before))
+                demand(unchanged, f"taps are not the float32 ones after .to({dtype})")
         demand(errors[0] <= 2 * errors[1], f"{dtype}: an error of {errors[0]:.1e}, {errors[1]:.1e} without the shift")
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
@@ -191,9 +191,9 @@ def lifecycle(model: Any, backend: str) -> None:
     )
     size = model.config.vocab_size
     loaded.resize_token_embeddings(size + 8)
-    found = logits(loaded, ids, attention_mask=mask)
-    demand(found.shape[-1] == size + 8, "resize_token_embeddings leaves the logits as they are")
-    same(found[..., :size], right, "after resize_token_embeddings")
+    result = logits(loaded, ids, attention_mask=mask)
+    demand(result.shape[-1] == size + 8, "resize_token_embeddings leaves the logits as they are")
+    same(result[..., :size], right, "after resize_token_embeddings")
     torch.compiler.reset()  # the limit of recompilations is per process
     compiled = torch.compile(model, fullgraph=True, backend=backend)
     same(logits(compiled, ids), logits(model, ids), "compiled")
@@ -218,8 +218,14 @@ def trained(model: Any) -> None:
     before = [x.detach().clone() for x in taps_of(model)]
     rows = [{"input_ids": row, "labels": row} for row in tokens(model, 4, 12)]
     with tempfile.TemporaryDirectory() as folder:
-        given = {"output_dir": folder, "max_steps": 20, "learning_rate": 1e-2, "report_to": [], "save_strategy": "no"}
-        arguments = TrainingArguments(**given, use_cpu=True, disable_tqdm=True, logging_steps=1)
+        settings = {
+            "output_dir": folder,
+            "max_steps": 20,
+            "learning_rate": 1e-2,
+            "report_to": [],
+            "save_strategy": "no",
+        }
+        arguments = TrainingArguments(**settings, use_cpu=True, disable_tqdm=True, logging_steps=1)
         trainer = Trainer(model, arguments, train_dataset=rows)
         trainer.remove_callback(PrinterCallback)
         trainer.train()

@@ -18,6 +18,7 @@ from ihlab.hf.conformance.compare import (
     is_refusal,
     reach,
 )
+from ihlab.progress import tracked
 from tasks.config import ConfigError, choose, require
 
 CHECKS: dict[str, tuple[str, Callable[..., None]]] = {**black_box.CHECKS, **shifted.CHECKS}
@@ -90,7 +91,8 @@ def each(
     allowed = {choose("check", name, CHECKS) for name in allow}
     model = require_checkable(make)
     has_shift, half = shifted.is_shifted(model), half_types(model)
-    for name in checks if checks is not None else (CHECKS if has_shift else black_box.CHECKS):
+    asked = checks if checks is not None else (CHECKS if has_shift else black_box.CHECKS)
+    for name in tracked(asked, "checking"):
         requirement, check = CHECKS[choose("check", name, CHECKS)]
         outcome, detail = "pass", ""
         try:

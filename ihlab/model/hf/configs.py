@@ -9,10 +9,10 @@ SPECIAL = ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")
 
 def special_tokens(*configs: Any) -> dict[str, int]:
     """Return the ids of special tokens in configs, by their config name (bos_token_id). The first config wins."""
-    found = dict[str, int]()
+    tokens = dict[str, int]()
     for name, token in _given(configs):
-        found.setdefault(name, token)
-    return found
+        tokens.setdefault(name, token)
+    return tokens
 
 
 def special_ids(*configs: Any) -> set[int]:
@@ -23,8 +23,8 @@ def special_ids(*configs: Any) -> set[int]:
 def _given(configs: Iterable[Any]) -> Iterator[tuple[str, int]]:
     names = [f"{special}_token_id" for special in SPECIAL]
     for config, name in product(configs, names):
-        given = getattr(config, name, None)
-        for token in given if isinstance(given, list | tuple) else [given]:
+        value = getattr(config, name, None)
+        for token in value if isinstance(value, list | tuple) else [value]:
             if isinstance(token, int):
                 yield name, token
 

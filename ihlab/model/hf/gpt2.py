@@ -31,12 +31,9 @@ _LAYER_NAMES = {
     "mlp.out_proj.weight": "mlp.c_proj.weight",
     "mlp.out_proj.bias": "mlp.c_proj.bias",
 }
-KINDS = ("weight", "bias")
 
 FAMILY = ("GPT2LMHeadModel", "GPT2Model")
 """The classes of transformers that can be converted."""
-
-_QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # concatenated in GPT-2's attn.c_attn
 
 
 @own_settings()
@@ -50,8 +47,8 @@ def to_gpt2(model: Transformer) -> Any:
 
     cfg = model.cfg
     for name, value in _REQUIRED.items():
-        given = getattr(cfg, name)
-        require(given == value, f"The model's {name} is {given!r}, but GPT-2's is {value!r}.")
+        actual = getattr(cfg, name)
+        require(actual == value, f"The model's {name} is {actual!r}, but GPT-2's is {value!r}.")
     require(
         cfg.kv_heads == cfg.n_heads and cfg.n_heads * cfg.head_width == cfg.d_model,
         f"The model has n_heads={cfg.n_heads}, n_key_value_heads={cfg.kv_heads} and d_head={cfg.head_width}, but GPT-2 "
@@ -75,11 +72,8 @@ def to_gpt2(model: Transformer) -> Any:
     gpt2: Any = GPT2Model(config) if cfg.unembedding == "none" else GPT2LMHeadModel(config)
     ours = model.state_dict()
     state = {theirs: _transposed(name, ours[name]) for name, theirs in _names(cfg).items()}
-    for layer in range(cfg.n_layers):
-        merged = f"{_body(cfg)}h.{layer}.attn.c_attn"
-        for kind in KINDS:
-            parts = [_transposed(kind, ours[f"blocks.{layer}.{name}.{kind}"]) for name in _QKV]
-            state[f"{merged}.{kind}"] = torch.cat(parts, dim=-1)
+    for theirs, names in _merged_names(cfg).items():
+        state[theirs] = torch.cat([_transposed(name, ours[name]) for name in names], dim=-1)
     gpt2.load_state_dict({name: value.detach().clone() for name, value in state.items()}, strict=True)
     return gpt2
 
@@ -126,14 +120,10 @@ def from_gpt2(gpt2: Any) -> Transformer:
         **{**GPT2, "eps": theirs.layer_norm_epsilon},
     )
     state = gpt2.state_dict()
-    ours = {name: _transposed(name, state[given]) for name, given in _names(cfg).items()}
-    for layer in range(cfg.n_layers):
-        merged = f"{_body(cfg)}h.{layer}.attn.c_attn"
-        for kind in KINDS:
-            parts = state[f"{merged}.{kind}"].chunk(3, dim=-1)
-            ours |= {f"blocks.{layer}.{name}.{kind}": _transposed(kind, x) for name, x in zip(_QKV, parts, strict=True)}
-    merged_names = [f"{_body(cfg)}h.{layer}.attn.c_attn.{kind}" for layer in range(cfg.n_layers) for kind in KINDS]
-    require_all_used(gpt2, state, [*_names(cfg).values(), *merged_names])
+    ours = {name: _transposed(name, state[theirs_name]) for name, theirs_name in _names(cfg).items()}
+    for merged, names in _merged_names(cfg).items():
+        ours |= {name: _transposed(name, x) for name, x in zip(names, state[merged].chunk(3, dim=-1), strict=True)}
+    require_all_used(gpt2, state, [*_names(cfg).values(), *_merged_names(cfg)])
     model = Transformer(cfg).to(precision(gpt2))
     model.load_state_dict({name: value.detach().clone() for name, value in ours.items()}, strict=True)
     model.special_tokens = special_tokens(theirs, getattr(gpt2, "generation_config", None))
@@ -160,6 +150,15 @@ def _names(cfg: ModelConfig) -> dict[str, str]:
     return names
 
 
+def _merged_names(cfg: ModelConfig) -> dict[str, list[str]]:
+    """Map Hugging Face's names of concatenated queries, keys and values to our three names."""
+    return {
+        f"{_body(cfg)}h.{layer}.attn.c_attn.{kind}": [f"blocks.{layer}.attn.{side}_proj.{kind}" for side in "qkv"]
+        for layer in range(cfg.n_layers)
+        for kind in ("weight", "bias")
+    }
+
+
 def _transposed(name: str, value: Tensor) -> Tensor:
     """Transpose the weights of linear maps: [out, in] here, [in, out] in GPT-2. Return all others unchanged."""
-    return value.T if name == "weight" or name.endswith("_proj.weight") else value
+    return value.T if name.endswith("_proj.weight") else value

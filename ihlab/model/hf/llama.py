@@ -59,7 +59,7 @@ def _llama_names(cfg: ModelConfig) -> dict[str, str]:
         names[f"{ours}ln1.w"] = f"{theirs}input_layernorm.weight"
         names[f"{ours}ln2.w"] = f"{theirs}post_attention_layernorm.weight"
         if cfg.qk_norm:
-            names |= {f"{ours}attn.{part}.w": f"{theirs}self_attn.{part}.weight" for part in ("q_norm", "k_norm")}
+            names |= {f"{ours}attn.{norm}.w": f"{theirs}self_attn.{norm}.weight" for norm in ("q_norm", "k_norm")}
     return names
 
 
@@ -154,9 +154,9 @@ def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
         model.load_state_dict(
             {
                 ours: torch.zeros_like(weight)
-                if given.endswith("bias") and given not in state
-                else state[given].clone()
-                for (ours, weight), given in ((item, names[item[0]]) for item in model.state_dict().items())
+                if name_there.endswith("bias") and name_there not in state
+                else state[name_there].clone()
+                for (ours, weight), name_there in ((item, names[item[0]]) for item in model.state_dict().items())
             }
         )
     model.special_tokens = special_tokens(theirs, getattr(llama, "generation_config", None))

@@ -89,9 +89,9 @@ def proven(converted: Transformer, original: Any) -> Transformer:
     tokens = torch.randint(cfg.d_vocab, (ROWS, min(LENGTH, cfg.n_ctx)), generator=torch.Generator().manual_seed(0))
     with evaluating(original):
         right = _logits(original, tokens, cfg.d_vocab)
-    found = converted.eval()(tokens)
+    logits = converted.eval()(tokens)
     size = max(1.0, right.abs().max().item())
-    off = (found - right).abs().max().item()
+    off = (logits - right).abs().max().item()
     require(
         off <= ERROR_MOST * size,  # False for NaN too
         f"The {type(original).__name__} cannot be converted: on random tokens the result's logits differ by {off:.2g} "

@@ -89,5 +89,5 @@ class HeadWeights(nn.Module):
     def _mixing(self, shift: TokenShift | None, n_heads: int) -> Tensor:
         if shift is not None:
             return shift.weights()
-        own = self.q_proj.weight.new_zeros(n_heads, self.shift_window)
-        return own.index_fill(1, torch.zeros(1, dtype=torch.int64, device=own.device), 1)
+        rows = self.q_proj.weight.new_zeros(n_heads, self.shift_window)
+        return rows.index_fill(1, torch.zeros(1, dtype=torch.int64, device=rows.device), 1)

@@ -38,19 +38,19 @@ def mask_of(tokens: Int[Tensor, "batch pos"], attention_mask: Any = None, paddin
 
 def _as_bool(attention_mask: Any, tokens: Tensor) -> Mask:
     try:
-        given = torch.as_tensor(np.asarray(attention_mask) if isinstance(attention_mask, list) else attention_mask)
+        mask = torch.as_tensor(np.asarray(attention_mask) if isinstance(attention_mask, list) else attention_mask)
     except (TypeError, ValueError, RuntimeError):
         raise ConfigError("attention_mask must be 0 and 1 [batch, pos], with sequences of one length.") from None
-    given = given[None] if given.ndim == 1 and len(tokens) == 1 else given
+    mask = mask[None] if mask.ndim == 1 and len(tokens) == 1 else mask
     require(
-        given.shape == tokens.shape,
-        f"attention_mask has the shape {list(given.shape)}, but the tokens are {list(tokens.shape)}.",
+        mask.shape == tokens.shape,
+        f"attention_mask has the shape {list(mask.shape)}, but the tokens are {list(tokens.shape)}.",
     )
     require(
-        bool(((given == 0) | (given == 1)).all()),
+        bool(((mask == 0) | (mask == 1)).all()),
         "attention_mask holds other numbers than 0 (padding) and 1 (a token).",
     )
-    return given.to(tokens.device) == 1
+    return mask.to(tokens.device) == 1
 
 
 def real_first(real: Mask) -> Int[Tensor, "batch pos"]:

@@ -10,23 +10,29 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens import FactoredMatrix, HookedRootModule
+from transformer_lens import FactoredMatrix
 from transformer_lens.utilities import composition_scores, lm_cross_entropy_loss
 
 from ihlab.model.config import ModelConfig
-from tasks.config import require
+from ihlab.model.lens.hooks import LensHooks
+from ihlab.model.norm import LayerNorm, RMSNorm
+from tasks.config import ConfigError, require
 
 
-def _of_every_layer(part: str, name: str) -> property:
+def _of_every_layer(submodule: str, name: str) -> property:
     def stacked(model: "LensWeights") -> Tensor:
-        parts: list[Any] = [getattr(block, part) for block in model.layers]
+        parts: list[Any] = [getattr(block, submodule) for block in model.layers]
         require(all(of is not None for of in parts), f"The model has no MLPs, and so no {name}.")
         return torch.stack([getattr(of, name) for of in parts])
 
-    return property(stacked, doc=f"`{name}` of every layer's {part}, a copy [layer, ...].")
+    return property(stacked, doc=f"`{name}` of every layer's {submodule}, a copy [layer, ...].")
 
 
-class LensWeights(HookedRootModule):
+class MissingWeightError(ConfigError, AttributeError):
+    """The model's config does not have this weight. An `AttributeError`, so that `hasattr` is False."""
+
+
+class LensWeights(LensHooks):
     """The weights of a network as TransformerLens names them. Biases are zeros where the config has none."""
 
     cfg: ModelConfig
@@ -43,6 +49,62 @@ class LensWeights(HookedRootModule):
     W_out = _of_every_layer("mlp", "W_out")
     b_in = _of_every_layer("mlp", "b_in")
     b_out = _of_every_layer("mlp", "b_out")
+
+    @property
+    def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
+        """The embedding matrix."""
+        return self.embed.W_E
+
+    @property
+    def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
+        """The learned positions. Raises `MissingWeightError` for a model without them."""
+        if self.pos_embed is None:
+            raise AttributeError  # Python then calls __getattr__, which raises the readable error
+        return self.pos_embed.W_pos
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a module or parameter. Raises `MissingWeightError` for `W_pos` without learned positions."""
+        if name == "W_pos":
+            raise MissingWeightError(f"The model's positional is {self.cfg.positional!r}: only 'learned' has W_pos.")
+        return super().__getattr__(name)
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
+        """The unembedding. With unembedding="none" it is the first columns of the identity."""
+        return self.unembed.W_U
+
+    @property
+    def b_U(self) -> Float[Tensor, " d_vocab"]:
+        """Zeros: the unembedding has no bias. The bias of a final LayerNorm is part of `ln_final`."""
+        return self.unembed.b_U
+
+    def tokens_to_residual_directions(self, tokens: Int[Tensor, "..."] | int) -> Float[Tensor, "... d_model"]:
+        """Return the direction that raises each token's logit, in the normalised residual stream before `ln_final.w`.
+
+        `ln_final.w` is part of the direction because the cache divides only by the norm's scale. A LayerNorm subtracts
+        the mean of the residual stream, so the mean is subtracted from the direction too. Its bias adds the constant
+        `ln_final.b @ W_U` to the logits, which a direction cannot show.
+        """
+        directions = self.unembed.weight[tokens]
+        if isinstance(self.ln_final, RMSNorm):
+            directions = directions * self.ln_final.w
+        if isinstance(self.ln_final, LayerNorm):
+            directions = directions - directions.mean(dim=-1, keepdim=True)
+        return directions
+
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> Float[Tensor, " d_model"]:
+        """Sum the biases added to the residual stream before a layer: b_O and b_out of every layer below it.
+
+        With `mlp_input`, add the layer's own b_O too. Without `include_mlp_biases`, leave out every b_out.
+        """
+        total = torch.zeros_like(self.embed.weight[0])
+        for below, block in enumerate(self.layers[: layer + mlp_input]):
+            total = total + block.attn.b_O
+            if include_mlp_biases and block.mlp is not None and below < layer:
+                total = total + block.mlp.b_out
+        return total
 
     @property
     def QK(self) -> FactoredMatrix:
@@ -100,7 +162,9 @@ class LensWeights(HookedRootModule):
                 parts["attn"][name] = parts["attn"][name].repeat_interleave(each, dim=0)
             if block.mlp is not None:
                 parts["mlp"] = {name: getattr(block.mlp, name) for name in ("W_in", "W_out", "b_in", "b_out")}
-            named |= {f"blocks.{layer}.{part}.{name}": x for part, of in parts.items() for name, x in of.items()}
+            named |= {
+                f"blocks.{layer}.{submodule}.{name}": x for submodule, of in parts.items() for name, x in of.items()
+            }
         return named | {f"ln_final.{name}": x for name, x in self.ln_final.named_parameters()}
 
     def tl_named_parameters(self) -> Iterator[tuple[str, Tensor]]:

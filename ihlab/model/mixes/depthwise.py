@@ -31,47 +31,52 @@ _DRAWS = "ABCD  KVOM"
 class Depthwise(TokenMix):
     """A causal convolution of each channel with learned taps [group, window, width]; with `residual`, plus its input.
 
-    Groups are heads, or the branches of an MLP. Column r of the taps is for the token r positions back.
+    Groups are heads, the branches of an MLP, or the residual stream as one. Column r of the taps is for the token r
+    positions back. A cache stores the input under `place`.
     """
 
-    def __init__(self, taps: Float[Tensor, "group window width"], residual: bool) -> None:
+    def __init__(self, taps: Float[Tensor, "group window width"], place: str, residual: bool = True) -> None:
         super().__init__()
-        self.weight, self.residual = nn.Parameter(taps), residual
+        self.weight, self.place, self.residual = nn.Parameter(taps), place, residual
 
     def forward(
-        self, x: Float[Tensor, "batch pos group width"], cache: Past | None, place: str
-    ) -> Float[Tensor, "batch pos group width"]:
-        """Convolve x along its tokens. With a cache, x continues its sequences and is stored under `place`."""
-        mixed = token_shift(x, self.weight, earlier(cache, place, x, self.weight.shape[1] - 1))
-        return x + mixed if self.residual else mixed
-
-    def of_vectors(
-        self, x: Float[Tensor, "batch pos width"], cache: Past | None, place: str
-    ) -> Float[Tensor, "batch pos width"]:
-        """Convolve x as `forward` does, for one group without its axis."""
-        return self(x[:, :, None], cache, place)[:, :, 0]
+        self, x: Float[Tensor, "batch pos *group width"], cache: Past | None
+    ) -> Float[Tensor, "batch pos *group width"]:
+        """Convolve x along its tokens. With a cache, x continues its sequences."""
+        groups = x if x.ndim == 4 else x[:, :, None]
+        mixed = token_shift(groups, self.weight, earlier(cache, self.place, groups, self.weight.shape[1] - 1))
+        mixed = groups + mixed if self.residual else mixed
+        return mixed if x.ndim == 4 else mixed[:, :, 0]
 
 
 def make_canon(
-    cfg: ModelConfig, place: str, groups: tuple[int, ...], width: int, generator: torch.Generator | None, layer: int
-) -> list[Depthwise]:
-    """Return the Canon layers of a place, one for each number of groups; none if the place is not in `cfg.canon`.
+    cfg: ModelConfig,
+    place: str,
+    groups: dict[str, int],
+    width: int,
+    generator: torch.Generator | None,
+    layer: int,
+) -> dict[str, Depthwise]:
+    """Return the Canon layers of a place, by name, with a number of groups each; none if `cfg.canon` lacks the place.
 
     They start as `torch.nn.Conv1d` does, from U(-b, b) with b = 1 / sqrt(taps), 1/2 for four; with shift_start
     "identity", as 0. They have their own generator, so all other parameters start as without them.
     """
     if place not in cfg.canon:
-        return []
+        return {}
     source = spawned(generator, layer, 1 + _DRAWS.index(place))
     bound = 0.0 if cfg.shift_start == "identity" else cfg.canon_taps**-0.5
-    taps = (bound * (2 * torch.rand(n, cfg.canon_taps, width, generator=source) - 1) for n in groups)
-    return [Depthwise(each, residual=True) for each in taps]
+    taps = {
+        name: bound * (2 * torch.rand(n, cfg.canon_taps, width, generator=source) - 1) for name, n in groups.items()
+    }
+    return {name: Depthwise(x, name) for name, x in taps.items()}
 
 
 def make_head_convolutions(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
     """Return the Canon layers of a layer's "query", "key" and "value" after their projection: the places B, K and V."""
-    found: dict[str, Depthwise] = {}
-    for place, parts in (("B", ("query", "key", "value")), ("K", ("key",)), ("V", ("value",))):
-        heads = tuple(cfg.n_heads if part == "query" else cfg.kv_heads for part in parts)
-        found |= zip(parts, make_canon(cfg, place, heads, cfg.head_width, generator, layer), strict=False)
-    return nn.ModuleDict(found)
+    heads = {"query": cfg.n_heads, "key": cfg.kv_heads, "value": cfg.kv_heads}
+    convolutions: dict[str, Depthwise] = {}
+    for place, sides in (("B", ("query", "key", "value")), ("K", ("key",)), ("V", ("value",))):
+        groups = {side: heads[side] for side in sides}
+        convolutions |= make_canon(cfg, place, groups, cfg.head_width, generator, layer)
+    return nn.ModuleDict(convolutions)

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ihlab.model.attend import Stream
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import Past
-from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix, token_shift
 
 
@@ -47,11 +47,6 @@ def rwkv_mu(cfg: ModelConfig, layer: int, what: str) -> Float[Tensor, " d_model"
     return 1 - channel**power - less
 
 
-def make_stream_shift(cfg: ModelConfig, layer: int) -> InputShift | None:
-    """Return the residual-stream shift of a config, if it has one; it starts as RWKV's keys do."""
-    return None if cfg.stream_shift == "none" else InputShift(rwkv_mu(cfg, layer, "key"))
-
-
-def _mixed(x: Tensor, own: Tensor, previous: Tensor, before: Tensor | Past | None) -> Tensor:
-    weight = torch.stack([own, previous])[None]
+def _mixed(x: Tensor, current: Tensor, previous: Tensor, before: Tensor | Past | None) -> Tensor:
+    weight = torch.stack([current, previous])[None]
     return token_shift(x[:, :, None], weight, before[:, :, None] if isinstance(before, Tensor) else before)[:, :, 0]

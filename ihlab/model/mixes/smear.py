@@ -19,9 +19,9 @@ from torch import nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.attend import Stream
 from ihlab.model.documents import previous
 from ihlab.model.kv_cache import Past, earlier
-from ihlab.model.shapes import Stream
 from ihlab.model.shift import TokenMix
 
 GATE_CHANNELS = 12

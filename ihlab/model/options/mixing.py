@@ -67,9 +67,9 @@ class MixingOptions(ShiftOptions):
         )
 
     @property
-    def values_mixed_elsewhere(self) -> str | None:
+    def mixes_tokens(self) -> str | None:
         """The field that makes keys or values mix tokens in a way that alpha and beta do not describe, if any."""
-        if VARIANTS[self.attention].elsewhere:
+        if VARIANTS[self.attention].mixes_tokens:
             return f"attention={self.attention!r}"
         unmixed = {"stream_shift": "none", "smear": "none", "shift_first": "zero", "bigram_table": 0}
         for name, plain in unmixed.items():

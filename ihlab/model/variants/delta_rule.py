@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from ihlab.model.attend import Keys, Stream
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
-from ihlab.model.shapes import Keys, Stream
 from ihlab.model.variants.recurrence import Gates, LinearRecurrence, State, decay_since, heads_first, outer
 from ihlab.model.variants.token_gate import TokenGate
 

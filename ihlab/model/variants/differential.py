@@ -15,13 +15,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attend import explicit_pattern, fused, is_hooked, read_values
+from ihlab.model.attend import Keys, Queries, Values, explicit_pattern, fused, is_hooked, read_values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import Past
 from ihlab.model.norm import RMSNorm
 from ihlab.model.positions import Positions, Rotary
-from ihlab.model.shapes import Keys, Queries, Values
 
 
 class DifferentialAttention(Attention):
@@ -49,7 +48,7 @@ class DifferentialAttention(Attention):
         )
         self.sub_norm = RMSNorm(self.d_head, 1e-5)
         if self.rotary is not None:
-            self.rotary = HalvesRotary(half, cfg.n_ctx, cfg.rotary_base, 2 * self.n_heads)
+            self.rotary = HalvesRotary(half, cfg.n_ctx, cfg.rotary_base)
         del self.hook_attn_scores
         self.hook_attn_scores_1, self.hook_attn_scores_2 = HookPoint(), HookPoint()
         self.hook_pattern_1, self.hook_pattern_2, self.hook_lambda = HookPoint(), HookPoint(), HookPoint()

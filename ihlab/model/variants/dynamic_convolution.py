@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ihlab.model.attend import Heads, Keys, Stream, Values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import shifted
 from ihlab.model.kv_cache import Past, earlier
-from ihlab.model.shapes import Heads, Keys, Stream, Values
 from ihlab.model.shift import TokenMix, spawned, token_shift
 
 TAPS = 4
@@ -33,11 +33,11 @@ class DynamicConvolution(TokenMix):
     def forward(self, u: Heads, x: Stream, cache: Past | None, place: str) -> Heads:
         """Convolve u along its tokens. With a cache, u continues its sequences and is stored under `place`."""
         before = earlier(cache, place, u, TAPS - 1)
-        seen = torch.cat([before, u], dim=1) if isinstance(before, Tensor) else u
+        with_earlier = torch.cat([before, u], dim=1) if isinstance(before, Tensor) else u
         dynamic = F.linear(x, self.of_input).unflatten(-1, (-1, TAPS))
         total = u + token_shift(u, self.weight, before)
-        for back in range(min(TAPS, seen.shape[1])):
-            total = total + dynamic[..., back, None] * shifted(seen, before, back)[:, -u.shape[1] :]
+        for back in range(min(TAPS, with_earlier.shape[1])):
+            total = total + dynamic[..., back, None] * shifted(with_earlier, before, back)[:, -u.shape[1] :]
         return total / (2 * TAPS + 1) ** 0.5
 
 
@@ -48,7 +48,7 @@ class DynamicConvolutionAttention(Attention):
         super().__init__(cfg, generator, layer)
         source = spawned(generator, layer, 11)
         parts = ("key", "value")
-        self.dynamic = nn.ModuleDict({part: DynamicConvolution(cfg.kv_heads, cfg, source) for part in parts})
+        self.dynamic = nn.ModuleDict({side: DynamicConvolution(cfg.kv_heads, cfg, source) for side in parts})
 
     def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Return the convolved keys and values, before rotation."""

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.attend import Stream
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, Past, next_positions
-from ihlab.model.shapes import Stream
 from ihlab.model.variants.token_gate import TokenGate
 
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.attend import Heads, Keys, Stream, Values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import previous
 from ihlab.model.kv_cache import Past, earlier
-from ihlab.model.shapes import Heads, Keys, Stream, Values
 from ihlab.model.shift import GatedShift, TokenMix
 
 
@@ -36,8 +36,8 @@ class InputGate(TokenMix):
 
         `before`: with a cache, the keys or values of the token before x.
         """
-        own = hook(F.linear(read, self.weight, self.bias).sigmoid())[..., None]
-        return own * x + (1 - own) * previous(x, before)
+        gate = hook(F.linear(read, self.weight, self.bias).sigmoid())[..., None]
+        return gate * x + (1 - gate) * previous(x, before)
 
 
 class GatedAttention(Attention):
@@ -46,7 +46,7 @@ class GatedAttention(Attention):
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
         super().__init__(cfg, generator, layer)
         parts = ("key", "value")
-        self.input_gate = nn.ModuleDict({part: InputGate(cfg.kv_heads, cfg.d_model, generator) for part in parts})
+        self.input_gate = nn.ModuleDict({side: InputGate(cfg.kv_heads, cfg.d_model, generator) for side in parts})
         self.hook_key_gate, self.hook_value_gate = HookPoint(), HookPoint()
 
     def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:

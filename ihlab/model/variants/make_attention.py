@@ -1,7 +1,7 @@
 """Make the attention that a config names."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
 from typing import Any
 
@@ -23,33 +23,33 @@ def make_attention(cfg: ModelConfig, generator: torch.Generator | None = None, l
     require_attention(cfg.attention)
     attention = VARIANTS[cfg.attention].attention
     if isinstance(attention, str):
-        made: Attention = resolve_name(f"ihlab.model.{attention}")(cfg, generator, layer)
-        return made
+        module: Attention = resolve_name(f"ihlab.model.{attention}")(cfg, generator, layer)
+        return module
     return _registered(attention, cfg, generator, layer)
 
 
 def _registered(attention: Callable[..., Any], cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> Any:
     """Make a registered attention. It may be any module; tools read the attributes that it has."""
     with torch.random.fork_rng(devices=[]):  # its random numbers depend only on the model's seed
-        own = spawned(generator, layer, 5)  # Canon layers use the keys 1 to 4
-        torch.manual_seed(layer if own is None else own.initial_seed())
-        made = attention(cfg, generator, layer)
+        seeded = spawned(generator, layer, 5)  # Canon layers use the keys 1 to 4
+        torch.manual_seed(layer if seeded is None else seeded.initial_seed())
+        module = attention(cfg, generator, layer)
     require(
-        isinstance(made, nn.Module),
-        f"The attention '{cfg.attention}' made a {type(made).__name__}, but must make a torch.nn.Module.",
+        isinstance(module, nn.Module),
+        f"The attention '{cfg.attention}' made a {type(module).__name__}, but must make a torch.nn.Module.",
     )
-    kept = sorted(made.state_dict().keys() - dict(made.named_parameters(remove_duplicate=False)).keys())
+    buffers = sorted(module.state_dict().keys() - dict(module.named_parameters(remove_duplicate=False)).keys())
     require(
-        not kept,
-        f"The attention '{cfg.attention}' has the persistent buffer '{', '.join(kept)}', but checkpoints hold "
+        not buffers,
+        f"The attention '{cfg.attention}' has the persistent buffer '{', '.join(buffers)}', but checkpoints hold "
         "parameters only: register it with persistent=False if it can be made again, else make it a parameter.",
     )
     require(
-        not cfg.shifted or isinstance(made, Attention),
-        f"The attention '{cfg.attention}' is registered with shifts of keys or values, but {type(made).__name__} is "
+        not cfg.shifted or isinstance(module, Attention),
+        f"The attention '{cfg.attention}' is registered with shifts of keys or values, but {type(module).__name__} is "
         "not a subclass of ihlab.model.attention.Attention, which makes them.",
     )
-    return made
+    return module
 
 
 def reads_queries_alone(attention: nn.Module) -> bool:
@@ -59,8 +59,19 @@ def reads_queries_alone(attention: nn.Module) -> bool:
     """
     if not isinstance(attention, Attention):
         return False
-    own = type(attention)
-    return attention.queries_alone and (own.forward is Attention.forward or "queries_alone" in vars(own))
+    cls = type(attention)
+    return attention.queries_alone and (cls.forward is Attention.forward or "queries_alone" in vars(cls))
+
+
+def require_separable(cfg: ModelConfig, attentions: Sequence[nn.Module]) -> None:
+    """Raise `ConfigError` unless a model's layers of attention can keep packed documents apart."""
+    variant = VARIANTS[cfg.attention]
+    alone = all(isinstance(module, Attention) and module.queries_alone and takes_cache(module) for module in attentions)
+    require(
+        alone and not (variant.recurrent or variant.registered),
+        f"ModelConfig.attention is {cfg.attention!r}, which cannot keep packed documents apart: recurrences, "
+        "attention whose queries depend on each other, and attention from outside cannot.",
+    )
 
 
 def require_decodable(attention: nn.Module) -> None:

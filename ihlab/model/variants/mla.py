@@ -18,11 +18,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.attend import Heads, Keys, Queries, Stream, Values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, Past
 from ihlab.model.positions import Positions, Rotary
-from ihlab.model.shapes import Heads, Keys, Queries, Stream, Values
 from ihlab.model.shift import TokenShift
 
 
@@ -43,12 +43,12 @@ class LatentAttention(Attention):
         super().__init__(cfg, generator, layer)
         self.hook_latent = HookPoint()
         if self.rotary is not None:
-            self.rotary = TailRotary(cfg.rope_width, cfg.n_ctx, cfg.rotary_base, self.n_heads)
+            self.rotary = TailRotary(cfg.rope_width, cfg.n_ctx, cfg.rotary_base)
 
     def _make_key_value_maps(self, cfg: ModelConfig) -> None:
-        rank, own = cfg.latent_rank, self.d_head - cfg.rope_width
+        rank, unrotated = cfg.latent_rank, self.d_head - cfg.rope_width
         self.kv_down = nn.Linear(cfg.d_model, rank, bias=False)
-        self.k_up = nn.Linear(rank, self.n_heads * own, bias=False)
+        self.k_up = nn.Linear(rank, self.n_heads * unrotated, bias=False)
         self.v_up = nn.Linear(rank, self.n_heads * self.d_head, bias=False)
         self.k_rope = nn.Linear(cfg.d_model, cfg.rope_width, bias=False) if cfg.rope_width else None
 
@@ -58,9 +58,9 @@ class LatentAttention(Attention):
     ) -> tuple[TokenShift | None, TokenShift | None, None]:
         if cfg.attention == "mla":
             return None, None, None
-        own, before = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
-        beta = own.repeat(cfg.n_heads, 1)
-        alpha = own[:, None].repeat(cfg.n_heads, 1, cfg.head_width)
+        current, before = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+        beta = current.repeat(cfg.n_heads, 1)
+        alpha = current[:, None].repeat(cfg.n_heads, 1, cfg.head_width)
         alpha[0, :, : cfg.head_width - cfg.rope_width] = before[:, None]
         beta[-1] = before
         return FixedShift(alpha), FixedShift(beta), None
@@ -69,7 +69,7 @@ class LatentAttention(Attention):
         """Return the shifted and rotated keys and the shifted values of all tokens, including those in the cache."""
         shared, latent = self._compressed(x)
         if isinstance(cache, KVCache):  # all tokens so far are expanded again, from the first on
-            shared, latent = (kept[:, :, 0] for kept in cache.append(shared[:, :, None], latent[:, :, None]))
+            shared, latent = (cached[:, :, 0] for cached in cache.append(shared[:, :, None], latent[:, :, None]))
             cache = None
         return self.shifted_and_rotated(*self._expanded(shared, latent), cache)
 
@@ -91,8 +91,8 @@ class LatentAttention(Attention):
     @property
     def W_K(self) -> Float[Tensor, "head d_model d_head"]:
         """The key weights (W_UK W_D, W_KR) of each head. They are a copy, unlike vanilla attention's view."""
-        own = self.k_up.weight.unflatten(0, (self.n_heads, -1))
-        weight = (own @ self.kv_down.weight).mT
+        up = self.k_up.weight.unflatten(0, (self.n_heads, -1))
+        weight = (up @ self.kv_down.weight).mT
         if self.k_rope is None:
             return weight
         return torch.cat([weight, self.k_rope.weight.T.expand(self.n_heads, -1, -1)], dim=-1)
@@ -116,8 +116,8 @@ class LatentAttention(Attention):
 class TailRotary(Rotary):
     """`Rotary` on the last `width` channels of each head; the others stay as they are."""
 
-    def __init__(self, width: int, n_ctx: int, base: float, n_heads: int = 1) -> None:
-        super().__init__(width, n_ctx, base, n_heads)
+    def __init__(self, width: int, n_ctx: int, base: float) -> None:
+        super().__init__(width, n_ctx, base)
         self.width = width
 
     def forward(self, x: Queries, positions: Positions | None = None) -> Queries:

@@ -15,13 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attend import pattern_of, read_values, scores_of
+from ihlab.model.attend import Keys, Queries, Values, pattern_of, read_values, scores_of
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.positions import Positions
-from ihlab.model.shapes import Keys, Queries, Values
-from tasks.config import require
 
 QUERIES, KEYS = 6, 11
 """Size of a kernel: this query and those before it, and as many keys on both sides."""
@@ -45,16 +43,14 @@ class MultiTokenAttention(Attention):
         self.taps, self.hook_taps = nn.Parameter(identity), HookPoint()
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
-        """Return z, for rotated queries of whole sequences or chunks. Raises `ConfigError` for others."""
-        require(
-            isinstance(positions, slice),
-            "Multi-token attention reads queries of consecutive tokens only: each depends on those before it.",
-        )
+        """Return z, for rotated queries of whole sequences or chunks."""
         assert isinstance(positions, slice)
         before = earlier(cache, "rotated query", q, QUERIES - 1)  # "query" is what canon="B" keeps
-        seen = torch.cat([before, q], dim=1) if isinstance(before, Tensor) else F.pad(q, (0, 0, 0, 0, QUERIES - 1, 0))
+        with_earlier = (
+            torch.cat([before, q], dim=1) if isinstance(before, Tensor) else F.pad(q, (0, 0, 0, 0, QUERIES - 1, 0))
+        )
         hidden = self.score_bias(k, slice(positions.start - QUERIES + 1, positions.stop)).isneginf()
-        scores = F.pad(scores_of(seen, k).masked_fill(hidden, 0), (KEYS // 2, KEYS // 2))
+        scores = F.pad(scores_of(with_earlier, k).masked_fill(hidden, 0), (KEYS // 2, KEYS // 2))
         # The first row of conv2d's kernel is for the earliest query, its first column for the earliest key.
         taps = self.hook_taps(self.taps.clone()).flip(1, 2)[:, None]
         mixed = F.conv2d(scores, taps.to(scores.dtype), groups=self.n_heads)

@@ -9,10 +9,10 @@ it is vanilla attention. W_g and b start as 0, so gates start as 1/2.
 import torch
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.attend import Stream
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import Past, next_positions
-from ihlab.model.shapes import Stream
 from ihlab.model.variants.token_gate import TokenGate
 
 

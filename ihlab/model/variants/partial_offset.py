@@ -19,19 +19,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ihlab.model.attend import Keys, Stream, Values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import previous, with_first
 from ihlab.model.kv_cache import Past, earlier, next_positions
 from ihlab.model.positions import Rotary
-from ihlab.model.shapes import Keys, Stream, Values
 
 
 def offset(
-    own: Float[Tensor, "*rest d_head"], previous: Float[Tensor, "*rest d_head"]
+    current: Float[Tensor, "*rest d_head"], previous: Float[Tensor, "*rest d_head"]
 ) -> Float[Tensor, "*rest d_head"]:
     """Return the first and third quarter of the channels of `own`, and the second and fourth of `previous`."""
-    halves, others = own.unflatten(-1, (2, 2, -1)), previous.unflatten(-1, (2, 2, -1))
+    halves, others = current.unflatten(-1, (2, 2, -1)), previous.unflatten(-1, (2, 2, -1))
     return torch.stack([halves[..., 0, :], others[..., 1, :]], dim=-2).flatten(-3)
 
 
@@ -44,7 +44,7 @@ class PartialRotaryAttention(Attention):
             quarter = self.d_head // 4
             fast = (cfg.rotary_base ** (-2 * i / self.d_head) for i in range(quarter))
             frequencies = (*fast, *[0.0] * quarter)
-            self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, self.n_heads, frequencies)
+            self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, frequencies)
 
 
 class PartialOffsetAttention(PartialRotaryAttention):

@@ -19,7 +19,9 @@ class PrimerAttention(Attention):
     @staticmethod
     def _make_convolutions(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
         heads = {"query": cfg.n_heads, "key": cfg.kv_heads, "value": cfg.kv_heads}
-        return nn.ModuleDict({part: Depthwise(taps(n, cfg.head_width), residual=False) for part, n in heads.items()})
+        return nn.ModuleDict(
+            {side: Depthwise(taps(n, cfg.head_width), side, residual=False) for side, n in heads.items()}
+        )
 
 
 def taps(n_heads: int, d_head: int) -> Float[Tensor, "head 3 d_head"]:

@@ -24,11 +24,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attend import read_values
+from ihlab.model.attend import Keys, Queries, Stream, Values, read_values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, Past, next_positions
-from ihlab.model.shapes import Keys, Queries, Stream, Values
 from ihlab.model.shift import spawned
 from ihlab.model.variants.token_gate import TokenGate
 

@@ -4,11 +4,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from ihlab.model.attend import Keys, Queries, Stream, Values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, Past, earlier
 from ihlab.model.mixes.input_shift import InputShift, rwkv_mu
-from ihlab.model.shapes import Keys, Queries, Stream, Values
 
 
 class RWKVAttention(Attention):
@@ -20,7 +20,7 @@ class RWKVAttention(Attention):
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
         super().__init__(cfg, generator, layer)
         parts = ("query", "key", "value")
-        self.input_shift = nn.ModuleDict({part: InputShift(rwkv_mu(cfg, layer, part)) for part in parts})
+        self.input_shift = nn.ModuleDict({side: InputShift(rwkv_mu(cfg, layer, side)) for side in parts})
 
     def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: Past | None = None) -> Queries:
         """Project the queries at positions `at` (None: all) from the shifted input."""

@@ -17,13 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
-from ihlab.model.attend import explicit_pattern, read_values
+from ihlab.model.attend import Keys, Queries, Values, explicit_pattern, read_values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache, Past
 from ihlab.model.positions import Positions, as_tensor
-from ihlab.model.shapes import Keys, Queries, Values
-from tasks.config import require
 
 
 class SelectiveAttention(Attention):
@@ -47,11 +45,7 @@ class SelectiveAttention(Attention):
         self.hook_selection, self.hook_masked = HookPoint(), HookPoint()
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
-        """Return z, for rotated queries of whole sequences or chunks. Raises `ConfigError` for gathered queries."""
-        require(
-            isinstance(positions, slice),
-            "Selective attention reads queries of consecutive tokens only: each depends on those before it.",
-        )
+        """Return z, for rotated queries of whole sequences or chunks."""
         bias = self.score_bias(k, positions)
         selection = self.hook_selection(self._selection(q[:, :, 0], k[:, :, 0], bias[:, 0], positions))
         masked = F.pad(selection.cumsum(dim=1), (0, 0, 1, -1))  # up to the query before
@@ -70,5 +64,5 @@ class SelectiveAttention(Attention):
     ) -> Float[Tensor, "batch query key"]:
         scores = torch.einsum("bqd,bkd->bqk", q, k) / math.sqrt(q.shape[-1]) + bias
         keys = torch.arange(k.shape[1], device=k.device)
-        own = keys == as_tensor(positions, k.device)[:, :, None]
-        return scores.relu().masked_fill(own | (keys == 0), 0)
+        itself = keys == as_tensor(positions, k.device)[:, :, None]
+        return scores.relu().masked_fill(itself | (keys == 0), 0)

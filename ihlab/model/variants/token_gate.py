@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ihlab.model.shapes import Stream
+from ihlab.model.attend import Stream
 
 
 class TokenGate(nn.Module):

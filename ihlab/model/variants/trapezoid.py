@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
+from ihlab.model.attend import Keys, Stream
 from ihlab.model.config import ModelConfig
 from ihlab.model.kv_cache import KVCache
-from ihlab.model.shapes import Keys, Stream
 from ihlab.model.variants.recurrence import Gates, LinearRecurrence, State, decay_since, heads_first, outer
 from ihlab.model.variants.token_gate import TokenGate
 
@@ -47,16 +47,16 @@ class Trapezoid(LinearRecurrence):
         matches: Float[Tensor, "batch kv_head group query key"], k: Keys, gates: Gates
     ) -> Float[Tensor, "batch kv_head group query key"]:
         """Return the kernel of each query head."""
-        log_decay, write, own = gates
-        decay, at_own, at_next = decay_since(log_decay), heads_first(own * write), heads_first((1 - own) * write)
+        log_decay, write, split = gates
+        decay, at_own, at_next = decay_since(log_decay), heads_first(split * write), heads_first((1 - split) * write)
         weight = decay * at_own[:, :, None] + decay.tril(-1) * F.pad(at_next[..., 1:], (0, 1))[:, :, None]
         return matches * weight[:, :, None]
 
     @staticmethod
     def step(state: State, k: Tensor, v: Tensor, gates: Gates, cache: KVCache) -> State:
         """Return S after one more token, and keep its k v^T."""
-        log_decay, write, own = (gate[:, :, None, None] for gate in gates)
+        log_decay, write, split = (gate[:, :, None, None] for gate in gates)
         pair = outer(k, v)
         before = cache.raw.get("pair", torch.zeros_like(pair))
         cache.raw["pair"] = pair
-        return log_decay.exp() * (state + (1 - own) * write * before) + own * write * pair
+        return log_decay.exp() * (state + (1 - split) * write * before) + split * write * pair

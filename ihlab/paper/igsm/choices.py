@@ -38,17 +38,17 @@ def choices(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFr
     Raises `ConfigError` for sequences longer than n_ctx.
     """
     device, rows = model.embed.weight.device, []
-    for part in np.array_split(np.arange(len(problems.tokens)), -(-len(problems.tokens) // ROWS)):
-        longest = int(problems.size[part].max())
-        logits = model(torch.from_numpy(problems.tokens[part, :longest]).to(device), return_type="logits")
-        for row, ids in zip(part.tolist(), logits.argmax(dim=-1).cpu().numpy(), strict=True):
+    for problem_rows in np.array_split(np.arange(len(problems.tokens)), -(-len(problems.tokens) // ROWS)):
+        longest = int(problems.size[problem_rows].max())
+        logits = model(torch.from_numpy(problems.tokens[problem_rows, :longest]).to(device), return_type="logits")
+        for row, ids in zip(problem_rows.tolist(), logits.argmax(dim=-1).cpu().numpy(), strict=True):
             likeliest, tokens = task.decode(ids), task.decode(problems.tokens[row, : problems.size[row]])
             problem = Problem.parse(task.decode(problems.prompt(row)), task.language.modulus, task.flat)
             copies = [fetch.query for fetch in fetches(tokens) if fetch.kind == "sentence"]
             rows.append(
                 {
-                    "planned": all(likeliest[at - 1] in right for at, right in _headers(problem, tokens)),
-                    "looked up": all(likeliest[at] == tokens[at + 1] for at in copies),
+                    "planned": all(likeliest[position - 1] in right for position, right in _headers(problem, tokens)),
+                    "looked up": all(likeliest[query] == tokens[query + 1] for query in copies),
                 }
             )
     return pd.DataFrame(rows)
@@ -62,9 +62,13 @@ def _headers(problem: Problem, tokens: Sequence[str]) -> Iterator[tuple[int, set
     for step in split(tokens[start:], ".")[:-1]:
         header = read_header(split(step, ";")[0], problem.format)
         assert header is not None, "a true solution can be read"
-        ready = [p for p in wanted if p not in known and known.issuperset(problem.definitions[p].operands)]
+        ready = [
+            parameter
+            for parameter in wanted
+            if parameter not in known and known.issuperset(problem.definitions[parameter].operands)
+        ]
         for word, place in enumerate(places):
-            of_first = [p for p in ready if word == 0 or p[0] == header[0][0]]
-            yield start + place, {JOINT.join(p) if problem.format == "pairs" else p[word] for p in of_first}
+            right = [parameter for parameter in ready if word == 0 or parameter[0] == header[0][0]]
+            yield start + place, {JOINT.join(names) if problem.format == "pairs" else names[word] for names in right}
         known.add(header[0])
         start += len(step) + 1

@@ -43,34 +43,34 @@ def fetches(tokens: Sequence[str]) -> list[Fetch]:
     """Return every constant and operand of a sequence's solution, in order, in any format."""
     require("<sol>" in tokens, "The sequence has no '<sol>', so it holds no solution.")
     stated = _sentences(tokens[: tokens.index("<sol>")])
-    seen: dict[str, list[int]] = {}  # symbol -> its positions
-    value: dict[str, int] = {}  # symbol -> the position of its value
-    found: list[Fetch] = []
+    positions: dict[str, list[int]] = {}  # of each symbol
+    value: dict[str, int] = {}  # the position of each symbol's value
+    copies: list[Fetch] = []
     start, sentence = tokens.index("<sol>") + 1, range(0)
-    for at in range(start, len(tokens)):
-        if tokens[at] in (";", ".", "<ans>", "<eos>"):
-            header = _header(tokens[start:at])
+    for end in range(start, len(tokens)):
+        if tokens[end] in (";", ".", "<ans>", "<eos>"):
+            header = _header(tokens[start:end])
             sentence = sentence if header is None else stated.get(header, range(0))
-            found += _of_clause(tokens, start, at, sentence, seen, value)
-            start = at + 1
-    return found
+            copies += _of_clause(tokens, start, end, sentence, positions, value)
+            start = end + 1
+    return copies
 
 
 def _sentences(prompt: Sequence[str]) -> dict[Parameter, range]:
     """Return each parameter that a prompt states, with the positions of its expression."""
-    found: dict[Parameter, range] = {}
+    expressions: dict[Parameter, range] = {}
     start = int(bool(prompt) and prompt[0] == "<bos>")
-    for at in range(start, len(prompt)):
-        if prompt[at] == ".":
-            match prompt[start:at]:
+    for end in range(start, len(prompt)):
+        if prompt[end] == ".":
+            match prompt[start:end]:
                 case ["The", "number", "of", "each", owner, "'s", owned, "equals", *_]:
-                    found[owner, owned] = range(start + 8, at)
+                    expressions[owner, owned] = range(start + 8, end)
                 case [owner, owned, "=", *_]:
-                    found[owner, owned] = range(start + 3, at)
+                    expressions[owner, owned] = range(start + 3, end)
                 case [pair, "=", *_] if parameter := read_pair(pair):
-                    found[parameter] = range(start + 2, at)
-            start = at + 1
-    return found
+                    expressions[parameter] = range(start + 2, end)
+            start = end + 1
+    return expressions
 
 
 def _header(tokens: Sequence[str]) -> Parameter | None:
@@ -80,28 +80,33 @@ def _header(tokens: Sequence[str]) -> Parameter | None:
 
 
 def _of_clause(
-    tokens: Sequence[str], start: int, stop: int, sentence: range, seen: dict[str, list[int]], value: dict[str, int]
+    tokens: Sequence[str],
+    start: int,
+    stop: int,
+    sentence: range,
+    positions: dict[str, list[int]],
+    value: dict[str, int],
 ) -> list[Fetch]:
     """Return the copies among the tokens start .. stop - 1, and record their symbols and values."""
-    equals = [at for at in range(start, stop) if tokens[at] == "="]
-    found = []
+    equals = [place for place in range(start, stop) if tokens[place] == "="]
+    copies = []
     if equals:  # symbol = operands [= numbers] [= value]
         after = equals[1] if len(equals) > 1 else stop
         for operand in range(equals[0] + 1, after):
             word, number = tokens[operand], operand + after - equals[0]
-            sources = tuple(at for at in sentence if tokens[at] == word)
+            sources = tuple(place for place in sentence if tokens[place] == word)
             if sources and (word.isdigit() or is_symbol(word)):
-                found.append(Fetch("sentence", operand - 1, sources))
+                copies.append(Fetch("sentence", operand - 1, sources))
             elif word in value:
-                found.append(Fetch("letter", operand - 1, tuple(seen[word])))
+                copies.append(Fetch("letter", operand - 1, tuple(positions[word])))
             if word in value:
-                found.append(Fetch("value", number - 1, (value[word],)))
-    for at in range(start, stop):
-        if is_symbol(tokens[at]):
-            seen.setdefault(tokens[at], []).append(at)
+                copies.append(Fetch("value", number - 1, (value[word],)))
+    for place in range(start, stop):
+        if is_symbol(tokens[place]):
+            positions.setdefault(tokens[place], []).append(place)
     if equals and is_symbol(tokens[equals[0] - 1]):
         value[tokens[equals[0] - 1]] = stop - 1
-    return found
+    return copies
 
 
 @in_eval_mode
@@ -133,13 +138,6 @@ def operand_attention(model: Transformer, task: IGSMTask, problems: Problems) ->
                 for layer, head in np.ndindex(attention.shape)
             ]
     return pd.DataFrame(table)
-
-
-def value_head(attention: pd.DataFrame) -> tuple[int, int]:
-    """Return the layer and head that read the operands' values most, from a table of `operand_attention`."""
-    table = attention.query("pattern == 'effective' and kind == 'value'")
-    best = table["attention"].to_numpy().argmax()
-    return int(table["layer"].iloc[best]), int(table["head"].iloc[best])
 
 
 @in_eval_mode

@@ -1,5 +1,7 @@
 """Starts and ends of runs in the planes of alpha and beta, coloured by the number of steps to learn induction."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -19,12 +21,12 @@ def start_map(axes: Axes, starts: pd.DataFrame, field: pd.DataFrame, slowest: fl
     """
     loss_field(axes, field, spacing=0.01, faint=True)
     axes.add_patch(Rectangle((0, 0), 1, 1, fill=False, edgecolor=BLACK, linestyle="--", linewidth=1.2, zorder=3))
-    found = coloured(axes, starts["alpha1"], starts["beta1"], starts["steps"], slowest, size=90, marker="s")
+    points = coloured(axes, starts["alpha1"], starts["beta1"], starts["steps"], slowest, size=90, marker="s")
     low, high = float(field["alpha1"].min()), float(field["alpha1"].max())
     ticks = np.arange(np.ceil(2 * low), np.floor(2 * high) + 1) / 2
     axes.set(xlim=(low, high), ylim=(low, high), xticks=ticks, yticks=ticks)
     axes.set(xlabel=r"$\alpha_1$ at the start", ylabel=r"$\beta_1$ at the start")
-    return found
+    return points
 
 
 @printed
@@ -36,7 +38,7 @@ def end_map(axes: Axes, runs: pd.DataFrame, slowest: float) -> PathCollection:
     """
     edge = np.pi / 2
     axes.add_patch(Rectangle((-edge / 2, -edge / 2), edge, edge, facecolor="#E6E6E6", linewidth=0, zorder=0))
-    found = coloured(axes, runs["end_key_angle"], runs["end_value_angle"], runs["steps"], slowest, size=22, marker="o")
+    points = coloured(axes, runs["end_key_angle"], runs["end_value_angle"], runs["steps"], slowest, size=22, marker="o")
     axes.plot(0, 0, marker="*", color=RED, markersize=13, zorder=5)
     ticks, names = np.linspace(-edge, edge, 5), [r"$-\pi/2$", r"$-\pi/4$", "0", r"$\pi/4$", r"$\pi/2$"]
     margin = 1.03 * edge
@@ -47,7 +49,7 @@ def end_map(axes: Axes, runs: pd.DataFrame, slowest: float) -> PathCollection:
         xlabel=r"key angle at the end (0: $\alpha_1 = 0$; $\pm\pi/2$: $\alpha_2 = 0$)",
         ylabel=r"value angle at the end (0: $\beta_2 = 0$; $\pm\pi/2$: $\beta_1 = 0$)",
     )
-    return found
+    return points
 
 
 def coloured(
@@ -55,9 +57,13 @@ def coloured(
 ) -> PathCollection:
     """Draw points coloured by their steps up to `slowest`, with crosses for inf. Return the coloured artist."""
     never = np.isinf(steps)
-    found, name = ~never, f"not within {slowest:.0f} steps"
+    learned, name = ~never, f"not within {slowest:.0f} steps"
     axes.scatter(x[never], y[never], s=0.6 * size, marker="x", color=BLACK, linewidths=1.3, zorder=4, label=name)
-    return axes.scatter(
-        x[found], y[found], c=steps[found], s=size, marker=marker, cmap="viridis", vmin=0, vmax=slowest,
-        edgecolors="white", linewidths=0.6, zorder=4,
-    )  # fmt: skip
+    colours: dict[str, Any] = {
+        "c": steps[learned],
+        "cmap": "viridis",
+        "vmin": 0,
+        "vmax": slowest,
+        "edgecolors": "white",
+    }
+    return axes.scatter(x[learned], y[learned], s=size, marker=marker, linewidths=0.6, zorder=4, **colours)

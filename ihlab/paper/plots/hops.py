@@ -1,5 +1,7 @@
 """Errors by number of hops."""
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
@@ -25,10 +27,8 @@ def hop_errors(axes: Axes, data: pd.DataFrame, published: pd.DataFrame | None = 
         if published is not None:
             there = published[(published["n_layers"] == depth) & published["hops"].between(1, data["hops"].max())]
             there = there.sort_values("hops")
-            axes.plot(
-                there["hops"], there["error"], color=color, ls=":", marker=marker, mfc="white", ms=5,
-                label=f"{depth} layers, published",
-            )  # fmt: skip
+            style: dict[str, Any] = {"color": color, "ls": ":", "marker": marker, "mfc": "white", "ms": 5}
+            axes.plot(there["hops"], there["error"], **style, label=f"{depth} layers, published")
     axes.set(ylim=(-0.02, 0.8))
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

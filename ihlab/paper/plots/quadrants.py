@@ -1,6 +1,7 @@
 """Heads by the larger of alpha1 and alpha2 and of beta1 and beta2: counts as in the paper's Table 5, and positions."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,16 +40,22 @@ def corners(axes: Axes, heads: pd.DataFrame, styles: dict[str, Mark]) -> None:
     for curve, style in styles.items():
         drawn = heads[heads["curve"] == curve]
         axes.scatter(
-            drawn["key"], drawn["value"], s=32, marker=style.marker, facecolors="none", edgecolors=style.color,
-            linewidths=1.2, label=curve, zorder=3,
-        )  # fmt: skip
+            drawn["key"],
+            drawn["value"],
+            s=32,
+            marker=style.marker,
+            facecolors="none",
+            edgecolors=style.color,
+            linewidths=1.2,
+            label=curve,
+            zorder=3,
+        )
     right, upper = heads["key"] > 0.5, heads["value"] > 0.5
     for x, column in ((0.25, ~right), (0.75, right)):
         for y, row in ((0.25, ~upper), (0.75, upper)):
-            axes.text(
-                x, y, str(int((column & row).sum())), ha="center", va="center", fontsize=scaled(20), weight="bold",
-                color="0.6", zorder=1,
-            )  # fmt: skip
+            number = str(int((column & row).sum()))
+            large: dict[str, Any] = {"fontsize": scaled(20), "weight": "bold", "color": "0.6", "zorder": 1}
+            axes.text(x, y, number, ha="center", va="center", **large)
     axes.axhline(0.5, color="#999999", linewidth=0.8)
     axes.axvline(0.5, color="#999999", linewidth=0.8)
     axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal", xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))

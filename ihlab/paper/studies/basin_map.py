@@ -100,8 +100,8 @@ class BasinMap:
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Judge whether induction is (0, 1), and how steps depend on the distance to it."""
         runs = data[data["kind"] == "run"]
-        square, found = in_square(runs), runs[runs["accuracy"] >= FOUND]
-        corner = found[["end_key_angle", "end_value_angle"]].abs().max(axis=1) < np.pi / 4
+        square, learned = in_square(runs), runs[runs["accuracy"] >= FOUND]
+        corner = learned[["end_key_angle", "end_value_angle"]].abs().max(axis=1) < np.pi / 4
         claim = partial(Claim, seeds=int(runs["seed"].nunique()), threshold=0.0, declared="2026-11-22")
         return [
             claim(
@@ -111,7 +111,7 @@ class BasinMap:
                 sentence="Induction heads means (0, 1).",
                 measure="fraction of the runs that learn induction, from all starts, that end nearer to (0, 1) than to "
                 "any other corner: key and value angle within pi/4 of it, modulo pi",
-                estimate=_share(corner, found["seed"]),
+                estimate=_share(corner, learned["seed"]),
                 threshold=MOST,
             ),
             claim(
@@ -255,12 +255,12 @@ def _accuracy_before(runs: pd.DataFrame, rows: int) -> stats.Estimate:
 
 
 def _of_each_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) -> list[float]:
-    return [measure(part) for _, part in runs.groupby("seed")]
+    return [measure(rows) for _, rows in runs.groupby("seed")]
 
 
 def _mean_correlation(runs: pd.DataFrame, column: str) -> stats.Estimate:
     """Return the rank correlation between a column and the steps, averaged over seeds."""
-    return stats.mean_correlation(_of_each_seed(runs, lambda part: rank_correlation(part[column], part["steps"])))
+    return stats.mean_correlation(_of_each_seed(runs, lambda rows: rank_correlation(rows[column], rows["steps"])))
 
 
 def rank_correlation(a: pd.Series, b: pd.Series) -> float:

@@ -69,8 +69,8 @@ def moved(model: "Transformer") -> float:
     """
     import torch
 
-    own, other = (torch.as_tensor(TASK.batch(ROWS, np.random.default_rng(seed)).inputs) for seed in (0, 1))
-    at, there = ((tokens[:, :-1] == tokens[:, -1:]).int().argmax(dim=1) for tokens in (own, other))
+    tokens, other = (torch.as_tensor(TASK.batch(ROWS, np.random.default_rng(seed)).inputs) for seed in (0, 1))
+    position, other_position = ((tokens[:, :-1] == tokens[:, -1:]).int().argmax(dim=1) for tokens in (tokens, other))
     name = "blocks.0.hook_resid_post"
     with torch.no_grad():
         _, cache = model.run_with_cache(other, names_filter=name)
@@ -78,9 +78,9 @@ def moved(model: "Transformer") -> float:
         def exchange(stream: torch.Tensor, hook: object) -> torch.Tensor:
             return torch.cat([stream[:, :-1], cache[name][:, -1:]], dim=1)
 
-        logits = model.run_with_hooks(own, fwd_hooks=[(name, exchange)])
-    answers = own.gather(1, there[:, None] + 1)[:, 0]
-    return float((logits[:, -1].argmax(dim=1) == answers)[at != there].float().mean())
+        logits = model.run_with_hooks(tokens, fwd_hooks=[(name, exchange)])
+    answers = tokens.gather(1, other_position[:, None] + 1)[:, 0]
+    return float((logits[:, -1].argmax(dim=1) == answers)[position != other_position].float().mean())
 
 
 _WAY = "fraction of answers that follow the position if the last token's residual stream comes from another sequence"
@@ -89,7 +89,7 @@ _OURS = "related to Appendix D"
 BY_POSITION = Study(
     name="by_position",
     title="Two vanilla layers can learn induction by position, if the usual way is cut",
-    key="Dot: a seed. Bar: the median. Dotted: guessing.",
+    caption="Dot: a seed. Bar: the median. Dotted: guessing.",
     declared="2026-11-27",
     cells=cells(variant=(FREE, ONLY, NO_MLP)),
     config=config,
@@ -140,7 +140,7 @@ BY_POSITION = Study(
             source=_OURS,
         ),
     ],
-    shown=("steps_to_90", "moved"),
+    summary_columns=("steps_to_90", "moved"),
     view=dots(
         "variant", "moved", xlabel="fraction of answers that follow the position", lines=(1 / (TASK.length - 2),),
         xlim=(0, 1.03),

@@ -77,14 +77,13 @@ def better(
 CHECKER = Study(
     name="checker",
     title="One layer: which half of the shift recalls a token's neighbour, and checks a claimed pair?",
-    key="Asked: the token before (second, equation 12) or after (first, equation 11). Dotted: guessing a check.",
+    caption="Asked: the token before (second, equation 12) or after (first, equation 11). Dotted: guessing a check.",
     declared="2026-11-27",
     cells=cells(asked=("second", "first"), variant=tuple(ATTENTION)),
     config=config,
     stacked=True,
-    tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2), by="loss"),
+    tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2), by="loss", measure=measure),
     measure=measure,
-    measure_tuning=measure,
     asks=(
         better("v_is_checker", "second", "check", V_ONLY, VANILLA, "V shifting can be seen as a checker.", equation=12),
         better(
@@ -107,7 +106,7 @@ CHECKER = Study(
             "Shifted keys check a pair that is claimed in reverse order.",
         ),
     ),
-    shown=("recall", "check"),
+    summary_columns=("recall", "check"),
     view=dots(
         "variant", ("recall", "check"), panels="asked", xlabel="accuracy after training", lines=(0.5,),
         xlim=(-0.04, 1.04),

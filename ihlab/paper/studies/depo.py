@@ -23,6 +23,7 @@ place: with RoPE one layer of K only had .68 at k = 1 after 1,000 steps. Measure
 runs.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import K_ONLY, KV, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, pick, values
+from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, pick, unless, values
 from ihlab.study.experiment import Scale
 from ihlab.study.study import Study, cells
 from ihlab.theory.depth import by_doubling
@@ -81,10 +82,10 @@ def accuracies(run: "Run") -> dict[str, float]:
         answers = run.model()(torch.as_tensor(batch.inputs))[rows, query].argmax(dim=-1).numpy()
     right, k = answers == batch.targets[rows, query], batch.groups["hops"][rows, query]
     _, second, third = walk(batch.inputs, query)
-    found = {name: float(right[k == hops].mean()) for hops, name in enumerate(HOPS, 1)}
+    row = {name: float(right[k == hops].mean()) for hops, name in enumerate(HOPS, 1)}
     parts = {"earlier": (k == 3) & (third < second), "later": (k == 3) & (third > second)}
-    found["mean"] = float(np.mean(list(found.values())))
-    return found | {name: float(right[part].mean()) for name, part in parts.items()}
+    row["mean"] = float(np.mean(list(row.values())))
+    return row | {name: float(right[mask].mean()) for name, mask in parts.items()}
 
 
 def walk(inputs: np.ndarray, query: np.ndarray) -> list[np.ndarray]:
@@ -111,16 +112,34 @@ def law(cell: Cell) -> Ask:
 
     def agrees(data: pd.DataFrame) -> Measured:
         rows = pick(data, cell)
-        found, lower = followed(rows), followed(rows, LOWER_BAR)
-        told = f"1 if so (steps of each seed at a bar of {BAR}: {found}, of {LOWER_BAR}: {lower})"
-        return Measured(told, stats.exact(float(np.mean(np.equal(found, steps)) > 0.5)), len(found))
+        steps_of_seeds, lower = followed(rows), followed(rows, LOWER_BAR)
+        words = f"1 if so (steps of each seed at a bar of {BAR}: {steps_of_seeds}, of {LOWER_BAR}: {lower})"
+        return Measured(words, stats.exact(float(np.mean(np.equal(steps_of_seeds, steps)) > 0.5)), len(steps_of_seeds))
 
     return Ask(
         claim_id("law", variant, str(layers)),
         f"{variant}, {in_words(layers)}: after {TRAINED}, most seeds follow {steps} of 3 steps in Depo, as the law of "
         "hops says.",
-        agrees, above=0.5, setting={"variant": variant, "layers": str(layers)}, source="a prediction of our own",
-    )  # fmt: skip
+        unless(partial(not_converged, cell), agrees),
+        above=0.5,
+        setting={"variant": variant, "layers": str(layers)},
+        source="a prediction of our own",
+        first=agrees,
+        changed=CHANGED,
+    )
+
+
+def not_converged(cell: Cell, data: pd.DataFrame) -> str:
+    """Return why a model that answers k = 1 worse than a shallower one of its kind says nothing about depth."""
+    of_kind = data[data["variant"] == cell["variant"]].groupby("layers")["k1"].mean()
+    own, best = of_kind[cell["layers"]], of_kind[of_kind.index < cell["layers"]].max()
+    if not best - own > MORE:
+        return ""
+    name = f"{cell['variant']}, {in_words(cell['layers'])}"
+    return f"{name}: not converged after {TRAINED} (k = 1: {own:.2f}, with fewer layers {best:.2f})."
+
+
+CHANGED = "2026-11-28: a model that is worse at k = 1 than a shallower one has not converged, so nothing is tested"
 
 
 def in_words(layers: int) -> str:
@@ -133,9 +152,9 @@ def contrast(layers: int, words: str, weights: dict[str, float]) -> Number:
 
     def number(data: pd.DataFrame) -> Measured:
         mean = {name: np.array(values(data, {"layers": layers, "variant": name}, "mean")) for name in weights}
-        told = ", ".join(f"{name} {accuracy.mean():.2f}" for name, accuracy in mean.items())
-        found = np.sum([weight * mean[name] for name, weight in weights.items()], axis=0).tolist()
-        return Measured(f"{words} ({told})", stats.mean(found, stats.DIFFERENCE), len(found))
+        means = ", ".join(f"{name} {accuracy.mean():.2f}" for name, accuracy in mean.items())
+        sums = np.sum([weight * mean[name] for name, weight in weights.items()], axis=0).tolist()
+        return Measured(f"{words} ({means})", stats.mean(sums, stats.DIFFERENCE), len(sums))
 
     return number
 
@@ -153,7 +172,8 @@ def beside_canon(layers: int) -> tuple[Ask, Ask]:
             claim_id("half", str(layers)),
             "The key tap alone gives more than half of what Canon layers gain in Depo "
             f"({in_words(layers)}, {TRAINED}).",
-            half, above=0.0, setting=setting, source=source,
+            unless(partial(not_converged, {"variant": VANILLA, "layers": layers}), half),
+            first=half, changed=CHANGED, above=0.0, setting=setting, source=source,
         ),
         Ask(
             claim_id("canon_more", str(layers)),
@@ -166,11 +186,11 @@ def beside_canon(layers: int) -> tuple[Ask, Ask]:
 
 def later_pairs(data: pd.DataFrame) -> Measured:
     """Return what two layers of K only lose at k = 3 if the walk's third pair comes after its second."""
-    found = values(data, {"variant": K_ONLY, "layers": 2}, "earlier - later")
+    differences = values(data, {"variant": K_ONLY, "layers": 2}, "earlier - later")
     words = (
         "accuracy at k = 3 if the third pair comes before the second minus if after, within each seed, K only, 2 layers"
     )
-    return Measured(words, stats.mean(found, stats.DIFFERENCE), len(found))
+    return Measured(words, stats.mean(differences, stats.DIFFERENCE), len(differences))
 
 
 def view(data: pd.DataFrame) -> Figure:
@@ -189,17 +209,17 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
     table = data.assign(steps=followed(data)).groupby(["variant", "layers"], sort=False)
     means = table[[*HOPS, "earlier", "later"]].mean().round(2)
     names = {"k1": "k = 1", "k2": "k = 2", "k3": "k = 3", "earlier": "third pair earlier", "later": "third pair later"}
-    steps = table["steps"].agg(lambda found: ", ".join(map(str, found)))
+    steps = table["steps"].agg(lambda of_cell: ", ".join(map(str, of_cell)))
     return means.rename(columns=names).assign(**{"steps followed": steps}).reset_index()
 
 
 DEPO = Study(
     name="depo",
     title=f"How many steps do models follow in Depo after {TRAINED}?",
-    key="Dot: a seed. Bar: the median. Dotted: guessing another name, and the accuracy that counts as following.",
+    caption="Dot: a seed. Bar: the median. Dotted: guessing another name, and the accuracy that counts as following.",
     declared="2026-11-27",
     cells=cells(variant=tuple(VARIANTS), layers=LAYERS),
-    smoke=cells(variant=tuple(VARIANTS), layers=LAYERS[:1]),
+    smoke_cells=cells(variant=tuple(VARIANTS), layers=LAYERS[:1]),
     config=config,
     seeds=range(3),
     measure=accuracies,
@@ -213,5 +233,5 @@ DEPO = Study(
         ),
     ],
     view=view,
-    shown=shown,
+    summary_columns=shown,
 )  # fmt: skip

@@ -251,21 +251,32 @@ def _share_that_descends(form: str, size: dict[str, int]) -> float:
 
 
 def _simplified(n_tokens: int, d_model: int, steps: int) -> pd.DataFrame:
-    """Run gradient descent on all four parameters of the simplified model, from a 4 x 4 grid of starts."""
-    from ihlab.theory.landscape import descend
+    """Run gradient descent on all four parameters of the simplified model, from a 4 x 4 grid of starts.
+
+    The loss is the mean over 16 fixed random embeddings. Every eighth step is kept.
+    """
+    import torch
+
+    from ihlab.theory.landscape.simulation import inner_products, simulated_loss
 
     centres = (np.arange(4) + 0.5) / 4
     alpha1, beta1 = (axis.ravel() for axis in np.meshgrid(centres, centres))
-    descent = descend(
-        alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens, lr=0.25, steps=steps, every=8, d_model=d_model, samples=16
-    )
+    point = np.stack([alpha1, 1 - alpha1, beta1, 1 - beta1])
+    products, visited = inner_products(n_tokens, d_model, samples=16, seed=0), []
+    for _ in range(0, steps + 1, 8):
+        visited.append(point)
+        for _ in range(8):
+            parameters = torch.from_numpy(point).requires_grad_()
+            (slope,) = torch.autograd.grad(simulated_loss(parameters, products, repeat=2).mean(dim=1).sum(), parameters)
+            point = point - 0.25 * slope.numpy()
+    own_key, previous_key, own_value, previous_value = np.stack(visited, axis=1)
     parts = [
         pd.DataFrame(
             {
                 "path": f"simplified {start}",
-                "step": 8 * np.arange(len(descent.time)),
-                "alpha1": _share(descent.alpha1[:, start], descent.alpha2[:, start]),
-                "beta1": _share(descent.beta1[:, start], descent.beta2[:, start]),
+                "step": 8 * np.arange(len(visited)),
+                "alpha1": _share(own_key[:, start], previous_key[:, start]),
+                "beta1": _share(own_value[:, start], previous_value[:, start]),
             }
         )
         for start in range(len(alpha1))
@@ -293,9 +304,9 @@ def _heads(run: "Run") -> pd.DataFrame:
     return pd.concat(parts).assign(kind="path")
 
 
-def _share(own: np.ndarray | pd.Series, before: np.ndarray | pd.Series) -> np.ndarray:
+def _share(itself: np.ndarray | pd.Series, before: np.ndarray | pd.Series) -> np.ndarray:
     """Return |own| / (|own| + |before|), a coordinate of the square. It does not change if W_K or W_V is rescaled."""
-    size = np.abs(np.asarray(own))
+    size = np.abs(np.asarray(itself))
     return np.round(size / (size + np.abs(np.asarray(before))), 6)
 
 

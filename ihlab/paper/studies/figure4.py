@@ -70,12 +70,12 @@ def measure(run: Run) -> dict[str, float]:
     being finite. In the second case `last` is ln(vocabulary), the loss of a uniform guess. All runs share one
     threshold: relative to its own `least`, a run that learns more before diverging would seem less stable.
     """
-    seen = run.metrics["eval_loss"].to_numpy(dtype=float)
-    finite = not run.diverged and bool(np.isfinite(seen).all())
-    last = float(seen[-LAST:].mean()) if finite else float(np.log(run.config.model.d_vocab))
+    losses = run.metrics["eval_loss"].to_numpy(dtype=float)
+    finite = not run.diverged and bool(np.isfinite(losses).all())
+    last = float(losses[-LAST:].mean()) if finite else float(np.log(run.config.model.d_vocab))
     frequencies = _frequencies(cast(TextTask, run.config.task))
     return {
-        "least": float(np.nanmin(seen)), "last": last, "frequencies": frequencies,
+        "least": float(np.nanmin(losses)), "last": last, "frequencies": frequencies,
         "diverged": not finite or last >= frequencies,
     }  # fmt: skip
 
@@ -117,11 +117,11 @@ def on_average(data: pd.DataFrame) -> Measured:
         raise NoRunsError("The table has no run with a new seed.")
     differences = less_vanilla(runs).mean(axis="columns", skipna=False)
     lost = int(runs["diverged"].sum())
-    told = f"; {lost} of these runs diverged and count with their last loss" if lost else ""
+    note = f"; {lost} of these runs diverged and count with their last loss" if lost else ""
     words = (
         "final held-out loss (nats per token), KV shifting minus vanilla, by seed: mean over the "
         f"{len(STABLE_RATES)} learning rates at which no run of either diverged with seeds 0 to {SEEDS - 1} "
-        f"({min(STABLE_RATES):g} to {max(STABLE_RATES):g}){told}"
+        f"({min(STABLE_RATES):g} to {max(STABLE_RATES):g}){note}"
     )
     return Measured(words, stats.mean(differences.tolist()), len(differences))
 
@@ -139,10 +139,10 @@ def fewer_lost(words: str, lost: Callable[[pd.DataFrame], "pd.Series[bool]"]) ->
             f"fraction of runs that end {words} at learning rate {critical:g}, the lowest at which most runs of either "
             f"model diverge: vanilla minus {KV} ({sum(vanilla)} and {sum(other)} of {len(other)})"
         )
-        found = stats.share_difference(sum(vanilla), len(vanilla), sum(other), len(other))
+        difference = stats.share_difference(sum(vanilla), len(vanilla), sum(other), len(other))
         why = f"All runs of both models diverge at {critical:g}, so neither diverges less often."
         none_left = at_floor(*(1 - float(np.mean(side)) for side in (vanilla, other)))
-        return Measured(measure, found, len(other), why if none_left else "")
+        return Measured(measure, difference, len(other), why if none_left else "")
 
     return of(first_seeds, number)
 
@@ -182,10 +182,10 @@ def diverged(data: pd.DataFrame) -> Figure:
 FIGURE4 = Study(
     name="figure4",
     title="Two layers on text without clipping, by learning rate",
-    key="Marker: a seed. Bar: the median.",
+    caption="Marker: a seed. Bar: the median.",
     declared="2026-11-23",
     cells=cells(arm=tuple(ARMS), lr=RATES),
-    smoke=cells(arm=tuple(ARMS), lr=(4e-3, 0.5)),
+    smoke_cells=cells(arm=tuple(ARMS), lr=(4e-3, 0.5)),
     config=config,
     seeds=seeds,
     measure=measure,
@@ -205,7 +205,7 @@ FIGURE4 = Study(
             source="Section 4.3, Figure 4c", of_paper=True, statement=22,
         ),
     ),
-    shown=shown,
+    summary_columns=shown,
     view=differences,
     more_views={"diverged": diverged},
 )  # fmt: skip

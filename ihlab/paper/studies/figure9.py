@@ -1,26 +1,28 @@
 """Figure 9: does KV shifting help or hurt if the answer is in the weights and not in the sequence?"""
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure, printed
+from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Measured, Number, claims_of, named, of, ratio
-from ihlab.study.claim import Claim, slug
-from ihlab.study.experiment import Planned, Scale, Trained
-from ihlab.study.learning_curves import EVAL_GROWTH, crossings, final, learning_curve_table, plan, steps_per_run
-from ihlab.study.rates import ACCURACY
+from ihlab.study.ask import Ask, Cell, Measured, Number, named, ratio, values
+from ihlab.study.claim import slug
+from ihlab.study.experiment import Scale
+from ihlab.study.learning_curves import EVAL_GROWTH, crossing, evaluations, learning
+from ihlab.study.study import Study
 from ihlab.training.config import RunConfig
 from tasks import NGramTask
+
+if TYPE_CHECKING:
+    from ihlab.training.run import Run
 
 LINES = {KV: Line(BLUE), VANILLA: Line(ORANGE, "--")}
 
@@ -36,10 +38,9 @@ SMALLEST = "0.8K"
 LAPTOP_STEPS = {"0.8K": 1500, "0.4M": 300}
 LAPTOP_RATES = {"0.8K": 1.6e-2, "0.4M": 4e-3}
 """Learning rate at which vanilla reaches the highest final accuracy on tuning seeds, by size."""
-SEEDS = {"smoke": 2, "laptop": 6, "gpu": 8, "paper": 5}
-"""Number of seeds at the larger sizes. Any six of the first eight seeds gave the same decisions; five did not."""
-SMALLEST_SEEDS = {"smoke": 2, "laptop": 16, "gpu": 16, "paper": 16}
-"""Number of seeds at the smallest size, where some runs learn and some do not."""
+SEEDS, SMALLEST_SEEDS = 6, 16
+"""Number of seeds on a laptop. Any six of the first eight seeds gave the same decisions; five did not. At the smallest
+size some runs learn and some do not."""
 
 MARGIN = 0.05
 """Equivalence margin of accuracy, fixed before the runs: half of Figure 1a's `NEAR_CHANCE`."""
@@ -49,12 +50,17 @@ CHANGED = (
     "2026-11-24: evaluations are ten steps apart, a sixth of the compared times, and a ratio above .8 may still mean "
     "sooner"
 )
-DECLARED = "2026-11-22"
 
 
-def sizes(scale: Scale) -> dict[str, tuple[int, int, int]]:
-    """Return the models of a scale by their names in the figure."""
-    return {"smoke": SMOKE_SIZES, "laptop": LAPTOP_SIZES, "gpu": SIZES, "paper": SIZES}[scale]
+def arm_and_size(cell: Cell) -> tuple[str, str]:
+    """Return the attention and the size of a curve."""
+    arm, size = cell["curve"].split(", ")
+    return arm, size
+
+
+def is_smallest(cell: Cell) -> bool:
+    """Return whether the models of a curve have the smallest size. They are trained stacked."""
+    return arm_and_size(cell)[1] == SMALLEST
 
 
 def ngram_run(scale: Scale, size: str) -> RunConfig:
@@ -72,92 +78,30 @@ def ngram_run(scale: Scale, size: str) -> RunConfig:
     return run.replace(steps=2000, batch_size=256, lr=1e-3, precision="bf16", compile=True)
 
 
-class Figure9:
-    """Accuracy on the third token of each 3-gram against training steps, at three sizes."""
-
-    name = "figure9"
-
-    def runs(self, scale: Scale) -> list[Planned]:
-        """Plan vanilla and KV shifting at every size; the smallest models are trained stacked."""
-        planned = []
-        for size, (n_layers, d_model, n_heads) in sizes(scale).items():
-            shape: dict[str, object] = {"n_layers": n_layers, "d_model": d_model, "n_heads": n_heads}
-            curves = {f"{KV}, {size}": {**shape, "attention": "kv_shift"}, f"{VANILLA}, {size}": shape}
-            seeds = SMALLEST_SEEDS if size == SMALLEST else SEEDS
-            planned += plan(self.name, ngram_run(scale, size), curves, seeds[scale], stacked=size == SMALLEST)
-        return planned
-
-    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather every evaluation of every run."""
-        return learning_curve_table(trained)
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge Appendix E.3: KV shifting neither enhances nor weakens the learning of 3-grams.
-
-        For equivalence the whole interval must lie inside the margin. The tests use ranks, because runs of the
-        smallest size are bimodal. Both larger sizes end near 1 with either attention, so only their steps to 90% can
-        tell the two apart. About half of the variance of their final differences is noise: retraining the same seeds
-        with different rounding shows it.
-        """
-        asks = [_equal(size, measure) for size in sizes(scale) for measure in MEASURES]
-        if "50M" not in sizes(scale):
-            number = Measured("", None, 0, "No model of this scale has as many parameters.")
-            asks.append(_no_effect("50M", "", lambda _: number))
-        asks += [_sooner(size, scale) for size in sizes(scale)]
-        return claims_of(asks, data, DECLARED)
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """Return the median final accuracies at each size."""
-        rows = [
-            (size, *(f"{np.median(final(data, f'{arm}, {size}', 'accuracy')):.3f}" for arm in (KV, VANILLA)))
-            for size in sizes(scale)
-        ]
-        return pd.DataFrame(rows, columns=["parameters", KV, VANILLA])
-
-    @printed
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw a panel for each size."""
-        names = sizes(scale)
-        figure = new_figure(PAGE, 4.0)
-        for panel, size in zip(figure.subplots(1, len(names), sharey=True), names, strict=True):
-            runs = data[data["curve"].str.endswith(f", {size}")]
-            learning_curves(panel, runs, "step", "accuracy", {f"{arm}, {size}": line for arm, line in LINES.items()})
-            n_params, n_seeds = runs["n_params"].min(), runs["seed"].nunique()
-            panel.set_title(f"{size}\n{n_params:,} parameters, {n_seeds} seeds", fontsize=10)
-            panel.set(xlabel="training step", ylim=(-0.02, 1.02))
-            panel.xaxis.set_major_locator(MaxNLocator(4))
-            panel.label_outer()
-        figure.axes[0].set_ylabel("accuracy on $x_3$")
-        figure.legend(figure.axes[0].get_lines(), LINES, loc="outside lower center", ncols=len(LINES))
-        figure.suptitle(
-            "Does KV shifting help to learn 3-grams?\nLine: median of the seeds. Band: all seeds.", fontsize=11
-        )
-        return figure
-
-    def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
-        """Draw a panel for each size, to explore."""
-        from ihlab.plots import interactive
-
-        parts = data["curve"].str.rsplit(", ", n=1, expand=True)
-        title = f"Does KV shifting help to learn 3-grams? ({scale} scale)"
-        axes = {"xlabel": "training step", "ylabel": "accuracy on x<sub>3</sub>"}
-        return interactive.curves(
-            data.assign(model=parts[0], size=parts[1]), "step", "accuracy", "model", "size", LINES, title, **axes
-        )
+def config(cell: Cell, scale: Scale) -> RunConfig:
+    """Return the run of an attention at a size."""
+    arm, size = arm_and_size(cell)
+    run, (n_layers, d_model, n_heads) = ngram_run(scale, size), {**SIZES, **SMOKE_SIZES}[size]
+    shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": n_heads}
+    return run.replace(model=run.model.replace(**shape, attention="kv_shift" if arm == KV else "vanilla"))
 
 
-def _over_training(data: pd.DataFrame, curve: str) -> list[float]:
-    """Return the area under each seed's curve, over unevenly spaced evaluations, divided by the steps trained."""
-    return [
-        float((run["accuracy"].rolling(2).mean() * run["step"].diff()).sum() / run["step"].max())
-        for _, run in data[data["curve"] == curve].groupby("seed")
-    ]
+def measure(run: "Run") -> dict[str, Any]:
+    """Return when a run has learned, where it ends, and its mean accuracy over training.
+
+    - crossing: the steps to 90%, interpolated before the first such evaluation;
+    - mean: the area under the curve, over unevenly spaced evaluations, divided by the steps trained.
+    """
+    row, metrics = learning(run, "accuracy"), run.metrics
+    area = (metrics["accuracy"].rolling(2).mean() * metrics["step"].diff()).sum()
+    return {
+        **row,
+        "crossing": crossing(metrics, row["horizon"], "accuracy"),
+        "mean": float(area / metrics["step"].max()),
+    }
 
 
-MEASURES: dict[str, tuple[str, Callable[[pd.DataFrame, str], list[float]]]] = {
-    "final": ("final accuracy", partial(final, column="accuracy")),
-    "mean": ("mean accuracy over training (linear between evaluations)", _over_training),
-}
+# Questions
 
 
 def _no_effect(size: str, kind: str, number: Number) -> Ask:
@@ -169,39 +113,128 @@ def _no_effect(size: str, kind: str, number: Number) -> Ask:
     )  # fmt: skip
 
 
-def _equal(size: str, kind: str) -> Ask:
+MEASURES = {"final": "final accuracy", "mean": "mean accuracy over training (linear between evaluations)"}
+
+
+def _equal(size: str, column: str) -> Ask:
     """Ask whether two attentions differ by one measure."""
-    what, measured = MEASURES[kind]
-    curves = f"{KV}, {size}", f"{VANILLA}, {size}"
+    kv, vanilla = ({"curve": f"{arm}, {size}"} for arm in (KV, VANILLA))
 
     def difference(data: pd.DataFrame) -> stats.Estimate:
-        kv, vanilla = (measured(data, curve) for curve in curves)
-        return stats.size(stats.shift(kv, vanilla, stats.DIFFERENCE))
+        a, b = (values(data, cell, column) for cell in (kv, vanilla))
+        return stats.size(stats.shift(a, b, stats.DIFFERENCE))
 
-    words = f"size of the difference in {what}, KV shifting minus vanilla"
-    return _no_effect(size, kind, named(words, difference, {"curve": curves[0]}))
+    words = f"size of the difference in {MEASURES[column]}, KV shifting minus vanilla"
+    return _no_effect(size, column, named(words, difference, kv))
 
 
-def _sooner(size: str, scale: Scale) -> Ask:
+def _sooner(size: str) -> Ask:
     """Ask whether KV shifting needs fewer steps to 90%. Even if all models learn the table, one may learn sooner."""
     kv, vanilla = ({"curve": f"{arm}, {size}"} for arm in (KV, VANILLA))
     ask = partial(
-        Ask, f"sooner.{slug(size)}", below=SOONER, source="related to Appendix E.3, added after the runs", statement=28,
-        against=True, setting={"size": size}, declared="2026-11-23",
-    )  # fmt: skip
-    at = ask(f"KV shifting learns 3-grams sooner ({size}).", of(_steps, ratio(kv, vanilla)))
+        Ask,
+        f"sooner.{slug(size)}",
+        below=SOONER,
+        source="related to Appendix E.3, added after the runs",
+        statement=28,
+        against=True,
+        setting={"size": size},
+        declared="2026-11-23",
+    )
     return ask(
         f"KV shifting needs less than {SOONER} of vanilla's steps to learn 3-grams ({size}).",
-        of(partial(_steps, interpolated=True), ratio(kv, vanilla)),
-        first=at if scale == "laptop" else None,
+        ratio(kv, vanilla, "crossing"),
+        first=ask(f"KV shifting learns 3-grams sooner ({size}).", ratio(kv, vanilla)),
         changed=CHANGED,
     )
 
 
-def _steps(data: pd.DataFrame, interpolated: bool = False) -> pd.DataFrame:
-    """Return a row for each run with its steps to 90%: of the first such evaluation, or interpolated before it."""
-    table = steps_per_run(data, ACCURACY, "accuracy").sort_values("seed", ignore_index=True)
-    if interpolated:
-        for curve in set(table["curve"]):
-            table.loc[table["curve"] == curve, "steps_to_90"] = crossings(data, curve, ACCURACY, "accuracy")
-    return table
+def figure9_asks(sizes: Sequence[str]) -> list[Ask]:
+    """Ask Appendix E.3: KV shifting neither enhances nor weakens the learning of 3-grams.
+
+    For equivalence the whole interval must lie inside the margin. The tests use ranks, because runs of the smallest
+    size are bimodal. Both larger sizes end near 1 with either attention, so only their steps to 90% can tell the two
+    apart. About half of the variance of their final differences is noise: retraining the same seeds with different
+    rounding shows it.
+    """
+    untested = Measured("", None, 0, "No model of this scale has as many parameters.")
+    return [
+        *(_equal(size, column) for size in sizes for column in MEASURES),
+        *([] if "50M" in sizes else [_no_effect("50M", "", lambda _: untested)]),
+        *map(_sooner, sizes),
+    ]
+
+
+# What is shown
+
+
+def in_panels(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the curves with the columns `model` and `size`."""
+    both = data["curve"].str.split(", ", expand=True)
+    return data.assign(model=both[0], size=both[1])
+
+
+def accuracies(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the median final accuracies at each size."""
+    ends = in_panels(data.drop_duplicates(["curve", "seed"]))
+    table = ends.pivot_table("final", "size", "model", "median", sort=False)[[KV, VANILLA]]
+    return table.map("{:.3f}".format).rename_axis(columns=None).reset_index(names="parameters")
+
+
+def view(data: pd.DataFrame) -> Figure:
+    """Draw a panel for each size."""
+    table = in_panels(data)
+    sizes = list(dict.fromkeys(table["size"]))
+    figure = new_figure(PAGE, 4.0)
+    for panel, size in zip(figure.subplots(1, len(sizes), sharey=True), sizes, strict=True):
+        runs = table[table["size"] == size].assign(curve=table["model"])
+        learning_curves(panel, runs, "step", "accuracy", LINES)
+        panel.set_title(f"{size}\n{runs['n_params'].min():,} parameters, {runs['seed'].nunique()} seeds", fontsize=10)
+        panel.set(xlabel="training step", ylim=(-0.02, 1.02))
+        panel.xaxis.set_major_locator(MaxNLocator(4))
+        panel.label_outer()
+    figure.axes[0].set_ylabel("accuracy on $x_3$")
+    figure.legend(figure.axes[0].get_lines(), LINES, loc="outside lower center", ncols=len(LINES))
+    return figure
+
+
+def explore(data: pd.DataFrame, title: str) -> Any:
+    """Draw a panel for each size, to explore."""
+    from ihlab.plots import interactive
+
+    axes = {"xlabel": "training step", "ylabel": "accuracy on x<sub>3</sub>"}
+    return interactive.curves(in_panels(data), "step", "accuracy", "model", "size", LINES, title, **axes)
+
+
+def cells_of(sizes: Iterable[str]) -> list[Cell]:
+    """Return vanilla and KV shifting at some sizes."""
+    return [{"curve": f"{arm}, {size}"} for size in sizes for arm in (KV, VANILLA)]
+
+
+def _at_larger_scale(seeds: int) -> dict[str, Any]:
+    """Return what differs at a scale with all sizes."""
+    return {
+        "cells": cells_of(SIZES),
+        "asks": figure9_asks([*SIZES]),
+        "seeds": lambda cell: range(SMALLEST_SEEDS if is_smallest(cell) else seeds),
+    }
+
+
+FIGURE9 = Study(
+    name="figure9",
+    title="Does KV shifting help to learn 3-grams?",
+    caption="Line: median of the seeds. Band: all seeds.",
+    declared="2026-11-22",
+    cells=cells_of(LAPTOP_SIZES),
+    smoke_cells=cells_of(SMOKE_SIZES),
+    config=config,
+    seeds=lambda cell: range(SMALLEST_SEEDS if is_smallest(cell) else SEEDS),
+    stacked=is_smallest,
+    measure=measure,
+    curve=evaluations,
+    asks=figure9_asks([*LAPTOP_SIZES]),
+    view=view,
+    interactive=explore,
+    summary_columns=accuracies,
+    scales={"smoke": {}, "laptop": {}, "gpu": _at_larger_scale(8), "paper": _at_larger_scale(5)},
+)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
 
 ATTENTION = {VANILLA: "vanilla", KV: "kv_shift"}
+NAMES = ("loss", "sharpness")
 SEQUENCES = 4
 """Held-out sequences on which the sharpness is measured."""
 ITERATIONS = 20
@@ -54,12 +55,22 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     )  # fmt: skip
 
 
-def measure(run: Run) -> pd.DataFrame:
-    """Return the loss (nats) and the sharpness of every checkpoint."""
+def measure(run: Run) -> dict[str, float]:
+    """Return the loss (nats) and the sharpness of every checkpoint, loss_0, sharpness_0, loss_1, ..., and at the end.
+
+    Two runs are compared at a loss that both reach, so a question needs all of them.
+    """
     assert isinstance(run.config.task, TextTask)
     batch, _ = held_out(run.config.task, SEQUENCES)
-    rows = [(step, *loss_and_sharpness(run.model(step), batch)) for step in run.checkpoints]
-    return pd.DataFrame(rows, columns=["step", "loss", "sharpness"])
+    pairs = [loss_and_sharpness(run.model(step), batch) for step in run.checkpoints]
+    columns = {f"{name}_{i}": value for i, pair in enumerate(pairs) for name, value in zip(NAMES, pair, strict=True)}
+    return {**columns, **dict(zip(NAMES, pairs[-1], strict=True))}
+
+
+def path(run: pd.Series) -> np.ndarray:
+    """Return the losses and the sharpness of a run's checkpoints, [2, checkpoint]."""
+    columns = [[column for column in run.index if column.startswith(f"{name}_")] for name in NAMES]
+    return np.stack([run[names].to_numpy(dtype=float) for names in columns])
 
 
 def loss_and_sharpness(model: "Transformer", batch: Batch) -> tuple[float, float]:
@@ -70,13 +81,13 @@ def loss_and_sharpness(model: "Transformer", batch: Batch) -> tuple[float, float
     from torch.nn.functional import cross_entropy
 
     weights = list(model.parameters())
-    inputs, targets = (torch.from_numpy(part.copy()) for part in (batch.inputs, batch.targets))
+    inputs, targets = (torch.from_numpy(tokens.copy()) for tokens in (batch.inputs, batch.targets))
     with sdpa_kernel(SDPBackend.MATH):  # no other kernel can be differentiated twice
         loss = cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
         slopes = torch.cat([slope.flatten() for slope in grad(loss, weights, create_graph=True)])
 
     def bent(along: torch.Tensor) -> torch.Tensor:
-        return torch.cat([part.flatten() for part in grad(slopes, weights, along, retain_graph=True)])
+        return torch.cat([slope.flatten() for slope in grad(slopes, weights, along, retain_graph=True)])
 
     return loss.item(), largest_eigenvalue(bent, len(slopes))
 
@@ -102,13 +113,14 @@ def largest_eigenvalue(product: "Callable[[torch.Tensor], torch.Tensor]", size: 
 
 def ratios(data: pd.DataFrame, equal_loss: bool) -> list[float]:
     """Return KV shifting's sharpness / vanilla's of each seed, before training or at an equal loss."""
-    found = []
+    by_seed = []
     for seed in sorted(set(data["seed"])):
-        plain, shifted = (pick(data, {"variant": name, "seed": seed}).sort_values("loss") for name in ATTENTION)
-        target = max(rows["loss"].min() if equal_loss else rows["loss"].max() for rows in (plain, shifted))
-        logs = [np.interp(target, rows["loss"], np.log(rows["sharpness"])) for rows in (plain, shifted)]
-        found.append(float(np.exp(logs[1] - logs[0])))
-    return found
+        both = [path(pick(data, {"variant": name, "seed": seed}).iloc[0]) for name in ATTENTION]
+        both = [each[:, each[0].argsort()] for each in both]  # from the lowest loss
+        target = max(losses[0 if equal_loss else -1] for losses, _ in both)
+        plain, shifted = (np.interp(target, losses, np.log(sharpness)) for losses, sharpness in both)
+        by_seed.append(float(np.exp(shifted - plain)))
+    return by_seed
 
 
 def flatter(id: str, where: str, equal_loss: bool) -> Ask:
@@ -132,9 +144,9 @@ def view(data: pd.DataFrame) -> Figure:
     figure = new_figure(PAGE, 4.2)
     axes = figure.subplots()
     for variant, color, line in zip(ATTENTION, (ORANGE, BLUE), ("s--", "o-"), strict=True):
-        for seed, run in data[data["variant"] == variant].groupby("seed"):
-            label = variant if seed == data["seed"].min() else None
-            axes.plot(run["loss"], run["sharpness"], line, color=color, mfc="white", ms=4, lw=1, label=label)
+        for _, run in data[data["variant"] == variant].iterrows():
+            label = variant if run["seed"] == data["seed"].min() else None
+            axes.plot(*path(run), line, color=color, mfc="white", ms=4, lw=1, label=label)
     axes.set(xlabel="held-out loss (nats a token)", ylabel="sharpness")
     axes.invert_xaxis()
     axes.legend()
@@ -144,13 +156,13 @@ def view(data: pd.DataFrame) -> Figure:
 FLATNESS = Study(
     name="flatness",
     title="How sharp is the loss on text?",
-    key="Line: a seed. Sharpness: the largest eigenvalue of the Hessian. Training goes from left to right.",
+    caption="Line: a seed. Sharpness: the largest eigenvalue of the Hessian. Training goes from left to right.",
     declared="2026-11-27",
     cells=cells(variant=tuple(ATTENTION)),
     config=config,
     seeds=range(1, 9),  # seed 0 was looked at
     measure=measure,
     asks=(flatter("start", "before training", False), flatter("equal_loss", "at an equal loss", True)),
-    shown=("loss", "sharpness"),
+    summary_columns=("loss", "sharpness"),
     view=view,
 )

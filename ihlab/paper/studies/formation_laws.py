@@ -26,7 +26,7 @@ from ihlab.plots.views import dots
 from ihlab.recipes.induction import GIVEN, GIVEN_HEAD, V2, induction_run
 from ihlab.recipes.labels import K_ONLY
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, values
+from ihlab.study.ask import Ask, Cell, Measured, Number, ratio, values
 from ihlab.study.experiment import Scale
 from ihlab.study.rates import ACCURACY
 from ihlab.study.study import Study, Tuned, cells, wide
@@ -65,20 +65,20 @@ def slopes(data: pd.DataFrame, variant: str) -> tuple[list[float], int]:
     return np.polyfit(np.log(LENGTHS), y, 1)[0].tolist(), int(np.isinf(steps).sum())
 
 
-def in_words(found: tuple[list[float], int], variant: str) -> str:
+def in_words(fitted: tuple[list[float], int], variant: str) -> str:
     """Return the mean slope of a variant in words."""
-    bound = f", at least: {found[1]} runs did not learn" if found[1] else ""
-    return f"{variant}: {np.mean(found[0]):.2f}{bound}"
+    bound = f", at least: {fitted[1]} runs did not learn" if fitted[1] else ""
+    return f"{variant}: {np.mean(fitted[0]):.2f}{bound}"
 
 
 def exponent(variant: str) -> Number:
     """Return a number: the exponent of a variant."""
 
     def number(data: pd.DataFrame) -> Measured:
-        found, missed = slopes(data, variant)
-        words = f"slope of log steps on log length, mean over seeds ({in_words((found, missed), variant)})"
-        mean = stats.mean(found)
-        return Measured(words, stats.unknown(mean.value) if missed else mean, len(found))
+        by_seed, missed = slopes(data, variant)
+        words = f"slope of log steps on log length, mean over seeds ({in_words((by_seed, missed), variant)})"
+        mean = stats.mean(by_seed)
+        return Measured(words, stats.unknown(mean.value) if missed else mean, len(by_seed))
 
     return number
 
@@ -94,14 +94,30 @@ def steeper(one: str, other: str) -> Number:
     return number
 
 
+def head_given_helps(length: int) -> Ask:
+    """Ask whether a given previous-token head saves more than half of the steps at a length: is fusion not easy?"""
+    given, vanilla = ({"variant": variant, "length": length} for variant in (GIVEN, V2))
+    return Ask(
+        f"head_given_helps.{length}",
+        f"Two vanilla layers learn induction in less than half the steps if a previous-token head is given ({length} "
+        "tokens).",
+        ratio(given, vanilla),
+        below=0.5,
+        setting={"length": str(length)},
+        statement=19,
+        against=True,
+        source="sections 3.3 and 5, which say the contrary: fusion is easy; added after the runs",
+    )
+
+
 CELLS = cells(variant=(V2, GIVEN, K1), length=LENGTHS)
 FORMATION_LAWS = Study(
     name="formation_laws",
     title="Steps to 90% accuracy by the length of sequences",
-    key="Dot: a seed. Bar: the median. Batches have equally many tokens at every length.",
+    caption="Dot: a seed. Bar: the median. Batches have equally many tokens at every length.",
     declared="2026-11-28",
     cells=CELLS,
-    smoke=CELLS[::4],
+    smoke_cells=CELLS[::4],
     config=config,
     tuned=Tuned(rates=lambda cell: (1.6e-2, 3.2e-2) if cell["variant"] == K1 else (4e-3, 8e-3)),
     seeds=range(6),
@@ -125,7 +141,8 @@ FORMATION_LAWS = Study(
             "layers.",
             steeper(V2, K1), above=0.0, source="a prediction of our own",
         ),
+        *map(head_given_helps, LENGTHS),
     ],
     view=dots("length", colors="variant"),
-    shown=wide("length", "variant"),
+    summary_columns=wide("length", "variant"),
 )  # fmt: skip

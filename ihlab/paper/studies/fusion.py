@@ -90,19 +90,19 @@ def ask(name: str, one: str, other: str, setting: str, sentence: str, **fields: 
 
 def parts(setting: str) -> tuple[Ask, Ask]:
     """Ask which part is difficult in a setting. The paper's position scheme is RoPE."""
-    fields = {"source": "section 3.3", "of_paper": setting == ROPE, "statement": 19}
+    fields = {"source": "section 3.3", "of_paper": setting == ROPE}
     return (
         ask(
             "fusion_easy", FUSED, NOTHING, setting,
             "Fusion is easy: two vanilla layers do not learn induction much faster if a head that fuses neighbours is "
             "given.",
-            above=MUCH_FASTER, **fields,
+            above=MUCH_FASTER, statement=19, **fields,
         ),
         ask(
             "decoupling_difficult", APART, FUSED, setting,
             "Decoupling is difficult: induction is learned much faster if keys are those of the previous token than if "
             "layer 1 reads fused neighbours.",
-            below=MUCH_FASTER, **fields,
+            below=MUCH_FASTER, statement=48, **fields,
         ),
     )  # fmt: skip
 
@@ -132,10 +132,10 @@ CELLS = [
 FUSION = Study(
     name="fusion",
     title="Two layers that are given a part of induction",
-    key="Dot: a seed. Bar: the median. Each model at its own learning rate.",
+    caption="Dot: a seed. Bar: the median. Each model at its own learning rate.",
     declared="2026-11-27",
     cells=CELLS,
-    smoke=[cell for cell in CELLS if cell["setting"] == NARROW],
+    smoke_cells=[cell for cell in CELLS if cell["setting"] == NARROW],
     config=config,
     tuned=Tuned(rates=rates, smoke=(1e-3, 4e-3)),
     seeds=range(6),
@@ -144,5 +144,5 @@ FUSION = Study(
         *(ask for setting in (LEARNED, NARROW) for ask in fused_keys(setting)),
     ],
     view=dots("given", panels="setting"),
-    shown=wide("setting", "given"),
+    summary_columns=wide("setting", "given"),
 )

@@ -23,15 +23,13 @@ from matplotlib.figure import Figure
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.paper.plots.hops import DEPTHS, hop_errors, hop_ticks
 from ihlab.plots.curves import Line
-from ihlab.plots.style import PAGE, new_figure, printed
+from ihlab.plots.style import PAGE, new_figure
 from ihlab.plots.views import dots
-from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, hop_horizons, hop_table, horizon_table
+from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, by_hops, hop_measures, horizon_table
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Measured, Number, claims_of, named, pick, values
-from ihlab.study.claim import Claim
-from ihlab.study.experiment import Planned, Scale, Trained
-from ihlab.study.learning_curves import plan
+from ihlab.study.ask import Ask, Measured, Number, named, pick, values
+from ihlab.study.experiment import Scale
 from ihlab.study.study import Study
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
@@ -96,8 +94,13 @@ def _llama_config(task: MultiHopTask, scale: Scale) -> RunConfig:
 
 
 def _of_cell(run: RunConfig, cell: Mapping[str, Any], **changes: Any) -> RunConfig:
-    model = Cell(**cell)
+    model = Cell(cell["attention"], cell["n_layers"])
     return run.replace(model=run.model.replace(attention=model.variant, n_layers=model.n_layers, **changes))
+
+
+def rope_config(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
+    """Return the config of a model of Figure 8."""
+    return _of_cell(figure8_config(scale), cell)
 
 
 def learned_config(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
@@ -133,7 +136,8 @@ def origin() -> pd.DataFrame:
 
 def _errors(data: pd.DataFrame, cell: Cell, least: int, most: int) -> list[float]:
     """Return the mean error over a range of hops, for each seed of a cell."""
-    rows = pick(data[data["hops"].between(least, most)], cell._asdict())
+    rows = by_hops(pick(data, cell._asdict()))
+    rows = rows[rows["hops"].between(least, most)].sort_values("seed")
     return [float(error) for error in rows.groupby("seed")["error"].mean()]
 
 
@@ -178,11 +182,13 @@ def _error(layers: int, hops: int) -> Number:
 
 def _untested(why: str, cell: Cell | None = None) -> Number:
     """Return a number that tests nothing, with the seeds of a cell, if any."""
-    return lambda data: Measured("", None, len(pick(hop_horizons(data), cell._asdict())) if cell else 0, why)
+    return lambda data: Measured("", None, len(pick(data, cell._asdict())) if cell else 0, why)
 
 
 def _distance_to_origin(data: pd.DataFrame) -> stats.Estimate:
-    same = data[data["attention"] == VANILLA].merge(origin(), on=["n_layers", "hops"], suffixes=("", "_origin"))
+    same = by_hops(data[data["attention"] == VANILLA]).merge(
+        origin(), on=["n_layers", "hops"], suffixes=("", "_origin")
+    )
     distance = (same["error"] - same["error_origin"]).abs().groupby(same["seed"]).mean()
     return stats.mean(distance.tolist(), stats.SHARE)
 
@@ -222,9 +228,9 @@ def figure8_asks(scale: Scale) -> list[Ask]:
 
 def errors_by_hops(data: pd.DataFrame) -> Figure:
     """Draw errors over a log2 axis of hops, as in the paper: a panel for each attention, a curve for each depth."""
-    figure = new_figure(PAGE, 4.6)
+    figure, errors = new_figure(PAGE, 4.6), by_hops(data)
     for axes, label in zip(figure.subplots(1, 2, sharey=True), (VANILLA, KV), strict=True):
-        shown = data[(data["attention"] == label) & (data["hops"] > 0)]
+        shown = errors[(errors["attention"] == label) & (errors["hops"] > 0)]
         hop_errors(axes, shown, origin() if label == VANILLA else None)
         hop_ticks(
             axes, {layers: Cell(label, layers).by_hand() for layers in sorted(set(data["n_layers"]))}, SMALL_ERROR
@@ -240,7 +246,8 @@ def errors_by_hops(data: pd.DataFrame) -> Figure:
 
 def mean_errors(data: pd.DataFrame) -> pd.DataFrame:
     """Return the mean error over seeds at 1, 2, 4, ... hops, by number of layers and attention."""
-    shown = data[data["hops"].isin((1, 2, 4, 8, 16))]
+    errors = by_hops(data)
+    shown = errors[errors["hops"].isin((1, 2, 4, 8, 16))]
     table = shown.pivot_table(index=["n_layers", "attention"], columns="hops", values="error", sort=False).round(3)
     table = table.rename(columns="error at k = {}".format).rename_axis(columns=None)
     return table.reset_index(names=["layers", "attention"])
@@ -250,71 +257,54 @@ def explore_errors(data: pd.DataFrame, title: str) -> Any:
     """Draw the error of every seed by hops, one panel per attention, to explore."""
     from ihlab.plots import interactive
 
-    shown = data[data["hops"] > 0].assign(layers=data["n_layers"].map("{} layers".format))
+    errors = by_hops(data)
+    shown = errors[errors["hops"] > 0].assign(layers=errors["n_layers"].map("{} layers".format))
     lines = {f"{layers} layers": Line(color) for layers, (color, _) in DEPTHS.items()}
     return interactive.curves(shown, "hops", "error", "layers", "attention", lines, title, "hops", "error")
 
 
+def cells_of(scale: Scale) -> list[dict[str, Any]]:
+    """Return vanilla and KV shifting with each number of layers of a scale."""
+    return [Cell(label, layers)._asdict() for layers in SIZES[scale].layers for label in (VANILLA, KV)]
+
+
 TITLE = "Do models with KV shifting make fewer errors in multi-hop induction"
-KEY = "Line: median of the seeds. Band: all seeds. The learning rate was tuned for neither."
 
+FIGURE8 = Study(
+    name="figure8",
+    title=f"{TITLE} (RoPE at laptop scale)?",
+    caption="Line: median of the seeds. Band: all seeds. The learning rate was tuned for neither.",
+    declared="2026-11-22",
+    cells=cells_of("laptop"),
+    smoke_cells=cells_of("smoke"),
+    config=rope_config,
+    seeds=SIZES["laptop"].seeds,
+    measure=hop_measures,
+    asks=figure8_asks("laptop"),
+    view=errors_by_hops,
+    interactive=explore_errors,
+    summary_columns=mean_errors,
+    scales={
+        "smoke": {},
+        "laptop": {},
+        "gpu": {"cells": cells_of("gpu"), "seeds": SIZES["gpu"].seeds, "asks": figure8_asks("gpu")},
+        "paper": {"cells": cells_of("paper"), "seeds": SIZES["paper"].seeds, "asks": figure8_asks("paper")},
+    },
+)
 
-class Figure8:
-    """Errors of vanilla and KV shifting attention, one panel each, with one curve per number of layers."""
-
-    name = "figure8"
-
-    def runs(self, scale: Scale) -> list[Planned]:
-        """Plan the runs of every cell: curves such as "vanilla, 2 layers"."""
-        curves: dict[str, dict[str, object]] = {
-            f"{label}, {layers} layers": {"attention": Cell(label, layers).variant, "n_layers": layers}
-            for layers in SIZES[scale].layers
-            for label in (VANILLA, KV)
-        }
-        return plan(self.name, figure8_config(scale), curves, SIZES[scale].seeds)
-
-    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather each model's error at each number of hops, on the same sequences for all models."""
-        return pd.concat([hop_table(run) for _, run in trained], ignore_index=True)
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge the claims of Appendix E.1."""
-        return claims_of(figure8_asks(scale), data, "2026-11-22")
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """Return the mean errors."""
-        return mean_errors(data)
-
-    @printed
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the errors."""
-        figure = errors_by_hops(data)
-        figure.suptitle(f"{TITLE} (RoPE at laptop scale)?\n{KEY}", fontsize=11)
-        return figure
-
-    def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
-        """Draw the errors of every seed."""
-        return explore_errors(data, f"{TITLE} (RoPE, {scale} scale)?")
-
-
-FIGURE8_LEARNED = Study(
+FIGURE8_LEARNED = replace(
+    FIGURE8,
     name="figure8_learned",
     title=f"With learned positions, {TITLE[0].lower()}{TITLE[1:]}?",
-    key=KEY,
     declared="2026-11-26",
-    cells=[Cell(label, layers)._asdict() for layers in SIZES["laptop"].layers for label in (VANILLA, KV)],
-    smoke=[Cell(label, layers)._asdict() for layers in SIZES["smoke"].layers for label in (VANILLA, KV)],
     config=learned_config,
     seeds=range(8),
-    measure=hop_table,
     asks=[
         replace(ask, source="Figure 8 with learned positions", of_paper=False, statement=None, declared="")
         for ask in figure8_asks("laptop")
         if not ask.sentence.endswith("(L = 5).")
     ],
-    view=errors_by_hops,
-    interactive=explore_errors,
-    shown=mean_errors,
+    scales=("smoke", "laptop"),
 )
 
 
@@ -329,23 +319,22 @@ _by_model = dots("model", "k_star", xlabel="hops k* at which the error exceeds 0
 
 def horizons(data: pd.DataFrame) -> Figure:
     """Draw k* of every model."""
-    models = hop_horizons(data)
-    words = [str(Cell(*cell)) for cell in zip(models["attention"], models["n_layers"], strict=True)]
-    return _by_model(models.assign(model=words, k_star=2 ** models["log2_hops"]))
+    words = [str(Cell(*cell)) for cell in zip(data["attention"], data["n_layers"], strict=True)]
+    return _by_model(data.assign(model=words, k_star=2 ** data["log2_hops"]))
 
 
 HORIZON = f"log2 k* (k*: the number of hops at which the error exceeds {SMALL_ERROR})"
 
 
-def _log2(data: pd.DataFrame, cell: Cell) -> list[float]:
-    """Return log2 k* of a cell's models, by seed."""
-    return values(hop_horizons(data), cell._asdict(), "log2_hops")
-
-
 def _less(one: Cell, other: Cell) -> Number:
     """Return the mean log2 k* of one cell minus that of another."""
     measure = f"difference in {HORIZON}, {one} minus {other}"
-    return named(measure, lambda data: stats.difference(_log2(data, one), _log2(data, other)), one._asdict())
+
+    def difference(data: pd.DataFrame) -> stats.Estimate:
+        a, b = (values(data, cell._asdict(), "log2_hops") for cell in (one, other))
+        return stats.difference(a, b)
+
+    return named(measure, difference, one._asdict())
 
 
 COLUMNS = {
@@ -376,15 +365,15 @@ def _no_more(id: str, sentence: str, one: Cell, statement: int | None = None) ->
 SAVED_LAYER = Study(
     name="saved_layer",
     title="Is the shift worth one more layer?",
-    key="Marker: a seed. Bar: the median.",
+    caption="Marker: a seed. Bar: the median.",
     declared="2026-11-23",
     cells=[cell._asdict() for cell in _cells(L["laptop"])],
-    smoke=[cell._asdict() for cell in _cells(L["smoke"])],
+    smoke_cells=[cell._asdict() for cell in _cells(L["smoke"])],
     config=attention_only,
     seeds=range(5),
-    measure=hop_table,
+    measure=hop_measures,
     view=horizons,
-    shown=lambda data: horizon_table(data).round(2).rename(columns=COLUMNS),
+    summary_columns=lambda data: horizon_table(data).round(2).rename(columns=COLUMNS),
     asks=[
         ask(
             "worth_no_less_than_a_doubling",

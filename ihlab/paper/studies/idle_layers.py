@@ -113,10 +113,10 @@ def idle(cell: Cell, predicted: bool) -> Ask:
 
     def number(data: pd.DataFrame) -> Measured:
         rises, accuracy = (values(data, cell, column) for column in ("least", "accuracy"))
-        told = ", ".join(f"{rise:.2g}" for rise in rises)
+        smallest = ", ".join(f"{rise:.2g}" for rise in rises)
         counts = np.array(accuracy) >= (0 if cell["task"] == TEXT else LEARNED)
         agrees = np.mean(counts & ((np.array(rises) < IDLE) == predicted)) > 0.5
-        words = f"1 if so (smallest rise of the loss, nats: {told}; lowest accuracy {min(accuracy):.2f})"
+        words = f"1 if so (smallest rise of the loss, nats: {smallest}; lowest accuracy {min(accuracy):.2f})"
         return Measured(words, stats.exact(float(agrees)), len(rises))
 
     what = "one layer's attention can be removed" if predicted else "no layer's attention can be removed"
@@ -165,10 +165,10 @@ CELLS = [
 IDLE_LAYERS = Study(
     name="idle_layers",
     title="How much the loss rises if one layer's attention is replaced by its mean",
-    key="Dot: a seed. Bar: the median. Dotted: the rise below which a layer is idle. Rows: places of convolutions.",
+    caption="Dot: a seed. Bar: the median. Dotted: the rise below which a layer is idle. Rows: places of convolutions.",
     declared="2026-11-28",
     cells=CELLS,
-    smoke=CELLS[:2],
+    smoke_cells=CELLS[:2],
     config=config,
     measure=measure,
     seeds=lambda cell: range(5 if cell["task"] == INDUCTION else 3 if cell["task"] == TEXT else 4),
@@ -183,5 +183,5 @@ IDLE_LAYERS = Study(
         ),
     ],
     view=rises,
-    shown=("accuracy", "idle", *(f"{what}_{i}" for what in ("rise", "gate") for i in range(4))),
+    summary_columns=("accuracy", "idle", *(f"{what}_{i}" for what in ("rise", "gate") for i in range(4))),
 )  # fmt: skip

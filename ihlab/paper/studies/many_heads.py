@@ -35,23 +35,22 @@ EASIER, NO_GAIN = 0.8, 1.25
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the run of one layer with heads of 8 dimensions."""
+    """Return the run of one layer with heads of 8 dimensions.
+
+    All heads of a model of the control, and every single head, start from one draw of (alpha1, beta1).
+    """
     run = induction_run("smoke" if scale == "smoke" else "laptop")
     model = run.model.replace(attention="kv_shift", n_heads=1, d_head=8).replace(n_heads=cell["heads"])
+    run = run.replace(model=model)
+    if cell["starts"] == ONE:
+        alpha1, beta1 = np.random.default_rng([1, cell["seed"]]).uniform(size=2).round(6).tolist()
+        run = run.replace(init_shift=(alpha1, beta1))
     if scale == "smoke":
-        return run.replace(model=model, checkpoints=2, steps=8, warmup=2)
+        return run.replace(checkpoints=2, steps=8, warmup=2)
     return run.replace(
-        model=model, checkpoints=2, steps=1000, batch_size=16, lr=8e-3, warmup=20, schedule="constant",
+        checkpoints=2, steps=1000, batch_size=16, lr=8e-3, warmup=20, schedule="constant",
         stop_at_accuracy=ACCURACY, eval_every=5, eval_growth=0.02, eval_rows=256,
     )  # fmt: skip
-
-
-def start(run: RunConfig, cell: Cell) -> RunConfig:
-    """Start all heads of a model of the control, and every single head, from one draw of (alpha1, beta1)."""
-    if cell["starts"] == OWN:
-        return run
-    alpha1, beta1 = np.random.default_rng([1, run.seed]).uniform(size=2).round(6).tolist()
-    return run.replace(init_shift=(alpha1, beta1))
 
 
 def measure(run: Run) -> dict[str, float]:
@@ -94,13 +93,12 @@ OWN8, ONE8, ONE1 = {"heads": 8, "starts": OWN}, {"heads": 8, "starts": ONE}, {"h
 MANY_HEADS = Study(
     name="many_heads",
     title="Do more heads learn induction faster, and is it because some start closer to (0, 1)?",
-    key="Marker: a seed. Bar: the median. A single head has one start.",
+    caption="Marker: a seed. Bar: the median. A single head has one start.",
     declared="2026-11-26",
     cells=[ONE1, *cells(heads=HEADS, starts=(OWN, ONE))],
-    smoke=[ONE1, *cells(heads=(2,), starts=(OWN, ONE))],
+    smoke_cells=[ONE1, *cells(heads=(2,), starts=(OWN, ONE))],
     config=config,
     seeds=range(24),
-    seeded=start,
     stacked=True,
     measure=measure,
     asks=(

@@ -8,9 +8,9 @@ seeds. One vanilla layer never learns, so it uses the rate of two. The setting i
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import curves
 from ihlab.recipes.induction import KV1, V1, V2
-from ihlab.study.ask import Ask, Cell, of, ratio
+from ihlab.study.ask import Ask, Cell, ratio
 from ihlab.study.experiment import Scale
-from ihlab.study.learning_curves import steps_per_run
+from ihlab.study.learning_curves import evaluations
 from ihlab.study.study import Study, Tuned, medians
 from ihlab.training.config import RunConfig
 from tasks import MQARTask
@@ -43,7 +43,7 @@ def sooner(id: str, other: str, words: str) -> Ask:
     return Ask(
         f"sooner_than.{id}",
         f"With disjoint, adjacent keys and values one layer of KV shifting learns sooner than {words} ({SETTING}).",
-        of(steps_per_run, ratio(cell(KV1), cell(other))),
+        ratio(cell(KV1), cell(other)),
         below=1.0,
         setting={"baseline": words},
         source="related to section 3.2, which says how the tasks differ",
@@ -53,7 +53,7 @@ def sooner(id: str, other: str, words: str) -> Ask:
 MQAR = Study(
     name="mqar",
     title="How fast do models learn multi-query associative recall?",
-    key=f"Line: median of the seeds. Band: all seeds. A run ends at an accuracy of {GOAL:g}.",
+    caption=f"Line: median of the seeds. Band: all seeds. A run ends at an accuracy of {GOAL:g}.",
     declared="2026-11-22",
     cells=[cell(curve) for curve in CURVES],
     config=config,
@@ -62,11 +62,10 @@ MQAR = Study(
         rates=(1.5e-3, 3e-3, 6e-3, 1.2e-2),
         smoke=(3e-3, 6e-3),
         smoke_seeds=2,
-        same_as=lambda one: cell(V2) if one == cell(V1) else one,
+        rate_of=lambda one: cell(V2) if one == cell(V1) else one,
     ),
-    measure=lambda run: run.metrics,
-    measure_tuning=lambda run: run.metrics,
+    curve=evaluations,
     asks=(sooner("vanilla1", V1, "one vanilla layer"), sooner("vanilla2", V2, "two vanilla layers")),
-    shown=lambda data: medians(steps_per_run(data), ["curve", "lr"], ["steps_to_90"]),
+    summary_columns=lambda data: medians(data, ["curve", "lr"], ["steps_to_90"]),
     view=curves("step", "accuracy_first", colors="curve", ylabel="accuracy at the first query", ylim=(-0.02, 1.02)),
 )

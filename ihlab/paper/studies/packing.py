@@ -112,18 +112,18 @@ def losses(model: "Transformer", batch: Batch, leak: str | None = None) -> np.nd
     from ihlab.measure.text import token_losses
     from ihlab.model.documents import packed
 
-    found = []
-    for part in (batch.rows(i, i + 32) for i in range(0, len(batch.inputs), 32)):
-        with packed(model, document_starts(part), leak):
-            found.append(token_losses(model, part.inputs, part.targets))
-    return np.concatenate(found)
+    by_chunk = []
+    for chunk in (batch.rows(i, i + 32) for i in range(0, len(batch.inputs), 32)):
+        with packed(model, document_starts(chunk), leak):
+            by_chunk.append(token_losses(model, chunk.inputs, chunk.targets))
+    return np.concatenate(by_chunk)
 
 
-def by_distance(name: str, found: np.ndarray, batch: Batch, bos: bool) -> dict[str, float]:
+def by_distance(name: str, losses: np.ndarray, batch: Batch, bos: bool) -> dict[str, float]:
     """Return the mean loss of all targets of text, and by their distance: name, name_1, ..., name_more."""
     away, scored = distances(batch, bos), batch.targets != IGNORE
     parts = {f"{name}_{near}": away == near for near in NEAR} | {f"{name}_more": away > max(NEAR), name: away > 0}
-    return {part: float(found[mask & scored].mean()) for part, mask in parts.items()}
+    return {column: float(losses[mask & scored].mean()) for column, mask in parts.items()}
 
 
 def error_alone(model: "Transformer", batch: Batch) -> float:
@@ -149,9 +149,9 @@ def measure(run: Run) -> dict[str, float]:
     if run.diverged or not run.checkpoints or not isinstance(task, TextTask):
         return {}
     model, batch = run.model(), held_out(task, 8 * run.config.eval_rows)
-    found = losses(model, batch)
-    by_name = {"loss": found, "alone": found if model.cfg.document_leak == "none" else losses(model, batch, "none")}
-    row = {k: v for name, found in by_name.items() for k, v in by_distance(name, found, batch, task.bos).items()}
+    as_trained = losses(model, batch)
+    alone = as_trained if model.cfg.document_leak == "none" else losses(model, batch, "none")
+    row = by_distance("loss", as_trained, batch, task.bos) | by_distance("alone", alone, batch, task.bos)
     few = batch.rows(0, 4)
     if model.smear is not None:
         tokens = model.to_tokens(few.inputs)
@@ -165,18 +165,20 @@ EXCESS = "loss_1 - loss_more"
 """The excess at distance 1."""
 
 
-def ask(id: str, settings: tuple[str, ...], sentence: str, column: str, one: Cell, other: Cell, **at: float) -> Ask:
+def ask(
+    id: str, settings: tuple[str, ...], sentence: str, column: str, one: Cell, other: Cell, **threshold: float
+) -> Ask:
     """Ask about a column of one cell less that of another, mean over seeds; below a threshold, about its size."""
-    size = "below" in at
+    size = "below" in threshold
 
     def estimate(data: pd.DataFrame) -> stats.Estimate:
-        found = stats.mean(np.subtract(values(data, one, column), values(data, other, column)).tolist())
-        return stats.size(found) if size else found
+        difference = stats.mean(np.subtract(values(data, one, column), values(data, other, column)).tolist())
+        return stats.size(difference) if size else difference
 
     what = f"{'size of ' * size}{column}, {one['rule']}, {one['attention']}, less {other['rule']}, {other['attention']}"
     return Ask(
         claim_id(id, *settings), f"{sentence} ({', '.join(settings)}).",
-        named(f"{what}, nats per target", estimate, one), above=at.get("above"), below=at.get("below"),
+        named(f"{what}, nats per target", estimate, one), above=threshold.get("above"), below=threshold.get("below"),
         setting={"variant": settings[0], "condition": ", ".join(settings[1:])},
         source="a question of the field about packing",
     )  # fmt: skip
@@ -252,14 +254,14 @@ CELLS = [
 PACKING = Study(
     name="packing",
     title="What a leak from the document before costs, by the distance from a document's first token",
-    key="Dot: a seed. Bar: the median. Leak less zero: right of 0, the leak costs.",
+    caption="Dot: a seed. Bar: the median. Leak less zero: right of 0, the leak costs.",
     declared="2026-11-27",
     cells=CELLS,
-    smoke=[cell for cell in CELLS if cell["variant"] == SMEAR_EMBED and cell["steps"] == STEPS],
+    smoke_cells=[cell for cell in CELLS if cell["variant"] == SMEAR_EMBED and cell["steps"] == STEPS],
     config=config,
     measure=measure,
     seeds=lambda cell: range(8 if cell["steps"] == STEPS else 5),
     asks=ASKS,
     view=leaks,
-    shown=("loss_1", "loss_2", "loss_3", "loss_more", "loss", "alone_1", "alone"),
+    summary_columns=("loss_1", "loss_2", "loss_3", "loss_more", "loss", "alone_1", "alone"),
 )

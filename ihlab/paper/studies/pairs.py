@@ -69,14 +69,14 @@ def learns(variant: str) -> Ask:
 PAIRS = Study(
     name="pairs",
     title="Which shift lets one layer learn induction by two tokens?",
-    key="Dot: a seed. Bar: the median. Dotted: matching the last letter alone.",
+    caption="Dot: a seed. Bar: the median. Dotted: matching the last letter alone.",
     declared="2026-11-27",
     cells=cells(variant=tuple(VARIANTS)),
-    smoke=cells(variant=(KV3, Q2K3)),
+    smoke_cells=cells(variant=(KV3, Q2K3)),
     config=config,
     stacked=True,
     tuned=Tuned(rates=(4e-3, 1e-2, 2.5e-2), smoke=(1e-2,)),
     asks=tuple(map(learns, VARIANTS)),
-    shown=("best", "steps_to_90"),
+    summary_columns=("best", "steps_to_90"),
     view=dots("variant", "best", xlabel="highest accuracy", lines=(1 / (PairTask().letters - 1),), xlim=(0, 1.03)),
 )

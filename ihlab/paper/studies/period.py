@@ -33,7 +33,7 @@ from ihlab.plots.style import BLACK
 from ihlab.plots.views import curves
 from ihlab.recipes.induction import DEPTHS, KV1, V2
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, pick, ratio, unless
+from ihlab.study.ask import Ask, Cell, Measured, Number, of, pick, ratio, unless, values
 from ihlab.study.experiment import Scale, Trained
 from ihlab.study.rates import ACCURACY
 from ihlab.study.study import Run, Study, cells
@@ -84,31 +84,31 @@ def train_on(trained: Trained, scale: Scale) -> list[tuple[Cell, RunConfig]]:
     return planned
 
 
-def measure(run: Run) -> pd.DataFrame:
+def measure(run: Run) -> dict[str, float]:
     """Test a model on every period.
 
     - steps_to_90: the first evaluated step with 90% accuracy on the training task, from the start of that task;
     - fall_own, fall_before: what ablating the own or the previous value's route in all heads takes from the accuracy in
       period 2; NaN for vanilla models;
-    - period: of the test; right, before, current: the fractions of answers that are right, the token before (where it
-      is not right) and the current token.
+    - right_2, before_2, current_2, right_3, ...: the fractions of answers in each tested period that are right, the
+      token before (where it is not right) and the current token.
     """
     import torch
 
     from ihlab.interp.routes import Route, route_effects
 
     model, metrics, first = run.model(), run.metrics, run.config.first_step
-    steps, rows = first_reach(metrics["step"], metrics["accuracy"], ACCURACY) - first, []
-    fall_own, fall_before = np.nan, np.nan
+    row = {"steps_to_90": first_reach(metrics["step"], metrics["accuracy"], ACCURACY) - first}
+    row |= {"fall_own": np.nan, "fall_before": np.nan}
     for period in TESTED:
         batch = periodic(period).batch(ROWS, np.random.default_rng(period))
         with torch.no_grad():
             said = model(torch.from_numpy(batch.inputs)).argmax(dim=-1).numpy()
         if period == 2 and model.cfg.shifted:
             effects = route_effects(model, batch, routes=[Route(None, 0), Route(None, 1)], together=True)
-            fall_own, fall_before = effects["accuracy_fall"]
-        rows.append({"period": period, **answered(batch, said)})
-    return pd.DataFrame(rows).assign(steps_to_90=steps, fall_own=fall_own, fall_before=fall_before)
+            row["fall_own"], row["fall_before"] = effects["accuracy_fall"]
+        row |= {f"{kind}_{period}": fraction for kind, fraction in answered(batch, said).items()}
+    return row
 
 
 def answered(batch: Batch, said: np.ndarray) -> dict[str, float]:
@@ -127,7 +127,7 @@ def unlearned(curve: str) -> Callable[[pd.DataFrame], str]:
     """Return the reason why nothing is tested if a curve has not learned period 2."""
 
     def reason(data: pd.DataFrame) -> str:
-        learned = pick(data, {"curve": curve, "period": 2})["right"].mean() > ACCURACY
+        learned = np.mean(values(data, {"curve": curve}, "right_2")) > ACCURACY
         return "" if learned else "Period 2 is not learned."
 
     return reason
@@ -138,38 +138,38 @@ def answers(column: str, curve: str, period: int) -> Number:
     what = "accuracy" if column == "right" else "fraction of answers that are the previous token"
 
     def number(data: pd.DataFrame) -> Measured:
-        found = pick(data, {"curve": curve, "period": period})[column].tolist()
-        return Measured(f"{what} in period {period}, {curve}", stats.mean_accuracy(found, ROWS), len(found))
+        fractions = values(data, {"curve": curve}, f"{column}_{period}")
+        return Measured(f"{what} in period {period}, {curve}", stats.mean_accuracy(fractions, ROWS), len(fractions))
 
     return number
 
 
 def of_value(data: pd.DataFrame) -> Measured:
     """Return the accuracy in period 3 of seeds that need a token's own value, minus that of the others."""
-    third = pick(data, {"curve": KV_2, "period": 3})
-    own = third["fall_own"] > third["fall_before"]
+    rows = pick(data, {"curve": KV_2})
+    own_value = rows["fall_own"] > rows["fall_before"]
     measure = (
-        f"accuracy in period 3 of the {own.sum()} seeds that need the own value more than the previous token's, minus "
-        f"that of the other {(~own).sum()}"
+        f"accuracy in period 3 of the {own_value.sum()} seeds that need the own value more than the previous token's, "
+        f"minus that of the other {(~own_value).sum()}"
     )
-    ahead = stats.shift(third.loc[own, "right"].tolist(), third.loc[~own, "right"].tolist(), (-1, 1))
-    return Measured(measure, ahead, len(third))
+    ahead = stats.shift(rows.loc[own_value, "right_3"].tolist(), rows.loc[~own_value, "right_3"].tolist(), (-1, 1))
+    return Measured(measure, ahead, len(rows))
 
 
 def any_token(data: pd.DataFrame) -> Measured:
     """Return how far two vanilla layers are from answering each token but the current one equally often."""
-    third = pick(data, {"curve": V_2, "period": 3})
-    gap = stats.size(stats.mean((third["right"] - third["before"]).tolist(), stats.DIFFERENCE))
+    gaps = values(data, {"curve": V_2}, "right_3 - before_3")
     return Measured(
         "absolute difference between the fractions of right answers and of previous tokens as answers, in period 3",
-        gap,
-        len(third),
+        stats.size(stats.mean(gaps, stats.DIFFERENCE)),
+        len(gaps),
     )
 
 
 def steps(then: str, start: str) -> Number:
     """Return the steps from the change of the task on, relative to those from the start."""
-    return ratio({"curve": then, "period": 2}, {"curve": start, "period": 2})
+    one, other = ({"curve": curve, "period": 2} for curve in (then, start))
+    return of(lambda data: data.assign(period=2), ratio(one, other))  # the published measure names the first test
 
 
 _lines = curves(
@@ -180,8 +180,9 @@ _lines = curves(
 
 def view(data: pd.DataFrame) -> Figure:
     """Draw every seed's accuracy against the tested period."""
-    figure = _lines(data[data["curve"].isin((KV_2, V_2, KV_RANDOM))])
     periods = np.array(TESTED)
+    shown = data[data["curve"].isin((KV_2, V_2, KV_RANDOM))].rename(columns={f"right_{p}": p for p in TESTED})
+    figure = _lines(shown.melt(["curve", "seed"], list(TESTED), "period", "right"))
     figure.axes[0].plot(periods, 1 / (periods - 1), ":", color=BLACK)
     return figure
 
@@ -192,10 +193,10 @@ ours = partial(Ask, source="related to section 3.2")
 PERIOD = Study(
     name="period",
     title="Trained on one period, tested on others: is it induction?",
-    key="Line: a seed. Dotted: any token but the current one. The token before is right in period 2 only.",
+    caption="Line: a seed. Dotted: any token but the current one. The token before is right in period 2 only.",
     declared="2026-11-27",
     cells=cells(curve=tuple(MODELS)),
-    later=cells(curve=(KV_2_RANDOM, KV_2_3)),
+    follow_up_cells=cells(curve=(KV_2_RANDOM, KV_2_3)),
     config=config,
     seeds=lambda cell: range(16 if cell["curve"] == KV_2 else 8),
     follow_up=train_on,

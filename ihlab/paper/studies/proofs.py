@@ -230,10 +230,10 @@ LENGTHS = dots("setting", "longest", colors="variant", panels="width", xlabel="l
 PROOFS = Study(
     name="proofs",
     title="Longest length up to which every sequence is answered rightly",
-    key="Dot: a seed, after training. Bar: the median. Dotted: the trained length, where learned positions end.",
+    caption="Dot: a seed, after training. Bar: the median. Dotted: the trained length, where learned positions end.",
     declared="2026-11-28",
     cells=CELLS,
-    smoke=[cell for cell in CELLS if cell["setting"] == NONE and cell["width"] == 8],
+    smoke_cells=[cell for cell in CELLS if cell["setting"] == NONE and cell["width"] == 8],
     config=config,
     seeds=range(200, 206),
     stacked=True,
@@ -271,6 +271,6 @@ PROOFS = Study(
             first=pooled("steps to the proof", times, "steps_proved", "variant", K_ONLY, KV),
         ),
     ],
-    shown=shown,
+    summary_columns=shown,
     view=lambda data: LENGTHS(data.assign(width="width " + data["width"].astype(str))),
 )  # fmt: skip

@@ -63,9 +63,9 @@ def reproduce(
 
     if from_data:
         for experiment, folder in zip(chosen, folders, strict=True):
-            data = folder.data()
+            data, curves = folder.data(), folder.curves()
             try:
-                folder.publish(experiment, data)
+                folder.publish(experiment, data, curves=curves)
             except (LookupError, TypeError, AttributeError, ValueError) as error:
                 if isinstance(error, ConfigError) or folder.described:
                     raise

@@ -90,7 +90,7 @@ def causes(setting: str) -> tuple[Ask, Ask, Ask]:
             "faster_than_head_given", KV1, "much faster", GIVEN, setting,
             "KV shifting attention converges much faster than two-layer transformers that are given a previous-token "
             f"head ({setting}).",
-            source="related to sections 3.3 and 5: decoupling is difficult", statement=19,
+            source="related to sections 3.3 and 5: decoupling is difficult", statement=48,
         ),
         ask(
             "four_layers_no_faster", V4, "not faster", V2, setting,
@@ -109,15 +109,15 @@ CELLS = [
 ROBUSTNESS = Study(
     name="robustness",
     title="Figure 1a's models under other positions, heads and weight decay",
-    key="Dot: a seed. Bar: the median. Each model at its own learning rate.",
+    caption="Dot: a seed. Bar: the median. Each model at its own learning rate.",
     declared="2026-11-26",
     cells=CELLS,
-    smoke=[cell for cell in CELLS if cell["setting"] in (ROPE, NO_POSITIONS)],
+    smoke_cells=[cell for cell in CELLS if cell["setting"] in (ROPE, NO_POSITIONS)],
     config=config,
     stacked=True,
     tuned=Tuned(rates=lambda cell: KV_RATES if cell["variant"] == KV1 else VANILLA_RATES, smoke=(1e-3, 4e-3)),
     seeds=range(16, 24),  # not used by the first versions of this study and of Figure 1a
     asks=[*map(faster, SETTINGS), *causes(ROPE), *causes(LEARNED)],
     view=dots("setting", colors="variant"),
-    shown=wide("setting", "variant"),
+    summary_columns=wide("setting", "variant"),
 )

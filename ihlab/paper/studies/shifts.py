@@ -103,7 +103,7 @@ PREDICTED: dict[tuple[str, str], str] = {
 """The prediction for each variant in each setting, in the order of the runs."""
 
 
-def found(data: pd.DataFrame, cell: Cell) -> str:
+def outcome(data: pd.DataFrame, cell: Cell) -> str:
     """Return whether a variant learned a setting: `YES`, `PARTLY` or `NO`, by the rule of the module."""
     if np.isfinite(values(data, cell, "steps_to_90")).mean() > 0.5:
         return YES
@@ -122,10 +122,10 @@ def foretells(variant: str, setting: str) -> Ask:
     def agrees(data: pd.DataFrame) -> Measured:
         steps, vanilla = values(data, cell, "steps_to_90"), _highest(data, {**cell, "variant": VANILLA})
         measure = (
-            f"1 if the prediction is right, else 0 (found: {found(data, cell)}; {count_in_words(steps)} seeds reach "
+            f"1 if the prediction is right, else 0 (found: {outcome(data, cell)}; {count_in_words(steps)} seeds reach "
             f"90%; mean highest accuracy {_highest(data, cell):.2f}, vanilla's {vanilla:.2f})"
         )
-        return Measured(measure, stats.exact(float(found(data, cell) == predicted)), len(steps))
+        return Measured(measure, stats.exact(float(outcome(data, cell) == predicted)), len(steps))
 
     return Ask(
         id=claim_id("learned", setting, variant),
@@ -143,7 +143,7 @@ def in_a_matrix(data: pd.DataFrame) -> Figure:
     drawn = {}
     for variant, setting in dict.fromkeys(zip(data["variant"], data["setting"], strict=True)):
         cell = {"variant": variant, "setting": setting}
-        is_learned, wrong = found(data, cell) == YES, found(data, cell) != PREDICTED[variant, setting]
+        is_learned, wrong = outcome(data, cell) == YES, outcome(data, cell) != PREDICTED[variant, setting]
         middle = float(np.median(values(data, cell, "steps_to_90")))
         text = f"{middle:.0f}" if is_learned else f"no ({_highest(data, cell):.2f})"
         last = pick(data, cell)["horizon"].max()
@@ -155,15 +155,15 @@ CELLS = [{"variant": variant, "setting": setting} for variant, setting in PREDIC
 SHIFTS = Study(
     name="shifts",
     title="Token shifts compared: median steps to 90% accuracy, each variant at its own learning rate",
-    key="no: not in a majority of seeds within the setting's steps (highest accuracy). \u2718: a wrong prediction.",
+    caption="no: not in a majority of seeds within the setting's steps (highest accuracy). \u2718: a wrong prediction.",
     declared="2026-11-26",
     cells=CELLS,
-    smoke=[cell for cell in CELLS if cell["variant"] in (VANILLA, K_ONLY)],
+    smoke_cells=[cell for cell in CELLS if cell["variant"] in (VANILLA, K_ONLY)],
     config=toy_config,
     stacked=True,
     tuned=TOY_TUNED,
     seeds=toy_seeds,
     asks=[foretells(variant, setting) for variant, setting in PREDICTED],
     view=in_a_matrix,
-    shown=wide("variant", "setting"),
+    summary_columns=wide("variant", "setting"),
 )

@@ -119,26 +119,45 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     )
 
 
-def measure(run: Run, tuning: bool = False) -> pd.DataFrame:
-    """Measure a row per number of operations and measure: `share` of test problems, or errors per problem.
-
-    - measure: `MEASURES`, the `PARTS`, `GUESS`, `IN_TRAINING`, and the classes of errors;
-    - hits: a digit per problem, in the same order for every run ("0b0110": the second and the third are solved). Error
-      measures have none.
-
-    Tuning runs solve only problems with as many operations as in training.
-    """
+@lru_cache(maxsize=1)  # `measure` and `shares` are of the same solutions
+def solutions(run: Run) -> dict[int, pd.DataFrame]:
+    """Return a run's solutions as `_judged` gives them, by the number of operations."""
     from ihlab.training.device import pick_device
 
     model, task = run.model(device=pick_device()), run.config.task
     assert isinstance(task, IGSMTask)
-    setting, parts = SMOKE if task.most_ops == SMOKE.train else SETTING, []
-    for ops in (setting.train,) if tuning else range(1, setting.most + 1):
-        judged = _judged(model, task, ops, setting)
-        shares = judged.mean().rename_axis("measure").reset_index(name="share")
-        hits = {name: packed(judged[name].to_numpy(dtype=bool)) for name in judged if name in WITH_HITS}
-        parts.append(shares.assign(ops=ops, problems=len(judged), hits=shares["measure"].map(hits)))
-    return pd.concat(parts, ignore_index=True).assign(loss=final_loss(run))
+    setting = SMOKE if task.most_ops == SMOKE.train else SETTING
+    return {ops: _judged(model, task, ops, setting) for ops in range(1, setting.most + 1)}
+
+
+def measure(run: Run) -> dict[str, Any]:
+    """Measure the hits of a run: a column for each number of operations and measure in `WITH_HITS`, "strict, 4".
+
+    It has a digit per problem, in the same order for every run ("0b0110": the second and the third are solved).
+    """
+    return {
+        column(name, ops): packed(judged[name].to_numpy(dtype=bool))
+        for ops, judged in solutions(run).items()
+        for name in judged
+        if name in WITH_HITS
+    }
+
+
+def column(measure: str, operations: int) -> str:
+    """Return the column with the hits of a measure."""
+    return f"{measure}, {operations}"
+
+
+def shares(run: Run) -> pd.DataFrame:
+    """Measure a row per number of operations and measure: `share` of test problems, or errors per problem.
+
+    measure: `MEASURES`, the `PARTS`, `GUESS`, `IN_TRAINING`, and the classes of errors.
+    """
+    tables = [
+        judged.mean().rename_axis("measure").reset_index(name="share").assign(ops=ops, problems=len(judged))
+        for ops, judged in solutions(run).items()
+    ]
+    return pd.concat(tables, ignore_index=True)
 
 
 def _judged(model: "Transformer", trained_on: IGSMTask, ops: int, setting: Setting) -> pd.DataFrame:
@@ -171,13 +190,13 @@ def problems_like_training(
     rng = np.random.default_rng([seed, ops])
     no_parts = trained_on.letters == "parts" and trained_on.most_ops < PART_OPS
     letters = [task.language.ids[letter] for letter in LETTERS] if no_parts else []
-    kept: list[Problems] = []
-    while sum(len(problems.size) for problems in kept) < n:
+    drawn: list[Problems] = []
+    while sum(len(problems.size) for problems in drawn) < n:
         problems = task.prompts(n, rng, ops)
         alike = (problems.size <= trained_on.length + 1) & ~np.isin(problems.tokens, letters).any(axis=1)
         require(bool(alike.any()), f"Of {n} problems with {ops} operations none is drawn like those of training.")
-        kept.append(problems.only(alike))
-    columns = [np.concatenate([getattr(problems, field.name) for problems in kept]) for field in fields(Problems)]
+        drawn.append(problems.only(alike))
+    columns = [np.concatenate([getattr(problems, field.name) for problems in drawn]) for field in fields(Problems)]
     return Problems(*columns).only(slice(n))
 
 
@@ -213,9 +232,11 @@ def hits(
 
     The i-th problems are drawn independently, so these means are a sample just like problems of a single number.
     """
-    rows = pick(data, {"setting": setting.name, "model": model, "measure": measure})
-    rows = rows[rows["ops"].isin(operations)]
-    return np.stack([np.mean([unpacked(each) for each in run["hits"]], axis=0) for _, run in rows.groupby("seed")])
+    rows = pick(data, {"setting": setting.name, "model": model})
+    columns = [column(measure, ops) for ops in operations]
+    return np.stack(
+        [np.mean([unpacked(each) for each in run], axis=0) for run in rows[columns].itertuples(index=False)]
+    )
 
 
 def gain(setting: Setting, measure: str, operations: Sequence[int]) -> Number:
@@ -278,7 +299,7 @@ def asks(setting: Setting) -> list[Ask]:
         first = gain(setting, measure, operations)
         now = unless(none_solved(setting, measure, operations), first)
         if operations == beyond:
-            now, first = (unless(not_learned(setting), number, counted=False) for number in (now, first))
+            now, first = (unless(not_learned(setting), number) for number in (now, first))
         changed = "2026-11-26: if neither model has learned anything, nothing is compared"
         return ask(f"{id}.{place}", sentence, now, first=first, changed=changed, **of_paper)
 
@@ -364,18 +385,18 @@ def _setting(data: pd.DataFrame) -> Setting:
 TABLE4 = Study(
     name="table4",
     title="iGSM word problems by models that were trained on few operations",
-    key="Marker: a seed. Bar: the median.",
+    caption="Marker: a seed. Bar: the median.",
     declared="2026-11-23",
     cells=cells(setting=(SETTING.name,), model=tuple(MODELS)),
-    smoke=cells(setting=(SMOKE.name,), model=tuple(MODELS)),
+    smoke_cells=cells(setting=(SMOKE.name,), model=tuple(MODELS)),
     config=config,
     # Seeds 0 to 4 favoured two claims but left them undecided. Twelve others were then declared for the verdicts.
     seeds=range(5, 17),
-    tuned=Tuned(rates=RATES, by="loss", seeds=(100,), smoke=(3e-3,)),
+    tuned=Tuned(rates=RATES, by="loss", seeds=(100,), smoke=(3e-3,), measure=lambda run: {"loss": final_loss(run)}),
     measure=measure,
-    measure_tuning=partial(measure, tuning=True),
+    curve=shares,
     asks=asks(SETTING),
     view=solved,
     more_views={"errors": errors},
-    shown=shown,
+    summary_columns=shown,
 )

@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 from ihlab.paper.plots.quadrants import corners, quadrants
 from ihlab.plots.curves import Mark
 from ihlab.plots.style import BLACK, BLUE, GREEN, PAGE, PINK, new_figure
-from ihlab.recipes.induction import KV1, kv, kv_runs, panels, width_runs
+from ihlab.recipes.induction import KV1, depth_config, depth_seeds, is_narrow, kv, panels, width_config, width_seeds
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured
-from ihlab.study.experiment import Planned, Scale
+from ihlab.study.experiment import Scale
 from ihlab.study.study import Run, Study, cells
+from ihlab.training.config import RunConfig
 
 MARKS = (Mark(BLACK, "s"), Mark(GREEN, "D"), Mark(PINK, "v"))
 STYLES = {KV1: Mark(BLUE, "o"), **{kv(p): mark for p, mark in zip(panels("rope"), MARKS, strict=True)}}
@@ -28,12 +29,12 @@ COUNTS = {RAW: "raw, as the paper counts", FREE: "by absolute size"}
 OWN, PREVIOUS = "own", "previous"
 
 
-def planned(cell: Cell, scale: Scale) -> list[Planned]:
-    """Return the runs of a curve of Figure 1a or 1b."""
-    return [each for each in (*kv_runs(scale), *width_runs(scale)) if each.curve == cell["curve"]]
+def config(cell: Cell, scale: Scale) -> RunConfig:
+    """Return the config of a curve of Figure 1a or 1b."""
+    return depth_config(cell, scale) if cell["curve"] == KV1 else width_config(cell, scale)
 
 
-def measure(run: Run) -> pd.DataFrame:
+def heads(run: Run) -> pd.DataFrame:
     """Measure each key/value head at the first checkpoint and at the last.
 
     - alpha1, alpha2, beta1, beta2: as stored;
@@ -53,6 +54,14 @@ def measure(run: Run) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def measure(run: Run) -> dict[str, int]:
+    """Count the heads after training: all, those whose alphas do not sum to 1, and those with a negative weight."""
+    last = heads(run).query("when == @END")
+    away = (last["alpha1"] + last["alpha2"] - 1).abs() > 0.1
+    negative = (last[["alpha1", "alpha2", "beta1", "beta2"]] < 0).any(axis="columns")
+    return {"heads": len(last), "sum_away": int(away.sum()), "negative": int(negative.sum())}
+
+
 # Questions
 
 
@@ -62,15 +71,14 @@ def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
     return np.array([[int(((key == k) & (value == v)).sum()) for k in (OWN, PREVIOUS)] for v in (OWN, PREVIOUS)])
 
 
-def of_heads(id: str, sentence: str, words: str, hit: str) -> Ask:
-    """Ask whether most heads match a query after training."""
+def of_heads(id: str, sentence: str, words: str, column: str) -> Ask:
+    """Ask whether a column counts most heads."""
 
     def number(data: pd.DataFrame) -> Measured:
-        heads = data[data["when"] == END]
-        tables = [(len(mine.query(hit)), len(mine)) for _, mine in heads.groupby("seed")]
-        hits, sizes = zip(*tables, strict=True)
+        by_seed = data.groupby("seed")[[column, "heads"]].sum()
+        hits, sizes = by_seed[column].tolist(), by_seed["heads"].tolist()
         measure = f"fraction of heads with {words} ({sum(hits)} of {sum(sizes)})"
-        return Measured(measure, stats.clustered_share(hits, sizes), len(tables))
+        return Measured(measure, stats.clustered_share(hits, sizes), len(by_seed))
 
     return Ask(
         id, sentence, number, above=0.5, source="Appendix F.1, about a 2.9B language model; added after the runs",
@@ -78,15 +86,15 @@ def of_heads(id: str, sentence: str, words: str, hit: str) -> Ask:
     )  # fmt: skip
 
 
-# Appendix F's sentences about the table are of a language model: `printed` and `text` have them.
+# Appendix F's sentences about the table are of a language model: notebook 15 and `text` have them.
 ASKS = (
     of_heads(
         "sum_leaves_1", "After training alpha1 + alpha2 is away from 1 in most heads trained for induction.",
-        "alpha1 + alpha2 below .9 or above 1.1", "abs(alpha1 + alpha2 - 1) > 0.1",
+        "alpha1 + alpha2 below .9 or above 1.1", "sum_away",
     ),
     of_heads(
         "some_negative", "After training most heads trained for induction have a negative weight.",
-        "a negative alpha or beta", "alpha1 < 0 or alpha2 < 0 or beta1 < 0 or beta2 < 0",
+        "a negative alpha or beta", "negative",
     ),
 )  # fmt: skip
 
@@ -113,8 +121,8 @@ def heads_by_corner(data: pd.DataFrame) -> Figure:
     figure = new_figure(PAGE, 4.8)
     *panels, table = figure.subplots(1, 3, width_ratios=(1.25, 1.25, 1))
     for axes, when, title in zip(panels, (START, END), ("before training", "after training"), strict=True):
-        heads = data[data["when"] == when]
-        corners(axes, heads.assign(key=1 - heads["key"]), STYLES)
+        at_step = data[data["when"] == when]
+        corners(axes, at_step.assign(key=1 - at_step["key"]), STYLES)
         axes.set_title(title, fontsize=11)
         axes.set_xlabel("the token before's fraction of the key\n" r"$|\alpha_2| / (|\alpha_1| + |\alpha_2|)$")
     panels[0].set_ylabel("own fraction of the value\n" r"$|\beta_1| / (|\beta_1| + |\beta_2|)$")
@@ -128,14 +136,15 @@ def heads_by_corner(data: pd.DataFrame) -> Figure:
 TABLE5 = Study(
     name="table5",
     title="Which token's key and value do heads trained for induction use?",
-    key="Numbers: heads in that quarter. Upper right: an induction head, as in Theorem 3.3.",
+    caption="Numbers: heads in that quarter. Upper right: an induction head, as in Theorem 3.3.",
     declared="2026-11-22",
     cells=cells(curve=tuple(STYLES)),
-    config=lambda cell, scale: planned(cell, scale)[0].config,
-    seeds=lambda cell: [each.config.seed for each in planned(cell, "laptop")],
-    stacked=lambda cell: planned(cell, "laptop")[0].stacked,
+    config=config,
+    seeds=lambda cell: depth_seeds(cell) if cell["curve"] == KV1 else width_seeds(cell),
+    stacked=lambda cell: cell["curve"] != KV1 and is_narrow(cell),
     measure=measure,
+    curve=heads,
     asks=ASKS,
     view=heads_by_corner,
-    shown=shown,
+    summary_columns=shown,
 )

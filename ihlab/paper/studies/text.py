@@ -7,7 +7,7 @@ seed see the same sequences in the same order, so differences between two kinds 
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ihlab.plots.views import curves, dots
 from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.recipes.real_text import held_out, text_run
 from ihlab.study import stats
-from ihlab.study.ask import RUN, Ask, Cell, Measured, Number, claim_id, of
+from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, of, of_kind
 from ihlab.study.experiment import Scale
 from ihlab.study.rates import median_in_words
 from ihlab.study.study import Run, Study, Tuned, cells
@@ -80,49 +80,73 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     return run.replace(task=task, model=model, steps=run.steps * longer, eval_every=run.eval_every * longer)
 
 
-def measure(run: Run) -> pd.DataFrame:
+@lru_cache(maxsize=1)  # the curve of a run ends with what is measured
+def by_tokens(run: Run) -> pd.DataFrame:
     """Measure every checkpoint of a run of the claims.
 
-    - n_params, step, tokens (seen in training);
-    - bits_per_byte, on held-out sequences that are the same for all arms with the same tokens; repeat_gain (nats);
-    - at the end: bits_eligible_4, ..., the bits per byte (of all bytes) that are spent at positions of a class, and
+    - step, tokens (seen in training);
+    - bits_per_byte, on held-out sequences that are the same for all arms with the same tokens; repeat_gain (nats).
+    """
+    steps = [] if run.diverged else run.checkpoints
+    return pd.DataFrame([_measured(run, step) for step in steps] or [{"step": np.nan}])
+
+
+def measure(run: Run) -> dict[str, float]:
+    """Measure the end of a run of the claims, with `onset`: the tokens after which it saves `BUMP` nats (inf: never).
+
+    - bits_eligible_4, ..., the bits per byte (of all bytes) that are spent at positions of a class, and
       positions_eligible_4, ..., the fraction of positions in this class;
     - for arms that learn alpha and beta: own_key_own_value, ..., the number of key/value heads in each cell of Table 5
       by absolute values; alpha_sum and beta_sum, the mean over heads of |alpha1 + alpha2| and |beta1 + beta2|, 1 at the
       start; alpha_opposed and beta_opposed, the fraction of heads whose two weights have opposite signs.
     """
-    steps = [] if run.diverged else run.checkpoints
-    rows = [_measured(run, step, by_class=step == run.checkpoints[-1]) for step in steps]
-    return pd.DataFrame(rows or [{"step": np.nan}])
+    if run.diverged:
+        return {"step": np.nan}
+    table, model = by_tokens(run), run.model(run.checkpoints[-1])
+    row = {**table.iloc[-1], "onset": first_reach(table["tokens"], table["repeat_gain"], BUMP)}
+    return {**row, **_by_class(run, model), **(_heads(model) if model.cfg.learns_both else {})}
 
 
-def measure_tuning(run: Run) -> pd.DataFrame:
+def measure_tuning(run: Run) -> dict[str, float]:
     """Measure the end of a run that chooses a learning rate."""
     lost = run.diverged or not run.checkpoints
-    return pd.DataFrame([{"step": np.nan} if lost else _measured(run, run.checkpoints[-1])])
+    return {"step": np.nan} if lost else _measured(run, run.checkpoints[-1])
 
 
-def _measured(run: Run, step: int, by_class: bool = False) -> dict[str, float]:
-    """Measure a checkpoint: the last one on four times as many sequences as those before."""
+def _held_out(run: Run, step: int) -> tuple[TextTask, int]:
+    """Return the task and the number of held-out sequences of a checkpoint: the last has four times as many."""
+    assert isinstance(run.config.task, TextTask)
+    return run.config.task, run.config.eval_rows * (4 if step == run.checkpoints[-1] else 1)
+
+
+def _measured(run: Run, step: int) -> dict[str, float]:
+    """Measure a checkpoint."""
     from ihlab.measure import text
 
-    model, task, last = run.model(step), run.config.task, step == run.checkpoints[-1]
-    assert isinstance(task, TextTask)
-    n_rows = run.config.eval_rows * (4 if last else 1)
+    model, (task, n_rows) = run.model(step), _held_out(run, step)
     (batch, n_bytes), twice = held_out(task, n_rows), text.repeated_text(task, n_rows // 4)
     losses = text.token_losses(model, batch.inputs, batch.targets)
-    row = {
-        "n_params": (run.done or {})["n_params"], "step": step, "tokens": step * run.config.batch_size * task.length,
+    return {
+        "step": step,
+        "tokens": step * run.config.batch_size * task.length,
         "bits_per_byte": text.bits_per_byte(losses, n_bytes),
         "repeat_gain": text.repeat_gain(text.token_losses(model, twice.inputs, twice.targets), twice.period),
-    }  # fmt: skip
-    if by_class:
-        classes = text.position_classes(task, batch.inputs, batch.targets, CONTEXT)
-        for value, name in text.CLASSES.items():
-            of_class = classes == value
-            spent = text.bits_per_byte(np.where(of_class, losses, 0.0), n_bytes)
-            row |= {f"bits_{name}_{CONTEXT}": spent, f"positions_{name}_{CONTEXT}": float(of_class.mean())}
-    return row | (_heads(model) if model.cfg.learns_both else {})
+    }
+
+
+def _by_class(run: Run, model: "Transformer") -> dict[str, float]:
+    """Return what a final model spends at positions of each class, and their fractions."""
+    from ihlab.measure import text
+
+    task, n_rows = _held_out(run, run.checkpoints[-1])
+    batch, n_bytes = held_out(task, n_rows)
+    losses, row = text.token_losses(model, batch.inputs, batch.targets), {}
+    classes = text.position_classes(task, batch.inputs, batch.targets, CONTEXT)
+    for value, name in text.CLASSES.items():
+        of_class = classes == value
+        row[f"bits_{name}_{CONTEXT}"] = text.bits_per_byte(np.where(of_class, losses, 0.0), n_bytes)
+        row[f"positions_{name}_{CONTEXT}"] = float(of_class.mean())
+    return row
 
 
 def _heads(model: "Transformer") -> dict[str, float]:
@@ -132,10 +156,10 @@ def _heads(model: "Transformer") -> dict[str, float]:
     cells, heads = quadrant_table([model]).set_index(["key", "value"])["gauge_free"], shift_report(model)
     row = {f"{key}_key_{value}_value": float(cells[key, value]) for key, value in cells.index}
     for name in ("alpha", "beta"):
-        own, previous = heads[f"{name}1"], heads[f"{name}2"]
+        itself, previous = heads[f"{name}1"], heads[f"{name}2"]
         row |= {
-            f"{name}_sum": float((own + previous).abs().mean()),
-            f"{name}_opposed": float((own * previous < 0).mean()),
+            f"{name}_sum": float((itself + previous).abs().mean()),
+            f"{name}_opposed": float((itself * previous < 0).mean()),
         }
     return row
 
@@ -145,8 +169,8 @@ def _heads(model: "Transformer") -> dict[str, float]:
 
 def at_end(data: pd.DataFrame, arm: str, column: str) -> "pd.Series[float]":
     """Return a column's final value for each seed of an arm."""
-    runs = data[(data["kind"] == RUN) & (data["arm"] == arm)]
-    return runs.groupby("seed")[column].last(skipna=False).astype(float)
+    runs = of_kind(data)
+    return runs[runs["arm"] == arm].groupby("seed")[column].last(skipna=False).astype(float)
 
 
 def less(data: pd.DataFrame, one: str, other: str, column: str = "bits_per_byte") -> "pd.Series[float]":
@@ -171,18 +195,12 @@ def there_less(arm: str, column: str) -> Callable[[pd.DataFrame], "pd.Series[flo
     return lambda data: gained(data, arm)["there"] - gained(data, arm)[column]
 
 
-def onsets(data: pd.DataFrame, arm: str) -> list[float]:
-    """Return the number of training tokens after which each seed saves `BUMP` nats on a second copy; inf: never."""
-    runs = data[(data["kind"] == RUN) & (data["arm"] == arm)]
-    return [first_reach(run["tokens"], run["repeat_gain"], BUMP) for _, run in runs.groupby("seed")]
-
-
 def mean_over_seeds(measure: str, by_seed: Callable[[pd.DataFrame], "pd.Series[float]"], **within: Any) -> Number:
     """Return the mean of a number that each seed has."""
 
     def number(data: pd.DataFrame) -> Measured:
-        found = by_seed(data).tolist()
-        return Measured(measure, stats.mean(found, **within), len(found))
+        numbers = by_seed(data).tolist()
+        return Measured(measure, stats.mean(numbers, **within), len(numbers))
 
     return number
 
@@ -290,16 +308,16 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
     """Return what text costs each arm, its bump's onset, and its gain over vanilla with the part that can be copied."""
     rows = []
     for arm in ARMS:
-        found, cost = [tokens / 1000 for tokens in onsets(data, arm)], at_end(data, arm, "bits_per_byte")
+        onsets, cost = (at_end(data, arm, "onset") / 1000).tolist(), at_end(data, arm, "bits_per_byte")
         lr, row = data.loc[data["arm"] == arm, "lr"].iloc[0], {}
         if plain := {**BETTER, LONG_V2: V2}.get(arm):
             whole, _, there, alike = gained(data, arm, plain).mean()
             row = {"gain over vanilla": round(whole, 3), "% copyable": round(100 * there / whole),
                    "% if all bits were cheaper alike": round(100 * alike / whole)}  # fmt: skip
         edge = " (highest of the grid)" if lr == RATES[-1] else ""
-        seeds = f"{np.isfinite(found).sum()} of {len(found)} seeds"
+        seeds = f"{np.isfinite(onsets).sum()} of {len(onsets)} seeds"
         rows.append({"arm": arm, "rate": f"{lr:g}{edge}", "bits per byte": round(cost.mean(), 3),
-                     "bump from (1000 tokens)": f"{median_in_words(found)} ({seeds})", **row})  # fmt: skip
+                     "bump from (1000 tokens)": f"{median_in_words(onsets)} ({seeds})", **row})  # fmt: skip
     return pd.DataFrame(rows).astype(object).fillna("")
 
 
@@ -348,12 +366,13 @@ TEXT = Study(
         rates=RATES,
         by="loss",
         seeds=(100,),
-        same_as=lambda cell: {"arm": V2} if cell["arm"] == LONG_V2 else cell,
+        measure=measure_tuning,
+        rate_of=lambda cell: {"arm": V2} if cell["arm"] == LONG_V2 else cell,
     ),
     measure=measure,
-    measure_tuning=measure_tuning,
+    curve=by_tokens,
     asks=ASKS,
     view=bump_by_tokens,
     more_views={"cost": cost_by_tokens, "where": gain_by_position},
-    shown=shown,
+    summary_columns=shown,
 )

@@ -105,20 +105,20 @@ def study(
     compared = [cell for ask in asks for part in ask.cells for cell in (part, {**part, "variant": KV})]
     usual = {
         "view": dots("variant", panels="setting"),
-        "key": "Dot: a seed. Bar: the median. Each variant at its own learning rate.",
+        "caption": "Dot: a seed. Bar: the median. Each variant at its own learning rate.",
     }
     return Study(
         name=name,
         title=title,
         declared="2026-11-22",
         cells=every,
-        smoke=[cell for cell in every if cell in compared],
+        smoke_cells=[cell for cell in every if cell in compared],
         config=config,
         stacked=True,
         tuned=TUNED,
         seeds=lambda cell: MANY_SEEDS if cell["setting"] in many_seeds else FEW_SEEDS,
         asks=asks,
-        shown=wide("variant", "setting"),
+        summary_columns=wide("variant", "setting"),
         **{**usual, **fields},
     )
 
@@ -291,7 +291,7 @@ def no_alleviation(one: str) -> Ask:
         return as_declared
     return replace(
         as_declared,
-        number=unless(partial(learned_nowhere, one), as_declared.number, counted=False),
+        number=unless(partial(learned_nowhere, one), as_declared.number),
         first=as_declared.number,
         changed="2026-11-24: a variant that learns at neither width says nothing about the width that it needs",
     )
@@ -400,6 +400,6 @@ ZOO = study(
         ),
     ],
     view=lambda data: matrix(relative(data), "steps to 90% accuracy / KV shifting's (8: or never)"),
-    key="*: differs beyond chance. 5/8: seeds that get there. Never: not within the steps of a run.\n"
+    caption="*: differs beyond chance. 5/8: seeds that get there. Never: not within the steps of a run.\n"
     "Where KV shifting never gets there (recall, gap 2), relative to the steps of a run.",
 )  # fmt: skip

@@ -46,7 +46,7 @@ def figure(
     chosen, at, changes = _checked(experiment, scale, seeds, rate, steps, sizes)
     folder, kept = Folder(Path(scratch), chosen.name, at), Folder(Path(stored), chosen.name, at)
     if changes == Changes() and (kept.path / "data.csv").exists():
-        folder.publish(chosen, kept.data())
+        folder.publish(chosen, kept.data(), curves=kept.curves())
     else:
         make([chosen], [folder], jobs, device, Path(runs), None, partial(changes.apply, chosen))
     return folder
@@ -115,7 +115,7 @@ def _seeded(planned: list[Planned], seeds: int) -> list[Planned]:
     """Return the first seeds of every curve, with new seeds after its last one if it has too few."""
     curves: dict[tuple[str, str], list[Planned]] = {}
     for plan in planned:
-        curves.setdefault((plan.curve, plan.config.replace(seed=0).digest), []).append(plan)  # digests ignore names
+        curves.setdefault((plan.cell_name, plan.config.replace(seed=0).digest), []).append(plan)  # digests ignore names
     chosen = []
     for plans in curves.values():
         last = plans[-1]

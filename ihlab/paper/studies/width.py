@@ -59,14 +59,14 @@ def faster(width: int) -> Ask:
 WIDTH = Study(
     name="width",
     title="Figure 1a's models at four widths, with learned positions",
-    key="Dot: a seed. Bar: the median. Each model at its own learning rate.",
+    caption="Dot: a seed. Bar: the median. Each model at its own learning rate.",
     declared="2026-11-27",
     cells=cells(variant=(KV1, V2), width=WIDTHS),
-    smoke=cells(variant=(KV1, V2), width=WIDTHS[:1]),
+    smoke_cells=cells(variant=(KV1, V2), width=WIDTHS[:1]),
     config=config,
     tuned=Tuned(rates=lambda cell: RATES[cell["variant"]][cell["width"]], smoke=(1e-3, 4e-3)),
     seeds=lambda cell: range(8, 16) if cell["variant"] == KV1 else range(4),
     asks=tuple(map(faster, WIDTHS)),
     view=dots("width", colors="variant"),
-    shown=wide("width", "variant"),
+    summary_columns=wide("width", "variant"),
 )

@@ -72,17 +72,17 @@ def measure(run: "Run") -> dict[str, Any]:
     from ihlab.certify import attack
 
     reached = first_reach(run.metrics["step"], run.metrics["accuracy"], SAMPLED)
-    found: dict[str, Any] = {"steps_to_999": reached, "accuracy": float(run.metrics["accuracy"].iloc[-1])}
+    row: dict[str, Any] = {"steps_to_999": reached, "accuracy": float(run.metrics["accuracy"].iloc[-1])}
     if np.isinf(reached):
-        return {**found, "worst_case": np.nan, "median_margin": np.nan}
+        return {**row, "worst_case": np.nan, "median_margin": np.nan}
     attacked = attack(run, questions=QUESTIONS, support="task", seed=ATTACK_SEED)
-    return {**found, "worst_case": attacked.accuracy, "median_margin": float(attacked.table["margin"].median())}
+    return {**row, "worst_case": attacked.accuracy, "median_margin": float(attacked.table["margin"].median())}
 
 
 def of_reached(number: Number, *compared: Cell) -> Number:
     """Return a number of the runs that reach .999. It tests nothing if most runs of a compared cell do not."""
 
-    def told(data: pd.DataFrame) -> Measured:
+    def if_reached(data: pd.DataFrame) -> Measured:
         for cell in compared:
             missed = pick(data, cell)["worst_case"].isna()
             if missed.mean() > 0.5:
@@ -90,7 +90,7 @@ def of_reached(number: Number, *compared: Cell) -> Number:
                 return Measured("", None, len(missed), why)
         return number(data.dropna(subset=["worst_case"]))
 
-    return told
+    return if_reached
 
 
 CHANGED = "2026-11-28: runs of one seed share their batches, so each seed counts once and not each run"
@@ -173,10 +173,10 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
 WORST_CASE = Study(
     name="worst_case",
     title="Worst-case accuracy of models with a sampled accuracy of .999",
-    key="Fraction of 24 questions still answered rightly after the search. Dot: a seed. Bar: the median.",
+    caption="Fraction of 24 questions still answered rightly after the search. Dot: a seed. Bar: the median.",
     declared="2026-11-28",
     cells=cells(variant=tuple(MODELS), setting=tuple(POSITIONS), mlp=tuple(MLPS)),
-    smoke=cells(variant=(V2, K1), setting=(ROPE,), mlp=("no MLP",)),
+    smoke_cells=cells(variant=(V2, K1), setting=(ROPE,), mlp=("no MLP",)),
     config=config,
     seeds=range(300, 304),
     stacked=True,
@@ -209,7 +209,7 @@ WORST_CASE = Study(
             "sequences of the task.", {"variant": K1, "mlp": "no MLP"}, above=0.9,
         ),
     ],
-    shown=shown,
+    summary_columns=shown,
     view=dots(
         "variant", "worst_case", panels="setting", colors="mlp", xlabel="worst-case accuracy", xlim=(-0.04, 1.04)
     ),

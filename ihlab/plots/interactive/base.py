@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
+from plotly.subplots import make_subplots
 
 from ihlab.files import write_text
 from ihlab.plots.style import COLORS, LINES
@@ -35,6 +36,21 @@ _TEMPLATE = go.layout.Template(
         "hoverlabel": {"align": "left", "bgcolor": "white", "font": {"color": "#222222"}},
     }
 )  # plotly's own template adds 7 kB to every figure
+
+
+def panels_of(
+    down: int, across: int, gap: float, titles: Sequence[object] | None, shared_xaxes: bool = False
+) -> go.Figure:
+    """Return an empty figure of panels that share the y axes of a row. `gap`: the fraction of the height below each."""
+    return make_subplots(
+        down,
+        across,
+        shared_xaxes=shared_xaxes,
+        shared_yaxes=True,
+        horizontal_spacing=0.03,
+        vertical_spacing=gap,
+        subplot_titles=None if titles is None else list(map(escaped, titles)),
+    )
 
 
 def lay_out(figure: go.Figure, title: str, height: float) -> go.Figure:

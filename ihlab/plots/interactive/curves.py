@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from ihlab.plots.curves import Line
-from ihlab.plots.interactive.base import DASHES, FOOT, TITLE, escaped, lay_out
+from ihlab.plots.interactive.base import DASHES, FOOT, TITLE, escaped, lay_out, panels_of
 from ihlab.plots.style import COLORS, LINES
 from ihlab.plots.views import in_order, panel_grid
 
@@ -34,10 +33,7 @@ def curves(
     kinds, shown = in_order(data, colors), in_order(data, panels) if panels else [None]
     lines = lines or {kind: Line(COLORS[n], LINES[n % len(LINES)]) for n, kind in enumerate(kinds)}
     down, across = panel_grid(len(shown))
-    figure = make_subplots(
-        down, across, shared_yaxes=True, horizontal_spacing=0.03, vertical_spacing=0.2 / down,
-        subplot_titles=[escaped(panel) for panel in shown] if panels else None,
-    )  # fmt: skip
+    figure = panels_of(down, across, 0.2 / down, shown if panels else None)
     names = [name for name in (panels, colors, "seed", "lr") if name in data]
     legend: set[object] = set()
     for values, run in data.groupby(names, sort=False):
@@ -46,13 +42,18 @@ def curves(
         run_name = escaped(", ".join(str(of[name]) for name in (panels, colors) if name))
         kind, rate = of[colors], f", learning rate {of['lr']:g}" if "lr" in of else ""
         figure.add_scatter(
-            x=run[x].to_numpy(), y=run[y].to_numpy(dtype=np.float32), mode="lines", name=escaped(kind),
-            legendgroup=str(kind), showlegend=kind not in legend,
+            x=run[x].to_numpy(),
+            y=run[y].to_numpy(dtype=np.float32),
+            mode="lines",
+            name=escaped(kind),
+            legendgroup=str(kind),
+            showlegend=kind not in legend,
             line={"color": lines[kind].color, "dash": DASHES[lines[kind].dashes], "width": 1.5},
             hovertemplate=f"{run_name}<br>seed {of['seed']:g}{rate}<br>{xlabel or x} %{{x}}<br>"
             f"{ylabel or y} %{{y:.4g}}<extra></extra>",
-            row=1 + place // across, col=1 + place % across,
-        )  # fmt: skip
+            row=1 + place // across,
+            col=1 + place % across,
+        )
         legend.add(kind)
     axes = ["xaxis", *(f"xaxis{n}" for n in range(2, len(shown) + 1))]
     buttons = [

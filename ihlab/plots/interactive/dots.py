@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
-from ihlab.plots.interactive.base import FOOT, TITLE, escaped, lay_out
+from ihlab.plots.interactive.base import FOOT, TITLE, escaped, lay_out, panels_of
 from ihlab.plots.style import COLORS
 from ihlab.plots.views import SPREAD, Dots, in_order, panel_grid, step_axis
 
@@ -52,17 +51,14 @@ def dots(
     points = pd.concat([_points(data, view, names, number, name, claims or {}) for number, name in enumerate(series)])
     down, across = panel_grid(len(shown))
     inner, gap = max(120, len(names) * (14 + 10 * len(series))), 76  # pixels of a panel, and between two
-    figure = make_subplots(
-        down, across, shared_yaxes=True, horizontal_spacing=0.03, vertical_spacing=gap / (down * (inner + gap) - gap),
-        subplot_titles=[escaped(panel) for panel in shown] if panels else None,
-    )  # fmt: skip
+    figure = panels_of(down, across, gap / (down * (inner + gap) - gap), shown if panels else None)
     for place, panel in enumerate(shown):
         cell = {"row": 1 + place // across, "col": 1 + place % across}
         mine = data if panel is None else data[data[panels] == panel]
         low, high, never, ticks = step_axis(mine[view.columns])
         each: Any = points[mine.index.get_indexer_for(points.index) >= 0].groupby("number")
-        for number, part in each:
-            _draw(figure, part.assign(never=never), int(number), series, xlabel, cell)
+        for number, of_color in each:
+            _draw(figure, of_color.assign(never=never), int(number), series, xlabel, cell)
         for line in lines:
             figure.add_vline(line, line={"color": "#777777", "dash": "dot", "width": 1}, **cell)
         if view.is_log:
@@ -83,15 +79,15 @@ def _points(
     data: pd.DataFrame, view: Dots, names: Sequence[Any], number: int, name: Any, claims: Claims
 ) -> pd.DataFrame:
     """Return the dots of one colour: value, seed, place and text of each, by the index of the data."""
-    part = data[data[view.colors] == name] if view.colors else data
+    runs = data[data[view.colors] == name] if view.colors else data
     column = view.columns[0] if view.colors else name
-    part = part[part[column].notna()].sort_values("seed")
+    runs = runs[runs[column].notna()].sort_values("seed")
     cell_columns = [each for each in (view.rows, view.panels, view.colors) if each]
-    cells = part[cell_columns].astype(str).agg(", ".join, axis=1) if len(part) else pd.Series(dtype=str)
-    by_place = part.groupby([each for each in (view.panels, view.rows) if each])["seed"]
+    cells = runs[cell_columns].astype(str).agg(", ".join, axis=1) if len(runs) else pd.Series(dtype=str)
+    by_place = runs.groupby([each for each in (view.panels, view.rows) if each])["seed"]
     order, count = by_place.cumcount(), by_place.transform("size")
     spread = (-0.7 + 1.4 * order / (count - 1).clip(lower=1)).where(count > 1, 0.0)
-    row = part[view.rows].map({value: place for place, value in enumerate(names)})
+    row = runs[view.rows].map({value: place for place, value in enumerate(names)})
     n_series = len(in_order(data, view.colors)) if view.colors else len(view.columns)
     return pd.DataFrame(
         {
@@ -100,11 +96,11 @@ def _points(
             "middle": row + SPREAD * 2 * ((number + 0.5) / n_series - 0.5),
             "half": SPREAD / n_series,
             "spread": spread,
-            "value": part[column].astype(float),
-            "seed": part["seed"],
-            "rate": part.get("lr", np.nan),
+            "value": runs[column].astype(float),
+            "seed": runs["seed"],
+            "rate": runs.get("lr", np.nan),
             "cell": cells.map(escaped) + ("" if view.colors or len(view.columns) == 1 else f": {escaped(name)}"),
-            "claims": _entered(part, claims),
+            "claims": _entered(runs, claims),
         }
     )
 
@@ -141,21 +137,31 @@ def _draw(
     grouped: Any = points.assign(endless=np.isinf(points["value"])).groupby(
         ["cell", "rate", "claims", "endless"], dropna=False
     )
-    for (name, rate, claims, endless), part in grouped:
+    for (name, rate, claims, endless), alike in grouped:
         value = "never" if endless else "%{x:.5~g}"
         tuned = "" if np.isnan(rate) else f", learning rate {rate:g}"
         figure.add_scatter(
-            x=(part["never"] if endless else part["value"]).to_numpy(dtype=np.float32),
-            y=(part["middle"] + part["spread"] * part["half"]).to_numpy(dtype=np.float32),
-            customdata=part["seed"].to_numpy(), mode="markers", showlegend=False, **style, **cell,
+            x=(alike["never"] if endless else alike["value"]).to_numpy(dtype=np.float32),
+            y=(alike["middle"] + alike["spread"] * alike["half"]).to_numpy(dtype=np.float32),
+            customdata=alike["seed"].to_numpy(),
+            mode="markers",
+            showlegend=False,
+            **style,
+            **cell,
             hovertemplate=f"{name}<br>seed %{{customdata}}{tuned}<br>{xlabel}: {value}{claims}<extra></extra>",
-        )  # fmt: skip
+        )
     bars = points.groupby("middle").agg(value=("value", "median"), half=("half", "first")).reset_index()
     bars = bars[np.isfinite(bars["value"])]
     middle, half = (bars[name].to_numpy(dtype=np.float32) for name in ("middle", "half"))
     ends = np.stack([middle - half, middle + half, middle * np.nan], axis=1)
     figure.add_scatter(
-        x=np.repeat(bars["value"].to_numpy(dtype=np.float32), 3), y=ends.ravel(),
-        mode="lines", line={"color": COLORS[number], "width": 2.5}, hoverinfo="skip", showlegend=False,
-        name=style["name"], legendgroup=style["legendgroup"], **cell,
-    )  # fmt: skip
+        x=np.repeat(bars["value"].to_numpy(dtype=np.float32), 3),
+        y=ends.ravel(),
+        mode="lines",
+        line={"color": COLORS[number], "width": 2.5},
+        hoverinfo="skip",
+        showlegend=False,
+        name=style["name"],
+        legendgroup=style["legendgroup"],
+        **cell,
+    )

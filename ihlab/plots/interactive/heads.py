@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from ihlab.plots.head_map import DRAWN, shown_scores
 from ihlab.plots.heads import SHIFT_COLORS, SHIFT_TOKENS, require_shift
-from ihlab.plots.interactive.base import DASHES, FOOT, TITLE, escaped, lay_out, switch
+from ihlab.plots.interactive.base import DASHES, FOOT, TITLE, escaped, lay_out, panels_of, switch
 from ihlab.plots.style import LINES, ORANGE
 from tasks.config import require
 
@@ -35,20 +35,20 @@ def attention_patterns(
     require(len(steps) == n_steps, f"There are {len(steps)} steps, but patterns of {n_steps} checkpoints.")
     require(len(tokens) == n_queries, f"There are {len(tokens)} tokens, but patterns of {n_queries} positions.")
     names = [f"{escaped(token)}{str(place).translate(SUBSCRIPTS)}" for place, token in enumerate(tokens)]
-    figure = make_subplots(
-        n_layers, n_heads, shared_xaxes=True, shared_yaxes=True, horizontal_spacing=0.02,
-        vertical_spacing=0.14 / n_layers,
-        subplot_titles=[f"head {layer}.{head}" for layer in range(n_layers) for head in range(n_heads)],
-    )  # fmt: skip
+    titles = [f"head {layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)]
+    figure = panels_of(n_layers, n_heads, 0.14 / n_layers, titles, shared_xaxes=True)
     groups: dict[str, list[int]] = {}
     for step, of_step in zip(steps, np.round(patterns, 3).astype(np.float32), strict=True):
         for layer, head in np.ndindex(n_layers, n_heads):
             groups.setdefault(str(step), []).append(len(figure.data))
             figure.add_heatmap(
-                z=of_step[layer, head], coloraxis="coloraxis", row=layer + 1, col=head + 1,
+                z=of_step[layer, head],
+                coloraxis="coloraxis",
+                row=layer + 1,
+                col=head + 1,
                 hovertemplate=f"head {layer}.{head}<br>query %{{y}}<br>key %{{x}}<br>attention %{{z:.3f}}"
                 "<extra></extra>",
-            )  # fmt: skip
+            )
     signed = bool((patterns < 0).any())
     colours = {"colorscale": "RdBu" if signed else "Blues", "cmin": -1 if signed else 0, "cmax": 1}
     figure.update_layout(coloraxis={**colours, "colorbar": {"title": "attention", "thickness": 12}})
@@ -75,24 +75,27 @@ def shift_weights(metrics: pd.DataFrame, title: str = "Shift weights over traini
     parts = weights["column"].str.extract(r"^(?P<kind>alpha|beta)(?P<back>\d+)_(?P<layer>\d+)\.(?P<group>\d+)$")
     weights = weights.join(parts.astype({"back": int, "layer": int, "group": int}))
     n_layers, n_groups = (1 + int(weights[name].max()) for name in ("layer", "group"))
-    figure = make_subplots(
-        n_layers, n_groups, shared_xaxes=True, shared_yaxes=True, horizontal_spacing=0.03,
-        vertical_spacing=0.2 / n_layers,
-        subplot_titles=[f"key/value head {layer}.{group}" for layer in range(n_layers) for group in range(n_groups)],
-    )  # fmt: skip
+    titles = [f"key/value head {layer}.{group}" for layer, group in np.ndindex(n_layers, n_groups)]
+    figure = panels_of(n_layers, n_groups, 0.2 / n_layers, titles, shared_xaxes=True)
     named: set[str] = set()
     each: Any = weights.groupby(["kind", "back", "layer", "group"])
     for (kind, back, layer, group), curve in each:
-        color, part = SHIFT_COLORS[kind]
+        color, shifted = SHIFT_COLORS[kind]
         token = SHIFT_TOKENS[back - 1] if back <= len(SHIFT_TOKENS) else f"{back - 1} tokens before"
-        name = f"{ {'alpha': 'α', 'beta': 'β'}[kind] }<sub>{back}</sub> {part}, {token}"
+        name = f"{ {'alpha': 'α', 'beta': 'β'}[kind] }<sub>{back}</sub> {shifted}, {token}"
         figure.add_scatter(
-            x=curve["step"].to_numpy(), y=curve["weight"].to_numpy(dtype=np.float32), mode="lines", name=name,
-            legendgroup=name, showlegend=name not in named, row=layer + 1, col=group + 1,
+            x=curve["step"].to_numpy(),
+            y=curve["weight"].to_numpy(dtype=np.float32),
+            mode="lines",
+            name=name,
+            legendgroup=name,
+            showlegend=name not in named,
+            row=layer + 1,
+            col=group + 1,
             line={"color": color, "dash": DASHES[LINES[(back - 1) % len(LINES)]]},
             hovertemplate=f"key/value head {layer}.{group}<br>{name}<br>step %{{x}}<br>weight %{{y:.4f}}"
             "<extra></extra>",
-        )  # fmt: skip
+        )
         named.add(name)
     figure.add_hline(0, line={"color": "#999999", "width": 1})
     figure.update_xaxes(title_text="training step", row=n_layers).update_yaxes(title_text="weight", col=1)
@@ -111,10 +114,8 @@ def head_map(scores: pd.DataFrame, columns: Sequence[str] = DRAWN, title: str = 
     if "induction" in scores:
         for x, y in scores.loc[scores["induction"], ["head", "layer"]].to_numpy(dtype=float):
             for number in range(1, len(shown) + 1):
-                figure.add_shape(
-                    type="rect", x0=x - 0.5, x1=x + 0.5, y0=y - 0.5, y1=y + 0.5, col=number, row=1,
-                    line={"color": ORANGE, "width": 3},
-                )  # fmt: skip
+                frame = {"x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5}
+                figure.add_shape(type="rect", **frame, col=number, row=1, line={"color": ORANGE, "width": 3})
     return lay_out(figure, title, figure.layout.height)
 
 
@@ -145,8 +146,8 @@ def _node(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
     """Return the names of nodes: "1.0 q" of a layer, a head and an input."""
     parts = [table[column].astype(str) for column in columns]
     name = parts[0]
-    for column, part in zip(columns[1:], parts[1:], strict=True):
-        name = name + (" " if column == "input" else ".") + part
+    for column, text in zip(columns[1:], parts[1:], strict=True):
+        name = name + (" " if column == "input" else ".") + text
     return name
 
 
@@ -170,12 +171,22 @@ def _maps(maps: dict[str, pd.DataFrame], x: str, y: str, node: str, shared: bool
         most = largest[name] if shared or name == "loss_rise" else max(1.0, largest[name])
         right = (number + 1) * width + number * spacing / max(1, len(maps) - 1)
         figure.add_heatmap(
-            x=[str(each) for each in grid.columns], y=[str(each) for each in grid.index], z=values, name=name,
-            xgap=1, ygap=1, colorscale="RdBu" if signed else "Blues", zmin=-most if signed else 0, zmax=most,
-            hovertemplate=f"{node}<br>{escaped(name)} %{{z:.3f}}<extra></extra>", hoverongaps=False,
-            colorbar={"x": right, "thickness": 10, "xpad": 4}, showscale=not shared or number == len(maps) - 1,
-            row=1, col=number + 1,
-        )  # fmt: skip
+            x=[str(each) for each in grid.columns],
+            y=[str(each) for each in grid.index],
+            z=values,
+            name=name,
+            xgap=1,
+            ygap=1,
+            colorscale="RdBu" if signed else "Blues",
+            zmin=-most if signed else 0,
+            zmax=most,
+            hovertemplate=f"{node}<br>{escaped(name)} %{{z:.3f}}<extra></extra>",
+            hoverongaps=False,
+            colorbar={"x": right, "thickness": 10, "xpad": 4},
+            showscale=not shared or number == len(maps) - 1,
+            row=1,
+            col=number + 1,
+        )
     figure.update_xaxes(title_text=x, type="category", showgrid=False)
     figure.update_yaxes(type="category", autorange="reversed", showgrid=False).update_yaxes(title_text=y, col=1)
     rows = max(len(grid) for grid in maps.values())

@@ -76,28 +76,34 @@ def basin_map(table: pd.DataFrame, title: str = "Which solution does descent rea
     start, the basin and the time.
     """
     induction = table["basin"] == "induction"
-    grid = table.assign(
-        shade=np.log10(table["decided"].where(induction)), other=np.where(induction, np.nan, 1.0),
-    )  # fmt: skip
+    grid = table.assign(shade=np.log10(table["decided"].where(induction)), other=np.where(induction, np.nan, 1.0))
     axes = {"x": np.unique(table["alpha1"]).astype(np.float32), "y": np.unique(table["beta1"]).astype(np.float32)}
     shade, other, decided, basin = (
         grid.pivot_table(name, "beta1", "alpha1", aggfunc="first", dropna=False).to_numpy()
         for name in ("shade", "other", "decided", "basin")
     )
-    at = "start (%{x:.3f}, %{y:.3f})<br>"
+    start = "start (%{x:.3f}, %{y:.3f})<br>"
     low, high = np.nanmin(shade), np.nanmax(shade)
     ticks = [tick for tick in STEPS if low <= np.log10(tick) <= high]
     figure = go.Figure()
     figure.add_heatmap(
-        **axes, z=shade.astype(np.float32), customdata=decided.astype(np.float32), colorscale="Blues",
-            hoverongaps=False,
+        **axes,
+        z=shade.astype(np.float32),
+        customdata=decided.astype(np.float32),
+        colorscale="Blues",
+        hoverongaps=False,
         colorbar={"title": "time to<br>induction", "tickvals": np.log10(ticks), "ticktext": list(map(str, ticks))},
-        hovertemplate=f"{at}induction, decided at time %{{customdata:.4g}}<extra></extra>",
-    )  # fmt: skip
+        hovertemplate=f"{start}induction, decided at time %{{customdata:.4g}}<extra></extra>",
+    )
     figure.add_heatmap(
-        **axes, z=other.astype(np.float32), text=np.where(np.isnan(other), "", basin), showscale=False,
-        colorscale=[[0, ORANGE], [1, ORANGE]], hoverongaps=False, hovertemplate=f"{at}%{{text}}<extra></extra>",
-    )  # fmt: skip
+        **axes,
+        z=other.astype(np.float32),
+        text=np.where(np.isnan(other), "", basin),
+        showscale=False,
+        colorscale=[[0, ORANGE], [1, ORANGE]],
+        hoverongaps=False,
+        hovertemplate=f"{start}%{{text}}<extra></extra>",
+    )
     _corner(figure.add_scatter, x=[0], y=[1])
     figure.update_xaxes(title_text="α₁ at the start").update_yaxes(title_text="β₁ at the start", scaleanchor="x")
     figure.update_xaxes(constrain="domain").update_yaxes(constrain="domain")
@@ -108,11 +114,15 @@ def _surface(figure: go.Figure, table: pd.DataFrame) -> None:
     """Draw one surface, its streamlines and the induction corner."""
     grid = table.pivot_table("loss", "beta1", "alpha1")
     figure.add_surface(
-        x=grid.columns.to_numpy(dtype=np.float32), y=grid.index.to_numpy(dtype=np.float32),
-        z=grid.to_numpy(dtype=np.float32), colorscale="Cividis", showscale=False, opacity=0.9,
+        x=grid.columns.to_numpy(dtype=np.float32),
+        y=grid.index.to_numpy(dtype=np.float32),
+        z=grid.to_numpy(dtype=np.float32),
+        colorscale="Cividis",
+        showscale=False,
+        opacity=0.9,
         contours={"z": {"show": True, "usecolormap": False, "color": "#FFFFFF", "width": 1}},
         hovertemplate="α₁ %{x:.3f}, β₁ %{y:.3f}<br>loss %{z:.4f}<extra></extra>",
-    )  # fmt: skip
+    )
     xyz = _descents(table)
     figure.add_scatter3d(
         **_on(table, xyz), mode="lines", line={"color": BLUE, "width": 4}, name="descent", hoverinfo="skip"
@@ -122,9 +132,12 @@ def _surface(figure: go.Figure, table: pd.DataFrame) -> None:
 
 def _corner(add: Callable[..., Any], **place: Any) -> None:
     add(
-        **place, mode="markers", marker={"color": RED, "size": 7, "symbol": "diamond"}, name="induction head (0, 1)",
+        **place,
+        mode="markers",
+        marker={"color": RED, "size": 7, "symbol": "diamond"},
+        name="induction head (0, 1)",
         hovertemplate="induction head (0, 1)<extra></extra>",
-    )  # fmt: skip
+    )
 
 
 def _descents(table: pd.DataFrame) -> np.ndarray:
@@ -132,13 +145,13 @@ def _descents(table: pd.DataFrame) -> np.ndarray:
     slopes = _over(table, ["slope_alpha1", "slope_beta1"])
     low, high = float(table["alpha1"].min()), float(table["alpha1"].max())
     side, starts = high - low, low + (high - low) * np.array(STARTS)
-    at = np.stack(np.meshgrid(starts, starts), axis=-1).reshape(-1, 2)
-    visited = [at]
+    points = np.stack(np.meshgrid(starts, starts), axis=-1).reshape(-1, 2)
+    visited = [points]
     for _ in range(STRIDES):
-        slope = slopes(at)
+        slope = slopes(points)
         length = np.linalg.norm(slope, axis=1, keepdims=True)
-        at = np.clip(at - STRIDE * side * slope / np.maximum(length, 1e-12), low, high)
-        visited.append(at)
+        points = np.clip(points - STRIDE * side * slope / np.maximum(length, 1e-12), low, high)
+        visited.append(points)
     lines = []
     for line in np.stack(visited, axis=1)[:, ::2]:
         moved = np.linalg.norm(np.diff(line, axis=0), axis=1) > STRIDE * side / 2
@@ -157,13 +170,17 @@ def _paths(figure: go.Figure, table: pd.DataFrame, walked: pd.DataFrame, lines: 
     for (name, path), of in each:
         step = {"customdata": of["step"].to_numpy()} if "step" in of else {}
         figure.add_scatter3d(
-            **_on(table, of[["alpha1", "beta1"]].to_numpy(dtype=float)), **step, mode="lines+markers",
+            **_on(table, of[["alpha1", "beta1"]].to_numpy(dtype=float)),
+            **step,
+            mode="lines+markers",
             line={"color": lines[name].color, "width": 5, "dash": DASHES[lines[name].dashes]},
             marker={"color": lines[name].color, "size": [5] + [1.5] * (len(of) - 1)},
-            name=escaped(name), legendgroup=name, showlegend=name not in legend,
+            name=escaped(name),
+            legendgroup=name,
+            showlegend=name not in legend,
             hovertemplate=f"{escaped(path)}: {escaped(name)}<br>{'step %{customdata}<br>' if step else ''}"
             "α₁ %{x:.3f}, β₁ %{y:.3f}<extra></extra>",
-        )  # fmt: skip
+        )
         legend.add(name)
 
 

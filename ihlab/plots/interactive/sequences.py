@@ -14,18 +14,21 @@ def worst_sequences(table: pd.DataFrame, title: str = "The worst sequence of eac
     worst sequence. Blue margins are positive: the answer's logit is the largest. Red ones are negative.
     """
     figure, groups = go.Figure(), {}
-    for number, (length, part) in enumerate(table.assign(worst=table["worst"].map(_text)).groupby("length")):
+    for number, (length, of_length) in enumerate(table.assign(worst=table["worst"].map(_text)).groupby("length")):
         grids = {
-            name: part.pivot_table(name, "query", "answer", aggfunc="first") for name in ("margin", "verdict", "worst")
+            name: of_length.pivot_table(name, "query", "answer", aggfunc="first")
+            for name in ("margin", "verdict", "worst")
         }
         figure.add_heatmap(
             x=[escaped(token) for token in grids["margin"].columns],
             y=[escaped(token) for token in grids["margin"].index],
-            z=grids["margin"].to_numpy(dtype=np.float32), coloraxis="coloraxis", hoverongaps=False,
+            z=grids["margin"].to_numpy(dtype=np.float32),
+            coloraxis="coloraxis",
+            hoverongaps=False,
             customdata=np.stack([grids["verdict"].to_numpy(), grids["worst"].to_numpy()], axis=-1),
             hovertemplate="query %{y}, answer %{x}<br>margin %{z:.4g}: %{customdata[0]}<br>%{customdata[1]}"
             "<extra></extra>",
-        )  # fmt: skip
+        )
         groups[str(length)] = [number]
     most = max(float(np.nanmax(np.abs(table["margin"]))), 1e-9)
     bar = {"title": "margin", "thickness": 12}

@@ -25,15 +25,15 @@ def decide(
     again, and its signs then determine its basin. A start that is not decided within `time`, in steps of
     `lr`, is "undecided", with time inf.
     """
-    at = np.stack([alpha1, alpha2, beta1, beta2])
-    decided = np.full(at.shape[1:], np.inf)
+    point = np.stack([alpha1, alpha2, beta1, beta2])
+    decided = np.full(point.shape[1:], np.inf)
     for step in range(round(time / lr) + 1):
-        value, by = evaluate(at, n_tokens)
+        value, by = evaluate(point, n_tokens)
         decided[(value < np.log(n_tokens - 3)) & np.isinf(decided)] = step * lr
-        at = at - lr * np.array(by)
+        point = point - lr * np.array(by)
         if np.isfinite(decided).all():
             break
-    signs = np.where((at[1] > 0) & (at[2] > 0), INDUCTION, NEGATIVE)
+    signs = np.where((point[1] > 0) & (point[2] > 0), INDUCTION, NEGATIVE)
     return np.where(np.isfinite(decided), signs, UNDECIDED), decided
 
 

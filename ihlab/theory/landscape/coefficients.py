@@ -65,9 +65,10 @@ class Minimum:
 
         It sets the scale of step size and temperature. The minimum alone is not enough: a crossing is flat there.
         """
-        at, free = torch.tensor(self.at, dtype=torch.float64), list(self.free)
+        point, free = torch.tensor(self.at, dtype=torch.float64), list(self.free)
         units = torch.eye(4, dtype=torch.float64)[free]
-        hessians = [torch.autograd.functional.hessian(self.excess, w) for w in (at, *(at + units), *(at - units))]
+        around = (point, *(point + units), *(point - units))
+        hessians = [torch.autograd.functional.hessian(self.excess, w) for w in around]
         return max(float(torch.linalg.eigvalsh(hessian[free][:, free])[-1]) for hessian in hessians)
 
     def tempered(
@@ -78,13 +79,13 @@ class Minimum:
         An estimator of the coefficient estimates this number. It tends to lambda as n_beta grows.
         """
         rng = np.random.default_rng(seed)
-        at, free = torch.tensor(self.at, dtype=torch.float64)[:, None], list(self.free)
+        point, free = torch.tensor(self.at, dtype=torch.float64)[:, None], list(self.free)
 
         def energy(w: Tensor) -> tuple[Tensor, Tensor]:
             k = self.excess(w)
-            return k, n_beta * k + localization / 2 * ((w - at) ** 2).sum(dim=0)
+            return k, n_beta * k + localization / 2 * ((w - point) ** 2).sum(dim=0)
 
-        w = at.repeat(1, walkers)
+        w = point.repeat(1, walkers)
         (k, now), total = energy(w), 0.0
         narrow = -0.5 * math.log(n_beta * self.stiffness + localization)
         wide = -0.5 * math.log(localization) + 1
@@ -102,15 +103,15 @@ class Minimum:
 def excess_of(minima: Sequence[Minimum], w: Float[Tensor, "4 minimum ..."]) -> Float[Tensor, "minimum ..."]:
     """Return K of each minimum at its own points w; differentiable."""
     ones = [1] * (w.ndim - 2)
-    at = torch.tensor([minimum.at for minimum in minima], dtype=w.dtype).T.reshape(4, -1, *ones)
+    points = torch.tensor([minimum.at for minimum in minima], dtype=w.dtype).T.reshape(4, -1, *ones)
     decay = torch.tensor([minimum.decay for minimum in minima], dtype=w.dtype).reshape(-1, *ones)
     answer = torch.tensor([1, 0, 0, 0], dtype=w.dtype).reshape(4, 1, *ones)
-    target = torch.where(decay > 0, answer, log_probabilities(at).exp())
+    target = torch.where(decay > 0, answer, log_probabilities(points).exp())
 
     def risk(w: Tensor) -> Tensor:
         return -(target * log_probabilities(w)).sum(dim=0) + decay / 2 * (w**2).sum(dim=0)
 
-    return risk(w) - risk(at)
+    return risk(w) - risk(points)
 
 
 def log_probabilities(w: Float[Tensor, "4 ..."]) -> Float[Tensor, "4 ..."]:
@@ -120,7 +121,7 @@ def log_probabilities(w: Float[Tensor, "4 ..."]) -> Float[Tensor, "4 ..."]:
     counts = torch.tensor([2, 1, N_TOKENS - 2], dtype=w.dtype).log().reshape(3, *[1] * (w.ndim - 1))
     a1, a2, r = (scores - (scores + counts).logsumexp(dim=0)).exp()
     factors = {"a1": a1, "a2": a2, "r": r, "beta1": beta1, "beta2": beta2}
-    logits = [sum(c * factors[b] * factors[p] for c, b, p in terms) for terms in LOGITS["exact"].values()]
+    logits = [sum(c * factors[one] * factors[other] for c, one, other in terms) for terms in LOGITS["exact"].values()]
     tokens = torch.tensor([1, 2, 1, N_TOKENS - 4], dtype=w.dtype).log().reshape(4, *[1] * (w.ndim - 1))
     return (torch.stack(logits) + tokens).log_softmax(dim=0)
 
@@ -130,8 +131,8 @@ def _regular() -> Minimum:
         value, by = evaluate(w, N_TOKENS)
         return float(value + DECAY / 2 * (w**2).sum()), np.array(by) + DECAY * w
 
-    found = minimize(decayed, np.array([0.0, 1.0, 1.0, 0.0]), jac=True, method="BFGS", options={"gtol": 1e-10})
-    return Minimum(tuple(found.x.tolist()), coefficient=4 / 2, decay=DECAY)
+    solved = minimize(decayed, np.array([0.0, 1.0, 1.0, 0.0]), jac=True, method="BFGS", options={"gtol": 1e-10})
+    return Minimum(tuple(solved.x.tolist()), coefficient=4 / 2, decay=DECAY)
 
 
 MINIMA: dict[str, Minimum] = {

@@ -9,8 +9,6 @@ from jaxtyping import Float
 from ihlab.theory.landscape.forms import evaluate
 from tasks.config import require
 
-_ROWS = 16  # rows per step, so that intermediate results stay in the CPU's cache
-
 
 @dataclass(frozen=True)
 class Field:
@@ -45,11 +43,6 @@ def field(
     """
     require(points >= 2, f"points is {points}, but must be at least 2.")
     axis = np.linspace(low, high, points)
-    values = np.empty((3, points, points))
-    for top in range(0, points, _ROWS):
-        beta1 = axis[top : top + _ROWS, None]
-        value, by = evaluate((axis, 1 - axis, beta1, 1 - beta1), n_tokens, form, other)
-        values[0, top : top + _ROWS] = value
-        values[1, top : top + _ROWS] = by.alpha1 - by.alpha2
-        values[2, top : top + _ROWS] = by.beta1 - by.beta2
-    return Field(axis, axis, *values)
+    beta1 = axis[:, None]
+    value, by = evaluate((axis, 1 - axis, beta1, 1 - beta1), n_tokens, form, other)
+    return Field(axis, axis, value, by.alpha1 - by.alpha2, by.beta1 - by.beta2)

@@ -30,8 +30,6 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from tasks.config import ConfigError, choose, require
 
@@ -58,11 +56,11 @@ LOGITS: dict[str, dict[str, list[Term]]] = {
     },
 }
 
-Numbers = int | float | np.number | np.ndarray | Sequence[Any] | Tensor
+Numbers = int | float | np.number | np.ndarray | Sequence[Any]
 """Numbers and arrays. They broadcast."""
 
 Array = Any
-"""A float64 NumPy array or number, or a float64 tensor, depending on the input."""
+"""A float64 NumPy array or number."""
 
 
 class Gradient(NamedTuple):
@@ -83,7 +81,7 @@ def loss(
     form: str = "exact",
     other: Numbers | None = None,
 ) -> Array:
-    """Return the loss in nats, in float64, broadcast over all arguments; differentiable for tensors.
+    """Return the loss in nats, in float64, broadcast over all arguments.
 
     `n_tokens` is T. "printed" and "listing" take either T or `other`, their O(T); T stands for
     other = T - 2, which gives the same S. Raises `ConfigError` for T below 5, other below 0,
@@ -118,42 +116,34 @@ def evaluate(
     require(n_tokens is not None or other is not None, f"n_tokens is missing: the {form} form needs {needed}.")
     require(n_tokens is None or other is None, "n_tokens and other are both given, but one follows from the other.")
     names = ("alpha1", "alpha2", "beta1", "beta2", "n_tokens", "other")
-    xp, values = _arrays(dict(zip(names, (*point, n_tokens, other), strict=True)))
-    _check(xp, values)
+    numbers = zip(names, (*point, n_tokens, other), strict=True)
+    values = {name: np.asarray(number, dtype=np.float64) for name, number in numbers if number is not None}
+    _check(values)
     rest = values["n_tokens"] - 2 if other is None else values["other"]  # the O(T) of S
-    factors, a = _attention(xp, values, rest)
+    factors, a = _attention(values, rest)
     factors |= {"beta1": values["beta1"], "beta2": values["beta2"], "one": 1.0}
     count = {"exact": rest - 2, "printed": rest, "listing": None}[form]  # number of others in the denominator
-    log_counts = {"neighbours": np.log(2), "others": rest if count is None else _log(xp, count)}
+    log_counts = {"neighbours": np.log(2), "others": rest if count is None else _log(count)}
 
-    logits = {name: sum(c * factors[p] * factors[b] for c, b, p in terms) for name, terms in rows.items()}
+    logits = {name: sum(c * factors[two] * factors[one] for c, one, two in terms) for name, terms in rows.items()}
     relative = {name: logits[name] - logits["target"] + log_counts.get(name, 0.0) for name in rows}
-    top = reduce(xp.maximum, relative.values())
-    powers = {name: xp.exp(x - top) for name, x in relative.items()}
+    top = reduce(np.maximum, relative.values())
+    powers = {name: np.exp(x - top) for name, x in relative.items()}
     total = sum(powers.values())
-    value = xp.log(total) + top
+    value = np.log(total) + top
 
     by: dict[str, Array] = dict.fromkeys(factors, 0.0)
     for name, terms in rows.items():
         by_logit = powers[name] / total - (1.0 if name == "target" else 0.0)  # softmax minus one-hot
-        for c, b, p in terms:
-            by[b] = by[b] + by_logit * (c * factors[p])
-            by[p] = by[p] + by_logit * (c * factors[b])
+        for c, beta, attention in terms:
+            by[beta] = by[beta] + by_logit * (c * factors[attention])
+            by[attention] = by[attention] + by_logit * (c * factors[beta])
     # d a1 / d alpha1 = a1 - 2 a1 a1, d a2 / d alpha1 = -2 a1 a2, d r / d alpha1 = -2 a1 r; alpha2 likewise, once.
     mean = by["a1"] * a[0] + by["a2"] * a[1] + by["r"] * a[2]
     return value, Gradient(a[0] * (by["a1"] - 2 * mean), a[1] * (by["a2"] - mean), by["beta1"], by["beta2"])
 
 
-def _arrays(given: dict[str, Any]) -> tuple[Any, dict[str, Array]]:
-    given = {name: value for name, value in given.items() if value is not None}
-    tensors = [value for value in given.values() if isinstance(value, Tensor)]
-    if tensors:
-        device = tensors[0].device
-        return torch, {name: torch.as_tensor(x, dtype=torch.float64, device=device) for name, x in given.items()}
-    return np, {name: np.asarray(x, dtype=np.float64) for name, x in given.items()}
-
-
-def _check(xp: Any, values: dict[str, Array]) -> None:
+def _check(values: dict[str, Array]) -> None:
     shapes = {name: tuple(value.shape) for name, value in values.items()}
     try:
         np.broadcast_shapes(*shapes.values())
@@ -161,11 +151,11 @@ def _check(xp: Any, values: dict[str, Array]) -> None:
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if shape)
         raise ConfigError(f"The shapes {listed} do not broadcast.") from None
     for name, value in values.items():
-        require(bool(xp.isfinite(value).all()), f"{name} holds a number that is not finite.")
+        require(bool(np.isfinite(value).all()), f"{name} holds a number that is not finite.")
     if "n_tokens" in values:
         n_tokens = values["n_tokens"]
         _refuse(
-            n_tokens[(n_tokens < 5) | (n_tokens != xp.floor(n_tokens))],
+            n_tokens[(n_tokens < 5) | (n_tokens != np.floor(n_tokens))],
             "n_tokens is {}, but must be a whole number of at least 5: x_{{i-1}}, x_i, x_{{i+1}}, x_T and another.",
         )
     if "other" in values:
@@ -178,16 +168,16 @@ def _refuse(wrong: Array, message: str) -> None:
         raise ConfigError(message.format(f"{float(wrong[0]):g}"))
 
 
-def _attention(xp: Any, values: dict[str, Array], rest: Array) -> tuple[dict[str, Array], tuple[Array, Array, Array]]:
+def _attention(values: dict[str, Array], rest: Array) -> tuple[dict[str, Array], tuple[Array, Array, Array]]:
     """Return a1, a2 and r, computed from exponents of at most 0 so that none overflows."""
-    zero = xp.zeros_like(values["alpha1"])
-    top = xp.maximum(xp.maximum(values["alpha1"], values["alpha2"]), zero)
-    one, two, none = xp.exp(values["alpha1"] - top), xp.exp(values["alpha2"] - top), xp.exp(zero - top)
+    zero = np.zeros_like(values["alpha1"])
+    top = np.maximum(np.maximum(values["alpha1"], values["alpha2"]), zero)
+    one, two, none = np.exp(values["alpha1"] - top), np.exp(values["alpha2"] - top), np.exp(zero - top)
     s = 2 * one + two + rest * none
     a = (one / s, two / s, none / s)
     return dict(zip(("a1", "a2", "r"), a, strict=True)), a
 
 
-def _log(xp: Any, count: Array) -> Array:
+def _log(count: Array) -> Array:
     """Return the log, -inf for 0, without a warning."""
-    return xp.where(count > 0, xp.log(xp.where(count > 0, count, xp.ones_like(count))), -np.inf)
+    return np.where(count > 0, np.log(np.where(count > 0, count, np.ones_like(count))), -np.inf)

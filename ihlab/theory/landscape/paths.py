@@ -1,15 +1,13 @@
-"""Paths of gradient descent (on a form or on the simplified model itself) and of gradient flow."""
+"""Paths of gradient descent and of gradient flow."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from scipy.integrate import solve_ivp
 
 from ihlab.theory.landscape.forms import Numbers, evaluate, loss
-from ihlab.theory.landscape.simulation import inner_products, simulated_loss
 from tasks.config import require
 
 
@@ -18,28 +16,16 @@ class Path:
     """alpha1, alpha2, beta1, beta2 and the loss along paths: [time, ...] with one path for each start."""
 
     time: Float[np.ndarray, " time"]
-    parameters: Float[np.ndarray, "4 time *start"]
+    alpha1: Float[np.ndarray, " time *start"]
+    alpha2: Float[np.ndarray, " time *start"]
+    beta1: Float[np.ndarray, " time *start"]
+    beta2: Float[np.ndarray, " time *start"]
     loss: Float[np.ndarray, " time *start"]
 
     @property
-    def alpha1(self) -> Float[np.ndarray, " time *start"]:
-        """Weight of the token's own key."""
-        return self.parameters[0]
-
-    @property
-    def alpha2(self) -> Float[np.ndarray, " time *start"]:
-        """Weight of the previous token's key."""
-        return self.parameters[1]
-
-    @property
-    def beta1(self) -> Float[np.ndarray, " time *start"]:
-        """Weight of the token's own value."""
-        return self.parameters[2]
-
-    @property
-    def beta2(self) -> Float[np.ndarray, " time *start"]:
-        """Weight of the previous token's value."""
-        return self.parameters[3]
+    def parameters(self) -> Float[np.ndarray, "4 time *start"]:
+        """alpha1, alpha2, beta1, beta2 in one array."""
+        return np.stack([self.alpha1, self.alpha2, self.beta1, self.beta2])
 
 
 def descend(
@@ -54,50 +40,36 @@ def descend(
     steps: int = 1000,
     every: int = 1,
     square: bool = False,
-    d_model: int | None = None,
-    samples: int = 64,
-    seed: int = 0,
 ) -> Path:
-    """Run gradient descent from each start. Records the steps that are multiples of `every`, from 0.
+    """Run gradient descent on the loss `form` from each start. Records the steps that are multiples of `every`, from 0.
 
-    The loss is `form`. With `d_model` it is the loss of the simplified model itself, averaged over
-    `samples` fixed random embeddings (n_tokens is required). With `square`, alpha1 and beta1 descend under the
-    constraint alpha2 = 1 - alpha1 and beta2 = 1 - beta1, as in Figure 2; in the paper this holds only at the start.
-    Raises `ConfigError` as `loss` does, for lr <= 0, steps or every < 1, and with `square` for a start off the square.
+    With `square`, alpha1 and beta1 descend under the constraint alpha2 = 1 - alpha1 and beta2 = 1 - beta1, as in Figure
+    2; in the paper this holds only at the start. Raises `ConfigError` as `loss` does, for lr <= 0, steps or every < 1,
+    and with `square` for a start off the square.
     """
     require(lr > 0, f"lr is {lr}, but must be positive.")
     require(steps >= 1, f"steps is {steps}, but must be at least 1.")
     require(every >= 1, f"every is {every}, but must be at least 1.")
     loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)  # raises for an invalid start
-    at = np.stack(np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2))))
-    sums = at[0] + at[1], at[2] + at[3]
+    point = np.stack(np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2))))
+    sums = point[0] + point[1], point[2] + point[3]
     require(
         not square or np.allclose(sums, 1),
         "square holds alpha1 + alpha2 = beta1 + beta2 = 1, but a start does not satisfy it.",
     )
-    products = None if d_model is None else inner_products(n_tokens or 0, d_model, samples, seed)
     times = np.arange(0, steps + 1, every)
-    visited, losses = np.empty((4, len(times), *at.shape[1:])), np.empty((len(times), *at.shape[1:]))
+    visited, losses = np.empty((4, len(times), *point.shape[1:])), np.empty((len(times), *point.shape[1:]))
     for step in range(steps + 1):
-        if products is None:
-            value, by = evaluate(at, n_tokens, form, other)
-            slope = np.array(by)
-        else:
-            value, slope = _simulated(at, products)
+        value, by = evaluate(point, n_tokens, form, other)
+        slope = np.array(by)
         if step % every == 0:
-            visited[:, step // every], losses[step // every] = at, value
+            visited[:, step // every], losses[step // every] = point, value
         if square:
             along = (slope[0] - slope[1], slope[2] - slope[3])
             slope = np.stack([along[0], -along[0], along[1], -along[1]])
-        at = at - lr * slope
-    return Path(times * lr, visited, losses)
-
-
-def _simulated(at: Float[np.ndarray, "4 ..."], products: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-    points = torch.from_numpy(at.reshape(4, -1)).requires_grad_()
-    value = simulated_loss(points, products, repeat=2).mean(dim=1)
-    (slope,) = torch.autograd.grad(value.sum(), points)
-    return value.detach().numpy().reshape(at.shape[1:]), slope.numpy().reshape(at.shape)
+        point = point - lr * slope
+    a1, a2, b1, b2 = visited
+    return Path(times * lr, a1, a2, b1, b2, losses)
 
 
 def flow(
@@ -120,12 +92,13 @@ def flow(
     require(rise and 0 < times[-1] < math.inf, "times must increase, from at least 0 to a finite time above 0.")
     loss(alpha1, alpha2, beta1, beta2, n_tokens, form, other)
 
-    def slope(log_time: float, at: np.ndarray) -> np.ndarray:
-        by = evaluate(at, n_tokens, form, other)[1]
+    def slope(log_time: float, point: np.ndarray) -> np.ndarray:
+        by = evaluate(point, n_tokens, form, other)[1]
         return -np.exp(log_time) * np.array(by)
 
     logs = np.log1p(times)
     start = np.array([alpha1, alpha2, beta1, beta2], dtype=np.float64)
     solved = solve_ivp(slope, (0.0, logs[-1]), start, method="LSODA", t_eval=logs, rtol=1e-9, atol=1e-11)
     assert solved.success, solved.message
-    return Path(times, solved.y, evaluate(solved.y, n_tokens, form, other)[0])
+    a1, a2, b1, b2 = solved.y
+    return Path(times, a1, a2, b1, b2, evaluate(solved.y, n_tokens, form, other)[0])

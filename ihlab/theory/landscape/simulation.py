@@ -40,17 +40,17 @@ def simulate(
     parameters that do not broadcast or are not finite.
     """
     require(d_model is None or samples >= 2, f"samples is {samples}, but an error bar needs at least 2.")
-    given = [np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2)]
+    parameters = [np.asarray(x, dtype=np.float64) for x in (alpha1, alpha2, beta1, beta2)]
     try:
-        shape = np.broadcast_shapes(*(x.shape for x in given))
+        shape = np.broadcast_shapes(*(x.shape for x in parameters))
     except ValueError:
-        raise ConfigError(f"The shapes {', '.join(str(x.shape) for x in given)} do not broadcast.") from None
-    require(all(np.isfinite(x).all() for x in given), "alpha1 .. beta2 hold a number that is not finite.")
-    points = torch.from_numpy(np.stack([np.broadcast_to(x, shape).ravel() for x in given]))  # [4, point]
+        raise ConfigError(f"The shapes {', '.join(str(x.shape) for x in parameters)} do not broadcast.") from None
+    require(all(np.isfinite(x).all() for x in parameters), "alpha1 .. beta2 hold a number that is not finite.")
+    points = torch.from_numpy(np.stack([np.broadcast_to(x, shape).ravel() for x in parameters]))  # [4, point]
     products = inner_products(n_tokens, d_model, samples, seed)
     with torch.no_grad():
         size = max(1, _NUMBERS_AT_A_TIME // (len(products) * n_tokens))
-        losses = torch.cat([simulated_loss(part, products, repeat) for part in points.split(size, dim=1)])
+        losses = torch.cat([simulated_loss(chunk, products, repeat) for chunk in points.split(size, dim=1)])
     error = losses.std(dim=1) / len(products) ** 0.5 if len(products) > 1 else torch.zeros(len(losses))
     return Simulated(losses.mean(dim=1).numpy().reshape(shape), error.double().numpy().reshape(shape))
 
@@ -81,10 +81,10 @@ def simulated_loss(
     )
     alpha1, alpha2, beta1, beta2 = parameters[:, :, None, None]
     row = [*range(n_tokens), repeat - 1]  # x_1 .. x_T, x_i
-    own = products[:, :, row]  # [sample, vocab, key]
-    before = torch.nn.functional.pad(own[..., :-1], (1, 0))
-    pattern = (alpha1 * own[:, repeat - 1] + alpha2 * before[:, repeat - 1]).softmax(dim=-1)  # [point, sample, key]
-    read_own = torch.einsum("svk,psk->psv", own, pattern)
+    now = products[:, :, row]  # [sample, vocab, key]
+    before = torch.nn.functional.pad(now[..., :-1], (1, 0))
+    pattern = (alpha1 * now[:, repeat - 1] + alpha2 * before[:, repeat - 1]).softmax(dim=-1)  # [point, sample, key]
+    read_own = torch.einsum("svk,psk->psv", now, pattern)
     read_before = torch.einsum("svk,psk->psv", before, pattern)
     logits = beta1 * read_own + beta2 * read_before
     return logits.logsumexp(dim=-1) - logits[..., repeat]  # x_{i+1} has index i

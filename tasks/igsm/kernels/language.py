@@ -32,8 +32,8 @@ class Words(NamedTuple):
     - `number`, `letter`: the ids of "0" and "a";
     - `category`: the first category word of the first domain. The domain's other words follow, then the next domain;
     - `noun`: the first noun of the first pool of that category: `pool_size` per pool, `pools` per category;
-    - `pair`: the first pair, or -1 if a pair is two tokens. With pairs, category words and nouns are not tokens, and
-      their ids serve only as numbers.
+    - `pair` [word, word]: the id of each pair that is one token. It is empty if pairs are two tokens. With pairs,
+      category words and nouns are not tokens, and their ids serve only as numbers.
     """
 
     natural: bool
@@ -42,7 +42,7 @@ class Words(NamedTuple):
     letter: int
     category: int
     noun: int
-    pair: int
+    pair: np.ndarray
     domains: int
     pools: int
     pool_size: int
@@ -53,6 +53,15 @@ class Names(NamedTuple):
 
     x: np.ndarray
     y: np.ndarray
+
+
+class Page(NamedTuple):
+    """The tokens written so far: `tokens[: end[0]]`, and the words to write with."""
+
+    tokens: np.ndarray
+    end: np.ndarray
+    words: Words
+    names: Names
 
 
 @numba.njit
@@ -70,126 +79,117 @@ def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndar
         noun = pick(unused[layer], stream)
         unused[layer] &= ~bit(noun)
         item[x] = pool[layer] + noun
-    for p in range(structure.n_parameters):
-        x, g = structure.owner[p], structure.level[p]
-        names.x[p] = item[x]
-        names.y[p] = item[structure.child[p]] if g == 0 else words.category + category + structure.layer[x] + g
+    for parameter in range(structure.n_parameters):
+        x, g = structure.owner[parameter], structure.level[parameter]
+        names.x[parameter] = item[x]
+        is_instance = g == 0
+        category_word = words.category + category + structure.layer[x] + g
+        names.y[parameter] = item[structure.child[parameter]] if is_instance else category_word
 
 
 @numba.njit
-def put(tokens: np.ndarray, n: int, token: int) -> int:
-    """Write one token, and return the new number of tokens."""
-    tokens[n] = token
-    return n + 1
+def put(page: Page, token: int) -> None:
+    """Write one token."""
+    page.tokens[page.end[0]] = token
+    page.end[0] += 1
 
 
 @numba.njit
-def put_words(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, wanted: tuple[int, ...]) -> int:
-    """Write the function words `wanted`, with X and Y of parameter p."""
+def put_words(page: Page, parameter: int, wanted: tuple[int, ...]) -> None:
+    """Write the function words `wanted`, with X and Y of a parameter."""
     for word in wanted:
-        tokens[n] = names.x[p] if word == X else names.y[p] if word == Y else words.function[word]
-        n += 1
-    return n
+        x, y = page.names.x[parameter], page.names.y[parameter]
+        put(page, x if word == X else y if word == Y else page.words.function[word])
 
 
 @numba.njit
-def put_parameter(tokens: np.ndarray, n: int, words: Words, names: Names, p: int) -> int:
+def put_parameter(page: Page, parameter: int) -> None:
     """Write a parameter in an expression: `each X 's Y`, `X Y` or `X/Y`."""
-    if words.pair != NONE:
-        return put(tokens, n, pair_token(words, names.x[p], names.y[p]))
-    if words.natural:
-        return put_words(tokens, n, words, names, p, (EACH, X, HAS, Y))
-    return put_words(tokens, n, words, names, p, (X, Y))
+    if len(page.words.pair):
+        put(page, page.words.pair[page.names.x[parameter], page.names.y[parameter]])
+    elif page.words.natural:
+        put_words(page, parameter, (EACH, X, HAS, Y))
+    else:
+        put_words(page, parameter, (X, Y))
 
 
 @numba.njit
-def pair_token(words: Words, x: int, y: int) -> int:
-    """Return the token of a pair, in the order of `tasks.igsm.words.Language.pairs`."""
-    nouns = words.pools * words.pool_size  # per category
-    category, place = (x - words.noun) // nouns, (x - words.noun) % nouns
-    domain, level = category // 4, category % 4
-    owned = nouns + 3 - level  # pairs per owner: with nouns and with the categories below
-    before = domain * nouns * (3 * nouns + 6) + level * nouns * (nouns + 3) - nouns * level * (level - 1) // 2
-    to = (y - words.noun) % nouns if y >= words.noun else nouns + y - words.category - category - 1
-    return words.pair + before + place * owned + to
-
-
-@numba.njit
-def put_sentence(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
+def put_sentence(page: Page, parameter: int, equations: Equations) -> None:
     """Write the sentence of a parameter: `The number of each X 's Y equals E .`, `X Y = E .` or `X/Y = E .`"""
-    natural, n_terms, constant = words.natural, equations.n_terms[p], equations.constant[p]
+    natural, n_terms, constant = page.words.natural, equations.n_terms[parameter], equations.constant[parameter]
     if natural:
-        n = put_words(tokens, n, words, names, p, (THE_FIRST, NUMBER, OF))
-    n = put_parameter(tokens, n, words, names, p)
-    n = put_words(tokens, n, words, names, p, (EQUALS if natural else EQUAL,))
+        put_words(page, parameter, (THE_FIRST, NUMBER, OF))
+    put_parameter(page, parameter)
+    put_words(page, parameter, (EQUALS if natural else EQUAL,))
     if constant != NONE:
-        n = put(tokens, n, words.number + constant)
+        put(page, page.words.number + constant)
         if n_terms > 0 and not natural:
-            n = put_words(tokens, n, words, names, p, (TIMES if equations.times[p] else PLUS,))
-        elif n_terms > 0 and equations.times[p]:
-            n = put_words(tokens, n, words, names, p, (AS_TIMES, AS, MUCH, AS))
+            put_words(page, parameter, (TIMES if equations.times[parameter] else PLUS,))
+        elif n_terms > 0 and equations.times[parameter]:
+            put_words(page, parameter, (AS_TIMES, AS, MUCH, AS))
         elif n_terms > 0:
-            n = put_words(tokens, n, words, names, p, (MORE, THAN))
+            put_words(page, parameter, (MORE, THAN))
     if n_terms > 0:
-        n = _put_terms(tokens, n, words, names, p, equations)
-    return put_words(tokens, n, words, names, p, (STOP,))
+        _put_terms(page, parameter, equations)
+    put_words(page, parameter, (STOP,))
 
 
 @numba.njit
-def _put_terms(tokens: np.ndarray, n: int, words: Words, names: Names, p: int, equations: Equations) -> int:
+def _put_terms(page: Page, parameter: int, equations: Equations) -> None:
     """Write `P`, `the sum of P and Q`, `the sum of P , Q and R` or `the difference of P and Q`.
 
     Without filler words, `P`, `P + Q`, `P + Q + R` or `P - Q`, in brackets if a constant comes before several.
     """
-    natural, n_terms, minus = words.natural, equations.n_terms[p], equations.minus[p]
-    brackets = not natural and n_terms > 1 and equations.constant[p] != NONE
+    natural, n_terms, minus = page.words.natural, equations.n_terms[parameter], equations.minus[parameter]
+    brackets = not natural and n_terms > 1 and equations.constant[parameter] != NONE
     if natural and n_terms > 1:
-        n = put_words(tokens, n, words, names, p, (THE, DIFFERENCE if minus else SUM, OF))
+        put_words(page, parameter, (THE, DIFFERENCE if minus else SUM, OF))
     if brackets:
-        n = put_words(tokens, n, words, names, p, (OPEN,))
+        put_words(page, parameter, (OPEN,))
     for j in range(n_terms):
         if j > 0 and natural:
-            n = put_words(tokens, n, words, names, p, (AND if j == n_terms - 1 else COMMA,))
+            put_words(page, parameter, (AND if j == n_terms - 1 else COMMA,))
         elif j > 0:
-            n = put_words(tokens, n, words, names, p, (MINUS if minus else PLUS,))
-        n = put_parameter(tokens, n, words, names, equations.terms[p, j])
-    return put_words(tokens, n, words, names, p, (CLOSE,)) if brackets else n
+            put_words(page, parameter, (MINUS if minus else PLUS,))
+        put_parameter(page, equations.terms[parameter, j])
+    if brackets:
+        put_words(page, parameter, (CLOSE,))
 
 
 @numba.njit
-def put_question(tokens: np.ndarray, n: int, words: Words, names: Names, p: int) -> int:
+def put_question(page: Page, parameter: int) -> None:
     """Write `How many Y does each X have ?`, `X Y ?` or `X/Y ?`"""
-    if words.natural:
-        return put_words(tokens, n, words, names, p, (HOW, MANY, Y, DOES, EACH, X, HAVE, ASK))
-    return put_words(tokens, put_parameter(tokens, n, words, names, p), words, names, p, (ASK,))
+    if page.words.natural:
+        put_words(page, parameter, (HOW, MANY, Y, DOES, EACH, X, HAVE))
+    else:
+        put_parameter(page, parameter)
+    put_words(page, parameter, (ASK,))
 
 
 @numba.njit
 def put_solution(
-    tokens: np.ndarray,
+    page: Page,
     is_result: np.ndarray,
-    n: int,
-    words: Words,
-    names: Names,
     n_steps: int,
     solution: Solution,
     in_order: bool,
     by_pair: bool,
     stream: np.ndarray,
-) -> int:
+) -> None:
     """Write the steps, `Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .` or without fillers.
 
     Letters are random and all different; with `in_order` they are a, b, c, ... in order of use. With `by_pair` the
     value of a step is named by its pair, and only its parts have letters, in order. Marks the results of the clauses
     in `is_result` [token].
     """
+    words, names = page.words, page.names
     letter = np.empty(MOST_CLAUSES, np.int64)
     unused = bit(MOST_CLAUSES) - 1
     clause, n_letters = 0, 0
     for step in range(n_steps):
-        p, last = solution.parameter[step], solution.end[step] - 1
+        parameter, last = solution.parameter[step], solution.end[step] - 1
         if by_pair:
-            letter[last] = pair_token(words, names.x[p], names.y[p])
+            letter[last] = words.pair[names.x[parameter], names.y[parameter]]
         elif in_order:  # a step begins with its last letter
             letter[last] = words.letter + n_letters
             n_letters += 1
@@ -201,37 +201,35 @@ def put_solution(
                 i = pick(unused, stream)
                 unused &= ~bit(i)
                 letter[symbol] = words.letter + i
-        n = (
-            put_words(tokens, n, words, names, p, (DEFINE, X, HAS, Y, AS))
-            if words.natural
-            else put_parameter(tokens, n, words, names, p)
-        )
+        if words.natural:
+            put_words(page, parameter, (DEFINE, X, HAS, Y, AS))
+        else:
+            put_parameter(page, parameter)
         if not by_pair:
-            n = put(tokens, n, letter[last])
+            put(page, letter[last])
         while clause <= last:
-            n = put_words(tokens, n, words, names, p, (SEMICOLON,))
+            put_words(page, parameter, (SEMICOLON,))
             if clause == last and words.natural:
-                n = put_words(tokens, n, words, names, p, (SO,))
-            n = _put_clause(tokens, n, words, clause, solution, letter)
-            is_result[n - 1] = True
+                put_words(page, parameter, (SO,))
+            _put_clause(page, clause, solution, letter)
+            is_result[page.end[0] - 1] = True
             clause += 1
-        n = put_words(tokens, n, words, names, p, (STOP,))
-    return n
+        put_words(page, parameter, (STOP,))
 
 
 @numba.njit
-def _put_clause(tokens: np.ndarray, n: int, words: Words, clause: int, solution: Solution, letter: np.ndarray) -> int:
+def _put_clause(page: Page, clause: int, solution: Solution, letter: np.ndarray) -> None:
     """Write `v = 5`, `v = a = 3`, `v = a + b = 3 + 4 = 7` or `v = 5 + b = 5 + 4 = 9`; the result is the last token."""
     operation, left, right = solution.operation[clause], solution.left[clause], solution.right[clause]
-    number, equal = words.number, words.function[EQUAL]
-    n = put(tokens, put(tokens, n, letter[clause]), equal)
+    number, function = page.words.number, page.words.function
+    equal, sign = function[EQUAL], function[PLUS if operation == ADD else MINUS if operation == SUBTRACT else TIMES]
+    put(page, letter[clause])
+    put(page, equal)
     if operation != SET:
         first = number + (solution.number[clause] if left == NONE else solution.value[left])
-        n = put(tokens, n, first if left == NONE else letter[left])
+        put(page, first if left == NONE else letter[left])
         if operation != COPY:
-            sign = words.function[PLUS if operation == ADD else MINUS if operation == SUBTRACT else TIMES]
-            n = put(tokens, put(tokens, n, sign), letter[right])
-            n = put(tokens, put(tokens, n, equal), first)
-            n = put(tokens, put(tokens, n, sign), number + solution.value[right])
-        n = put(tokens, n, equal)
-    return put(tokens, n, number + solution.value[clause])
+            for token in (sign, letter[right], equal, first, sign, number + solution.value[right]):
+                put(page, token)
+        put(page, equal)
+    put(page, number + solution.value[clause])

@@ -31,7 +31,7 @@ def draw_necessary_equations(
     structure: Structure,
     order: np.ndarray,
     n: int,
-    kept: np.ndarray,
+    required: np.ndarray,
     surplus: int,
     modulus: int,
     equations: Equations,
@@ -56,13 +56,13 @@ def draw_necessary_equations(
 
     earlier = np.int64(0)
     for i in range(n):
-        p = order[i]
-        if structure.level[p] == 0:
+        parameter = order[i]
+        if structure.level[parameter] == 0:
             n_operands = extra[i] + 2 if extra[i] else 1 + draw(stream, 2)
             n_operands = min(n_operands, i + 1, MOST_OPERANDS)
-            start = np.int64(0) if kept[p] == NONE else bit(kept[p])
-            draw_equation(p, n_operands, earlier, start, True, modulus, equations, stream)
-        earlier |= bit(p)
+            start = np.int64(0) if required[parameter] == NONE else bit(required[parameter])
+            draw_equation(parameter, n_operands, earlier, start, True, modulus, equations, stream)
+        earlier |= bit(parameter)
     return True
 
 
@@ -101,15 +101,15 @@ def draw_other_equations(
 @numba.njit
 def _with_computable(structure: Structure, known: int) -> int:
     """Return the known parameters and every abstract one that can be computed from them."""
-    for p in range(structure.n_edges, structure.n_parameters):
-        if structure.needs[p] & ~known == 0:
-            known |= bit(p)
+    for parameter in range(structure.n_edges, structure.n_parameters):
+        if structure.needs[parameter] & ~known == 0:
+            known |= bit(parameter)
     return known
 
 
 @numba.njit
 def draw_equation(
-    p: int,
+    parameter: int,
     n_operands: int,
     pool: int,
     start: int,
@@ -140,24 +140,26 @@ def draw_equation(
                 chosen |= bit(nth(rest, i))
             else:
                 constant = True
-    _word(p, chosen, constant, modulus, equations, stream)
+    _word(parameter, chosen, constant, modulus, equations, stream)
 
 
 @numba.njit
-def _word(p: int, chosen: int, has_constant: bool, modulus: int, equations: Equations, stream: np.ndarray) -> None:
+def _word(
+    parameter: int, chosen: int, has_constant: bool, modulus: int, equations: Equations, stream: np.ndarray
+) -> None:
     """Step I: draw the order of the terms, sum or difference, and the constant with its operation."""
     n = 0
     while chosen:
-        equations.terms[p, n] = lowest(chosen)
+        equations.terms[parameter, n] = lowest(chosen)
         chosen &= chosen - 1
         n += 1
-    shuffle(equations.terms[p], n, stream)
-    equations.n_terms[p] = n
-    equations.minus[p] = n == 2 and coin(stream)
-    equations.times[p] = has_constant and n > 0 and coin(stream)
+    shuffle(equations.terms[parameter], n, stream)
+    equations.n_terms[parameter] = n
+    equations.minus[parameter] = n == 2 and coin(stream)
+    equations.times[parameter] = has_constant and n > 0 and coin(stream)
     if not has_constant:
-        equations.constant[p] = NONE
-    elif equations.times[p]:
-        equations.constant[p] = 1 + draw(stream, modulus - 1)
+        equations.constant[parameter] = NONE
+    elif equations.times[parameter]:
+        equations.constant[parameter] = 1 + draw(stream, modulus - 1)
     else:
-        equations.constant[p] = draw(stream, modulus)
+        equations.constant[parameter] = draw(stream, modulus)

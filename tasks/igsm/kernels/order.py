@@ -22,9 +22,9 @@ def draw_necessary(structure: Structure, abstract_ops: int, ops: int, stream: np
         best, price = np.int64(0), 0
         for g in range(1, structure.n_layers):
             unchosen = np.int64(0)
-            for p in range(structure.n_edges, structure.n_parameters):
-                if structure.level[p] == g and not necessary & bit(p):
-                    unchosen |= bit(p)
+            for parameter in range(structure.n_edges, structure.n_parameters):
+                if structure.level[parameter] == g and not necessary & bit(parameter):
+                    unchosen |= bit(parameter)
             if unchosen == 0:
                 continue
             added = structure.closure[pick(unchosen, stream)] & ~necessary
@@ -69,10 +69,12 @@ def total_cost(structure: Structure, parameters: int) -> int:
 
 
 @numba.njit
-def draw_order(structure: Structure, necessary: int, order: np.ndarray, kept: np.ndarray, stream: np.ndarray) -> bool:
+def draw_order(
+    structure: Structure, necessary: int, order: np.ndarray, required: np.ndarray, stream: np.ndarray
+) -> bool:
     """Step E: order the necessary parameters from the last, the query, to the first.
 
-    Fills `order` [index] and `kept` [parameter], an operand that the parameter must have so that
+    Fills `order` [index] and `required` [parameter], an operand that the parameter must have so that
     everything is necessary for the query (-1 if there is none). Returns False at a dead end.
     """
     often, bias = uniform(stream), math.exp(half_normal(stream))
@@ -93,15 +95,15 @@ def draw_order(structure: Structure, necessary: int, order: np.ndarray, kept: np
     for place in range(count(necessary) - 1, -1, -1):
         if candidates == 0:
             return False
-        p = pick(candidates, stream)
-        order[place] = p
-        kept[p] = NONE
-        remaining &= ~bit(p)
-        free &= ~bit(p)
-        stack &= ~bit(p)
-        if structure.level[p] > 0:
-            stack |= structure.needs[p]
-            needed = structure.needs[p]
+        parameter = pick(candidates, stream)
+        order[place] = parameter
+        required[parameter] = NONE
+        remaining &= ~bit(parameter)
+        free &= ~bit(parameter)
+        stack &= ~bit(parameter)
+        if structure.level[parameter] > 0:
+            stack |= structure.needs[parameter]
+            needed = structure.needs[parameter]
             while needed:
                 u = lowest(needed)
                 needed &= needed - 1
@@ -111,8 +113,8 @@ def draw_order(structure: Structure, necessary: int, order: np.ndarray, kept: np
         elif remaining:
             must = free & stack == 0
             if uniform(stream) < often or must:
-                kept[p] = draw_weighted(free if must else remaining, abstract, stack, bias, stream)
-                stack |= bit(kept[p])
+                required[parameter] = draw_weighted(free if must else remaining, abstract, stack, bias, stream)
+                stack |= bit(required[parameter])
         candidates = free & stack
     return True
 

@@ -66,11 +66,11 @@ def draw_problem(
     abstract_ops = 1 + max(draw(stream, ops), draw(stream, ops))
     necessary_ops = abstract_ops + draw(stream, ops - abstract_ops + 1)
     size = draw_size(ops, limits, stream)
-    order, kept = np.empty(MOST_PARAMETERS, np.int64), np.empty(MOST_PARAMETERS, np.int64)
+    order, required = np.empty(MOST_PARAMETERS, np.int64), np.empty(MOST_PARAMETERS, np.int64)
     redraws = 0
     structure = draw_structure(size, stream)
     necessary = draw_necessary(structure, abstract_ops, necessary_ops, stream)
-    while not draw_order(structure, necessary, order, kept, stream):
+    while not draw_order(structure, necessary, order, required, stream):
         redraws += 1
         if redraws == MOST_REDRAWS:
             return nothing
@@ -79,7 +79,7 @@ def draw_problem(
 
     n_steps = count(necessary)
     surplus = ops - total_cost(structure, necessary)
-    if not draw_necessary_equations(structure, order, n_steps, kept, surplus, modulus, draft.equations, stream):
+    if not draw_necessary_equations(structure, order, n_steps, required, surplus, modulus, draft.equations, stream):
         return nothing
     n_clauses = solve(structure, draft.equations, order, n_steps, modulus, draft.solution)
     if not in_split(test, n_steps, n_clauses, draft.solution, structure.n_edges):
@@ -97,28 +97,30 @@ def draw_flat_problem(test: bool, modulus: int, words: Words, draft: Draft, stre
     shuffle(order, n, stream)
     earlier, n_clauses = np.int64(0), 0
     for step in range(n):
-        p = order[step]
-        _draw_flat_equation(p, step, earlier, modulus, draft, stream)
-        n_clauses = solve_instance(p, draft.equations, n_clauses, modulus, draft.solution)
-        close_step(step, p, n_clauses, draft.solution)
-        earlier |= bit(p)
+        parameter = order[step]
+        _draw_flat_equation(parameter, step, earlier, modulus, draft, stream)
+        n_clauses = solve_instance(parameter, draft.equations, n_clauses, modulus, draft.solution)
+        close_step(step, parameter, n_clauses, draft.solution)
+        earlier |= bit(parameter)
     if not in_split(test, n, n_clauses, draft.solution, MOST_PARAMETERS):
         return Outline(0, 0, 0)
     return Outline(n, n, n_clauses)
 
 
 @numba.njit
-def _draw_flat_equation(p: int, n_earlier: int, earlier: int, modulus: int, draft: Draft, stream: np.ndarray) -> None:
+def _draw_flat_equation(
+    parameter: int, n_earlier: int, earlier: int, modulus: int, draft: Draft, stream: np.ndarray
+) -> None:
     """Draw dependencies among the earlier parameters of the solution, then the wording."""
     equations = draft.equations
     n = draw(stream, min(MOST_DEPENDENCIES, n_earlier) + 1)
     for j in range(n):
-        equations.terms[p, j] = pick(earlier, stream)
-        earlier &= ~bit(equations.terms[p, j])
-    equations.n_terms[p] = n
-    equations.minus[p] = n == 2 and coin(stream)
-    equations.times[p] = n == 1 and draw(stream, 3) == 0
-    equations.constant[p] = 1 + draw(stream, modulus - 1) if n < 2 else NONE
+        equations.terms[parameter, j] = pick(earlier, stream)
+        earlier &= ~bit(equations.terms[parameter, j])
+    equations.n_terms[parameter] = n
+    equations.minus[parameter] = n == 2 and coin(stream)
+    equations.times[parameter] = n == 1 and draw(stream, 3) == 0
+    equations.constant[parameter] = 1 + draw(stream, modulus - 1) if n < 2 else NONE
 
 
 @numba.njit

@@ -17,6 +17,7 @@ from tasks.igsm.kernels.language import (
     EOS,
     MOST_TOKENS,
     SOL,
+    Page,
     Words,
     put,
     put_question,
@@ -60,22 +61,24 @@ def _write(
     stream: np.ndarray,
 ) -> tuple[int, int]:
     """Step K: write the tokens. Returns the numbers of tokens up to SOL and to EOS, and marks the results after SOL."""
-    solution, names = draft.solution, draft.names
+    solution, page = draft.solution, Page(text, np.zeros(1, np.int64), words, draft.names)
     sentences = np.arange(outline.n_sentences)
     shuffle(sentences, outline.n_sentences, stream)
-    n = put(text, 0, BOS)
-    for p in sentences:
-        n = put_sentence(text, n, words, names, p, draft.equations)
+    put(page, BOS)
+    for parameter in sentences:
+        put_sentence(page, parameter, draft.equations)
     asked = draw(stream, outline.n_steps) if wanted.flat else outline.n_steps - 1
-    n_prompt = put(text, put_question(text, n, words, names, solution.parameter[asked]), SOL)
+    put_question(page, solution.parameter[asked])
+    put(page, SOL)
+    n_prompt = page.end[0]
     is_result[n_prompt:] = False
-    n = put_solution(
-        text, is_result, n_prompt, words, names, outline.n_steps, solution, wanted.in_order, wanted.by_pair, stream
-    )
+    put_solution(page, is_result, outline.n_steps, solution, wanted.in_order, wanted.by_pair, stream)
     if not wanted.flat:
-        n = put(text, put(text, n, ANS), words.number + solution.value[outline.n_clauses - 1])
-        is_result[n - 1] = True
-    return n_prompt, put(text, n, EOS)
+        put(page, ANS)
+        put(page, words.number + solution.value[outline.n_clauses - 1])
+        is_result[page.end[0] - 1] = True
+    put(page, EOS)
+    return n_prompt, page.end[0]
 
 
 def _compiled(sources: str) -> Callable[..., Any]:

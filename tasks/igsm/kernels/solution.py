@@ -44,45 +44,45 @@ def solve(
     """Write the steps of `order[:n]` into `solution`, and return the number of clauses."""
     end = 0
     for step in range(n):
-        p = order[step]
-        if structure.level[p] == 0:
-            end = solve_instance(p, equations, end, modulus, solution)
+        parameter = order[step]
+        if structure.level[parameter] == 0:
+            end = solve_instance(parameter, equations, end, modulus, solution)
         else:
-            end = _solve_abstract(p, structure, end, modulus, solution)
-        close_step(step, p, end, solution)
+            end = _solve_abstract(parameter, structure, end, modulus, solution)
+        close_step(step, parameter, end, solution)
     return end
 
 
 @numba.njit
-def close_step(step: int, p: int, end: int, solution: Solution) -> None:
-    """Record that step number `step` defines parameter p and ends before clause `end`."""
-    solution.parameter[step], solution.end[step] = p, end
-    solution.symbol[p] = end - 1
+def close_step(step: int, parameter: int, end: int, solution: Solution) -> None:
+    """Record that step number `step` defines parameter parameter and ends before clause `end`."""
+    solution.parameter[step], solution.end[step] = parameter, end
+    solution.symbol[parameter] = end - 1
 
 
 @numba.njit
-def solve_instance(p: int, equations: Equations, end: int, modulus: int, solution: Solution) -> int:
+def solve_instance(parameter: int, equations: Equations, end: int, modulus: int, solution: Solution) -> int:
     """Write clauses from `end` on: the terms from left to right, then the constant. Returns the new end."""
-    n, constant = equations.n_terms[p], equations.constant[p]
+    n, constant = equations.n_terms[parameter], equations.constant[parameter]
     if n == 0:
         return _clause(SET, NONE, NONE, constant, end, modulus, solution)
-    result = solution.symbol[equations.terms[p, 0]]
+    result = solution.symbol[equations.terms[parameter, 0]]
     if n == 1 and constant == NONE:
         return _clause(COPY, result, NONE, NONE, end, modulus, solution)
     for j in range(1, n):
-        operation = SUBTRACT if equations.minus[p] else ADD
-        end = _clause(operation, result, solution.symbol[equations.terms[p, j]], NONE, end, modulus, solution)
+        operation = SUBTRACT if equations.minus[parameter] else ADD
+        end = _clause(operation, result, solution.symbol[equations.terms[parameter, j]], NONE, end, modulus, solution)
         result = end - 1
     if constant != NONE:
-        operation = MULTIPLY if equations.times[p] else ADD
+        operation = MULTIPLY if equations.times[parameter] else ADD
         end = _clause(operation, NONE, result, constant, end, modulus, solution)
     return end
 
 
 @numba.njit
-def _solve_abstract(p: int, structure: Structure, end: int, modulus: int, solution: Solution) -> int:
+def _solve_abstract(parameter: int, structure: Structure, end: int, modulus: int, solution: Solution) -> int:
     """Write clauses of A(x,g): the products I(x,y) A(y,g-1) if g > 1, then their sum. Returns the new end."""
-    x, g = structure.owner[p], structure.level[p]
+    x, g = structure.owner[parameter], structure.level[parameter]
     edges = structure.needs[structure.abstract[x, 1]]
     if edges == 0:
         return _clause(SET, NONE, NONE, 0, end, modulus, solution)

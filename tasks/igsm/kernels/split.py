@@ -24,8 +24,8 @@ PADDING = 72  # maximum bytes after a hashed message
 
 # The first 32 bits of the fractional parts of the square roots and cube roots of the first primes.
 _PRIMES = [n for n in range(2, 312) if all(n % k for k in range(2, n))]  # the first 64
-_START = np.array([int(p ** (1 / 2) % 1 * 2**32) for p in _PRIMES[:8]], np.uint32)
-_ROUND = np.array([int(p ** (1 / 3) % 1 * 2**32) for p in _PRIMES], np.uint32)
+_START = np.array([int(prime ** (1 / 2) % 1 * 2**32) for prime in _PRIMES[:8]], np.uint32)
+_ROUND = np.array([int(prime ** (1 / 3) % 1 * 2**32) for prime in _PRIMES], np.uint32)
 
 
 @numba.njit

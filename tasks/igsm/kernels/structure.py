@@ -162,22 +162,24 @@ def _with_parameters(
         owner[edge] = parent[edge]
         closure[edge] = bit(edge)
         edges_of[parent[edge]] |= bit(edge)
-    p = n_edges
+    parameter = n_edges
     for g in range(1, n_layers):
         for x in range(n_items):
             if layer[x] + g >= n_layers:
                 break
-            abstract[x, g] = p
-            owner[p], level[p] = x, g
-            needs[p] = edges_of[x]
-            closure[p] = bit(p) | edges_of[x]
+            abstract[x, g] = parameter
+            owner[parameter], level[parameter] = x, g
+            needs[parameter] = edges_of[x]
+            closure[parameter] = bit(parameter) | edges_of[x]
             rest = edges_of[x]
             while rest and g > 1:
                 under = abstract[child[lowest(rest)], g - 1]
-                needs[p] |= bit(under)
-                closure[p] |= closure[under]
+                needs[parameter] |= bit(under)
+                closure[parameter] |= closure[under]
                 rest &= rest - 1
             n_children = count(edges_of[x])
-            cost[p] = max(1, n_children - 1 if g == 1 else 2 * n_children - 1)
-            p += 1
-    return Structure(n_layers, n_items, n_edges, p, layer, parent, child, owner, level, needs, closure, cost, abstract)
+            cost[parameter] = max(1, n_children - 1 if g == 1 else 2 * n_children - 1)
+            parameter += 1
+    return Structure(
+        n_layers, n_items, n_edges, parameter, layer, parent, child, owner, level, needs, closure, cost, abstract
+    )

@@ -135,10 +135,17 @@ def test_a_llama_that_we_cannot_express_is_refused(changes, said):
 def of_class(name, **changes):
     """A model of the family, with random weights everywhere."""
     settings = {
-        "vocab_size": 50, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 4,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 96,
-        "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None,
-    }  # fmt: skip
+        "vocab_size": 50,
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 96,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": None,
+    }
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**{**settings, **changes})
     model = getattr(transformers, f"{name}ForCausalLM")(config).eval()

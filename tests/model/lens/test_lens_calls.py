@@ -100,14 +100,33 @@ CALLS = {
     "model.run_with_cache(tokens)": lambda m: cached(m, "blocks.2.attn.hook_pattern"),
     'model.run_with_cache(tokens, return_type="loss", incl_bwd=True)': gradient,
     'model.run_with_hooks(tokens, return_type="loss", fwd_hooks=...)': doubled,
-    **{f"model.{name}": lambda m, name=name: getattr(m, name) for name in (
-        "W_E", "W_pos", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out",
-        "b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "all_head_labels",
-    )},
+    **{
+        f"model.{name}": lambda m, name=name: getattr(m, name)
+        for name in (
+            "W_E",
+            "W_pos",
+            "W_U",
+            "W_Q",
+            "W_K",
+            "W_V",
+            "W_O",
+            "W_in",
+            "W_out",
+            "b_Q",
+            "b_K",
+            "b_V",
+            "b_O",
+            "b_in",
+            "b_out",
+            "all_head_labels",
+        )
+    },
     "model.QK": lambda m: m.QK.AB,
     "model.OV": lambda m: m.OV.AB,
-    **{f'model.all_composition_scores("{mode}")': lambda m, mode=mode: m.all_composition_scores(mode).scores
-       for mode in "QKV"},
+    **{
+        f'model.all_composition_scores("{mode}")': lambda m, mode=mode: m.all_composition_scores(mode).scores
+        for mode in "QKV"
+    },
     "model.embed.W_E": lambda m: m.embed.W_E,
     "model.pos_embed.W_pos": lambda m: m.pos_embed.W_pos,
     "model.unembed.W_U": lambda m: m.unembed.W_U,
@@ -116,13 +135,26 @@ CALLS = {
     'model.set_use_attn_result(True); cache["result", 1]': results,
     "model.tl_parameters()": lambda m: [
         m.tl_parameters()[name]
-        for name in ("embed.W_E", "unembed.W_U", "pos_embed.W_pos", "blocks.1.attn.W_Q", "blocks.1.attn.b_V",
-                     "blocks.2.mlp.W_in", "blocks.0.mlp.b_out", "blocks.0.ln2.w", "ln_final.b")
+        for name in (
+            "embed.W_E",
+            "unembed.W_U",
+            "pos_embed.W_pos",
+            "blocks.1.attn.W_Q",
+            "blocks.1.attn.b_V",
+            "blocks.2.mlp.W_in",
+            "blocks.0.mlp.b_out",
+            "blocks.0.ln2.w",
+            "ln_final.b",
+        )
     ],
-    **{f'SVDInterpreter(model).get_singular_vectors("{kind}", ...)': lambda m, kind=kind: spectrum(m, kind)
-       for kind in ("OV", "w_in", "w_out")},
-    **{f'attention_head_subspace_affinity(model, target_role="{role}")': lambda m, role=role: affinity(m, role)
-       for role in "QKV"},
+    **{
+        f'SVDInterpreter(model).get_singular_vectors("{kind}", ...)': lambda m, kind=kind: spectrum(m, kind)
+        for kind in ("OV", "w_in", "w_out")
+    },
+    **{
+        f'attention_head_subspace_affinity(model, target_role="{role}")': lambda m, role=role: affinity(m, role)
+        for role in "QKV"
+    },
     "tools.training.train(model, config, dataset)": trained,
     "cache.accumulated_resid(apply_ln=True)": lambda m: m.run_with_cache(TOKENS)[1].accumulated_resid(apply_ln=True),
     "cache.decompose_resid()": lambda m: m.run_with_cache(TOKENS)[1].decompose_resid(),
@@ -132,7 +164,7 @@ CALLS = {
         m, patching.get_act_patch_attn_head_out_all_pos
     ),
     "patching.get_act_patch_mlp_out(...)": lambda m: patched(m, patching.get_act_patch_mlp_out),
-}  # fmt: skip
+}
 """Calls by how they are written."""
 
 WITH_WORDS = (
@@ -284,9 +316,9 @@ def page():
         *(f"| `{call}` | refused: a sentence says what to do |" for call in REFUSED),
         *(f"| `{call}` | not there: {instead} |" for call, instead in ABSENT.items()),
         "",
-        "A task without words has ids only: the text of the token 7 is then \"7\", and text is refused.",
+        'A task without words has ids only: the text of the token 7 is then "7", and text is refused.',
         "",
-    ]  # fmt: skip
+    ]
     return "\n".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformer_lens import patching
 from transformer_lens.head_detector import detect_head
 from transformer_lens.model_protocol import TransformerLensModel
 
@@ -86,13 +85,6 @@ def test_head_results_and_their_bias_sum_to_the_attention_outputs(model, cached,
     close(without.stack_head_results(), results)  # TransformerLens then computes them from W_O
 
 
-def test_neuron_results_and_their_bias_sum_to_the_mlp_outputs(model, cached):
-    _, cache = cached
-    results = cache.stack_neuron_results(-1).unflatten(0, (2, 14)).sum(dim=1)
-    for layer in range(2):
-        close(results[layer] + model.blocks[layer].mlp.b_out, cache["mlp_out", layer])
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("include_mlp_biases", [True, False])
 def test_accumulated_biases_by_hand(model, include_mlp_biases):
@@ -132,12 +124,6 @@ def test_the_last_accumulated_residual_unembeds_to_the_logits(model, cached):
     close(streams[-1] @ model.W_U + model.b_U, logits)
 
 
-def test_the_logit_lens_ends_at_the_logits(cached):
-    logits, cache = cached
-    lens = cache.logit_lens(return_type="logits")
-    close(lens.readout.values[-1], logits[:, -1])  # by default the last position
-
-
 # Logits
 
 
@@ -149,28 +135,12 @@ def test_attributions_sum_to_the_logits_less_the_final_bias(model, cached, token
     close(attributions.sum(dim=0), expected)
 
 
-def test_attributions_of_a_difference_sum_to_the_difference_less_that_of_the_final_bias(model, cached):
-    logits, cache = cached
-    attributions = cache.logit_attrs(cache.decompose_resid(), 4, incorrect_tokens=7)
-    expected = logits[:, :, 4] - logits[:, :, 7] - (constant(model)[4] - constant(model)[7])
-    close(attributions.sum(dim=0), expected)
-
-
 def test_heads_neurons_and_biases_attribute_the_whole_logit(model, cached, tokens):
     logits, cache = cached
     parts, labels = cache.get_full_resid_decomposition(expand_neurons=True, return_labels=True)
     attributions = cache.logit_attrs(parts, 4)
     assert attributions.shape == (len(labels), *tokens.shape)
     close(attributions.sum(dim=0), logits[:, :, 4] - constant(model)[4])
-
-
-def test_neurons_can_be_projected_onto_directions_at_once(model, cached):
-    """TransformerLens' shortcut through norm and projection, which centres the weights and not the activations."""
-    logits, cache = cached
-    directions = model.tokens_to_residual_directions(torch.arange(19)).T
-    norm = model.cfg.norm != "none"
-    parts = cache.get_full_resid_decomposition(expand_neurons=True, apply_ln=norm, project_output_onto=directions)
-    close(parts.sum(dim=0), logits - constant(model))
 
 
 def test_directions_give_the_logits_of_the_normalised_stream_and_ignore_its_mean(model, cached):
@@ -201,13 +171,6 @@ def test_one_heads_attribution_by_hand(model, cached):
 
 
 @torch.no_grad()
-def test_patching_a_run_with_itself_changes_nothing(model, cached, tokens):
-    _, clean = cached
-    gathered = patching.get_act_patch_attn_out(model, tokens, clean, lambda logits: logits.sum())
-    torch.testing.assert_close(gathered, model(tokens).sum().expand_as(gathered), rtol=1e-4, atol=1e-3)
-
-
-@torch.no_grad()
 def test_a_hook_may_write_into_the_positions(make_model, tokens):
     """They are copies: the model and the other rows keep theirs."""
     model = make_model(**GPT2)
@@ -221,13 +184,6 @@ def test_a_hook_may_write_into_the_positions(make_model, tokens):
     assert torch.equal(model.W_pos, before)
     assert not torch.allclose(hooked[0], logits[0])
     torch.testing.assert_close(hooked[1:], logits[1:])
-
-
-@torch.no_grad()
-def test_one_position_of_one_row_can_be_attributed(model, tokens):
-    logits, cache = model.run_with_cache(tokens[:1], remove_batch_dim=True)
-    attributions = cache.logit_attrs(cache.decompose_resid(pos_slice=-1), 4, pos_slice=-1, has_batch_dim=False)
-    close(attributions.sum(), logits[0, -1, 4] - constant(model)[4])
 
 
 @torch.no_grad()

@@ -30,17 +30,6 @@ def test_a_table_of_zeros_is_the_model_without_and_it_starts_as_zeros(make_confi
     assert model.decayed_parameters() - vanilla.decayed_parameters() == {"bigram.weight"}
 
 
-def test_a_small_table_has_few_rows_for_many_pairs(make):
-    """A table of 4,097 rows tells nearly all of 361 pairs apart, one of 3 has two rows for them."""
-    first, second = torch.meshgrid(torch.arange(19), torch.arange(19), indexing="ij")
-    pairs = torch.stack([first.flatten(), second.flatten()], dim=1)
-    for rows, low, high in ((4097, 300, 361), (3, 2, 2)):
-        found = make(bigram_table=rows).bigram.rows_of(pairs)
-        assert (found[:, 0] == rows - 1).all()
-        assert low <= len(found[:, 1].unique()) <= high
-        assert found[:, 1].max() < rows - 1
-
-
 def test_what_does_not_know_the_table_refuses_it(make, tokens):
     _, cache = make(bigram_table=50).run_with_cache(tokens)
     with pytest.raises(ConfigError, match="The model has bigram_table=50, which mixes"):

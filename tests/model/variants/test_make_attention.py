@@ -5,18 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ihlab.model.attention import Attention
 from ihlab.model.decode import Decoder
 from ihlab.model.registry import VARIANTS
-from ihlab.model.variants.delta_rule import GatedDeltaRule
-from ihlab.model.variants.differential import DifferentialAttention
-from ihlab.model.variants.forgetting import ForgettingAttention
-from ihlab.model.variants.make_attention import make_attention
-from ihlab.model.variants.mla import LatentAttention
-from ihlab.model.variants.output_gate import OutputGatedAttention
-from ihlab.model.variants.recurrence import LinearRecurrence
-from ihlab.model.variants.selective import SelectiveAttention
-from ihlab.model.variants.trapezoid import Trapezoid
 
 CACHED = {
     "kv_shift": ({}, 2 * 2 * 6, 2 * 2 * 6),
@@ -45,20 +35,6 @@ CACHED = {
     "bigrams": ({"bigram_table": 17}, 2 * 2 * 6, 1),
 }
 """How many numbers the first layer's cache holds: of each token, and however many tokens there are."""
-
-
-def test_a_config_says_which_attention_a_layer_has(make_config):
-    assert type(make_attention(make_config())) is Attention
-    assert type(make_attention(make_config(attention="kv_shift"))) is Attention
-    for name in ("mla", "mla_kv"):
-        assert type(make_attention(make_config(attention=name, n_key_value_heads=4))) is LatentAttention
-    assert type(make_attention(make_config(attention="differential", d_head=8))) is DifferentialAttention
-    own = {
-        "selective": SelectiveAttention, "forgetting": ForgettingAttention, "output_gate": OutputGatedAttention,
-        "gated_linear": LinearRecurrence, "gated_delta": GatedDeltaRule, "trapezoid": Trapezoid,
-    }  # fmt: skip
-    for name, cls in own.items():
-        assert type(make_attention(make_config(attention=name))) is cls
 
 
 @pytest.mark.parametrize("name", CACHED)

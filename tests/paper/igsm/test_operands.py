@@ -1,13 +1,12 @@
 """Operands: which tokens are copies of which, marked by hand, and heads that are made to attend there."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
-from ihlab.paper.igsm.operands import fetches, head_patterns, operand_attention, value_head
+from ihlab.paper.igsm.operands import fetches, head_patterns, operand_attention
 from tasks import ConfigError, IGSMTask
 
 TASK = IGSMTask(difficulty="toy", format="compact", ops="4", length=120)
@@ -106,15 +105,6 @@ def test_no_solution_and_no_operands():
     few = constants.only(np.array([all(fetch.kind != "value" for fetch in found) for found in copies]))
     with pytest.raises(ConfigError, match="No solution has an operand"):
         operand_attention(model, TASK, few)
-
-
-def test_the_value_head_is_the_one_that_reads_most():
-    rows = [
-        (layer, head, pattern, kind, attention)
-        for pattern, kind, best in (("raw", "value", 1), ("effective", "letter", 2), ("effective", "value", 3))
-        for (layer, head), attention in {(0, 0): 0.1, divmod(best, 2): 0.9}.items()
-    ]
-    assert value_head(pd.DataFrame(rows, columns=["layer", "head", "pattern", "kind", "attention"])) == (1, 1)
 
 
 @pytest.mark.parametrize(("attention", "names"), [("vanilla", ["raw"]), ("kv_shift", ["raw", "effective"])])

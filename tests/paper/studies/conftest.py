@@ -48,10 +48,10 @@ def trained(smoke_root: Path) -> Callable[[str], list[tuple[str, Run]]]:
 
     def opened(name: str) -> list[tuple[str, Run]]:
         experiment = EXPERIMENTS[name]
-        runs = [(plan.curve, Run.create(plan.config, smoke_root / "runs")) for plan in experiment.runs("smoke")]
+        runs = [(plan.cell_name, Run.create(plan.config, smoke_root / "runs")) for plan in experiment.runs("smoke")]
         if isinstance(experiment, TwoStages):
             later = experiment.follow(runs, "smoke")
-            runs += [(plan.curve, Run.create(plan.config, smoke_root / "runs")) for plan in later]
+            runs += [(plan.cell_name, Run.create(plan.config, smoke_root / "runs")) for plan in later]
         return runs
 
     return opened

@@ -15,7 +15,7 @@ def table(study: Study, of, seeds=None, noise=0.03):
     `of` may also take the seed. A study with a tuned rate also has tuning runs, of the same columns.
     """
     rng, rows = np.random.default_rng(0), []
-    for cell in (*study.cells, *study.later):
+    for cell in (*study.cells, *study.follow_up_cells):
         own = study.seeds(cell) if callable(study.seeds) else study.seeds
         kinds = {"run": own if seeds is None else range(seeds), "tuning": study.tuned.seeds if study.tuned else ()}
         for kind, chosen in kinds.items():

@@ -29,7 +29,7 @@ def finished(plan, root, accuracies, end=(0.0, 1.0, 1.0, 0.0)):
     run.write_metrics(
         [{"step": 10 * i, "accuracy": 0.0, "accuracy_first": a} | at_end for i, a in enumerate(accuracies)]
     )
-    return plan.curve, run
+    return plan.cell_name, run
 
 
 # Distances

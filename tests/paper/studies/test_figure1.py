@@ -11,17 +11,21 @@ import torch
 
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.paper.studies.figure1 import NEAR_CHANCE, Figure1a, Figure1b, in_row
+from ihlab.paper.studies.figure1 import (
+    FIGURE1A,
+    FIGURE1A_LEARNED,
+    FIGURE1B,
+    FIGURE1B_LEARNED,
+    NEAR_CHANCE,
+    in_row,
+)
 from ihlab.recipes.induction import KV1, SHAPES, V1, V2, V4, guessing_accuracy, induction_run, kv, vanilla
 from ihlab.study.claim import NOT_TESTED as UNTESTED
 from ihlab.study.claim import judged
-from ihlab.study.learning_curves import steps_to
+from ihlab.study.study import Study
 from tasks import IGNORE, InductionTask
 
 pytestmark = pytest.mark.slow
-
-
-LEARNED_1A, LEARNED_1B = Figure1a("learned"), Figure1b("learned")
 
 
 def test_paper_scale_is_the_papers():
@@ -33,7 +37,7 @@ def test_paper_scale_is_the_papers():
     per_layer = 4 * model.d_model**2 + 3 * model.d_model * model.d_mlp
     assert model.d_model == 1024
     assert per_layer == pytest.approx(20e6, rel=0.1)
-    assert {plan.config.lr for plan in Figure1b().runs("paper")} == {2e-4}
+    assert {plan.config.lr for plan in FIGURE1B.runs("paper")} == {2e-4}
 
 
 # What a model reaches that answers with some token of the row
@@ -88,23 +92,19 @@ def test_answers_that_are_tokens_of_the_row_counted_one_by_one(tmp_path):
 # Verdicts
 
 
-SEEDS, LAST, HORIZON, ROWS, GUESS = 8, 1000, 800, 1024, 0.12
+SEEDS, HORIZON, ROWS, GUESS = 8, 800, 1024, 0.12
 Ends = Sequence[tuple[float, float]]
-"""The step at which each seed jumps from 0.1, and where to."""
+"""The step at which each seed jumps to its final accuracy, and this accuracy."""
 
 
-def runs(curve: str, ends: Ends, n_params: int = 1000, until: float = 2.0, **facts: float) -> pd.DataFrame:
-    """A table as `learning_curve_table` gives it, evaluated every 10 steps; it ends where `until` is reached."""
-    parts = []
-    for seed, (jump, final) in enumerate(ends):
-        step = np.arange(0, LAST + 1, 10)
-        accuracy = np.where(step >= jump, final, 0.1)
-        part = pd.DataFrame({"step": step, "tokens": 2048 * step, "train_loss": 1.0, "eval_loss": 1.0})
-        part = part.assign(accuracy=accuracy, accuracy_first=accuracy, in_row=np.nan)
-        part = part[: int(np.argmax(accuracy >= until)) + 1] if (accuracy >= until).any() else part
-        facts_of_run = {"curve": curve, "d_model": 32, "n_params": n_params, "lr": 8e-3, "seed": seed, **facts}
-        parts.append(part.assign(**facts_of_run, horizon=HORIZON, rows=ROWS, guess=GUESS))
-    return pd.concat(parts, ignore_index=True)
+def runs(curve: str, ends: Ends, in_row: Callable[[int], float] = lambda seed: np.nan) -> pd.DataFrame:
+    """A table of runs."""
+    rows = [
+        {"curve": curve, "lr": 8e-3, "seed": seed, "horizon": HORIZON, "rows": ROWS, "guess": GUESS, "final": final}
+        | {"steps_to_90": jump if final >= 0.9 and jump <= HORIZON else math.inf, "in_row": in_row(seed)}
+        for seed, (jump, final) in enumerate(ends)
+    ]
+    return pd.DataFrame(rows)
 
 
 def seeds_at(jump: float, final: float, spread: float = 0.02, of: int = SEEDS, apart: float = 0.0005) -> Ends:
@@ -115,12 +115,10 @@ def seeds_at(jump: float, final: float, spread: float = 0.02, of: int = SEEDS, a
 
 
 def figure1a_table(curves: dict[str, Ends]) -> pd.DataFrame:
-    """Four layers end where they have learned."""
-    parts = [runs(curve, ends, until=0.9 if curve == V4 else 2.0) for curve, ends in curves.items()]
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat([runs(curve, ends) for curve, ends in curves.items()], ignore_index=True)
 
 
-def verdicts(experiment: Figure1a | Figure1b, data: pd.DataFrame, scale: str = "laptop") -> list[str]:
+def verdicts(experiment: Study, data: pd.DataFrame, scale: str = "laptop") -> list[str]:
     return [claim.verdict for claim in judged(experiment.claims(data, scale))]
 
 
@@ -140,35 +138,23 @@ OPEN = {
 )
 def test_every_claim_of_figure_1a_can_come_out_each_way(curves, verdict):
     data = figure1a_table(curves)
-    for figure in (Figure1a(), LEARNED_1A):
+    for figure in (FIGURE1A, FIGURE1A_LEARNED):
         assert verdicts(figure, data) == [verdict] * 5, [c.to_dict() for c in figure.claims(data, "laptop")]
-        assert {claim.of_paper for claim in figure.claims(data, "laptop")} == {figure.positional == "rope"}
+        assert {claim.of_paper for claim in figure.claims(data, "laptop")} == {figure is FIGURE1A}
 
 
 def test_equal_curves_are_neither_much_faster_nor_slower():
     """One layer as fast as two is not "much faster"; four layers as fast as two are "not faster"."""
     same = {**RIGHT, KV1: seeds_at(600, 0.998), V4: seeds_at(600, 0.998)}
-    assert verdicts(Figure1a(), figure1a_table(same)) == ["holds"] * 3 + ["fails", "holds"]
+    assert verdicts(FIGURE1A, figure1a_table(same)) == ["holds"] * 3 + ["fails", "holds"]
 
 
 def test_figure_1a_counts_runs_that_never_learn():
     curves = {**RIGHT, V2: seeds_at(NEVER, 0.1), V4: seeds_at(NEVER, 0.1)}
-    assert verdicts(Figure1a(), figure1a_table(curves)) == ["holds", "holds", "fails", "holds", UNTESTED]
+    assert verdicts(FIGURE1A, figure1a_table(curves)) == ["holds", "holds", "fails", "holds", UNTESTED]
 
 
-def test_what_is_reached_only_while_the_rate_falls_is_not_reached():
-    """All of them get to 90% at step 900; the rate is constant up to 800."""
-    late = {curve: seeds_at(900, 0.9995, spread=0.0) for curve in (KV1, V1, V2, V4)}
-    data = figure1a_table(late)
-    for curve in late:
-        assert steps_to(data, curve, 0.9) == [math.inf] * SEEDS
-    assert verdicts(Figure1a(), data)[3:5] == [UNTESTED] * 2
-    assert verdicts(Figure1a(), data)[1:3] == ["holds", "holds"]  # where they end is another matter
-
-
-def figure1b_table(
-    learned: dict[str, int], in_rows: Callable[[int], float], narrow: Ends, jump: float, ratio: float
-) -> pd.DataFrame:
+def figure1b_table(learned: dict[str, int], in_rows: Callable[[int], float], narrow: Ends, jump: float) -> pd.DataFrame:
     """How many seeds of each curve learn; the share in the row by seed, and the ends, of narrow one-head vanilla.
 
     With learned positions as many learn as with RoPE.
@@ -177,42 +163,40 @@ def figure1b_table(
     learned |= {f"{curve}, learned positions": of for curve, of in learned.items()}
     for name in SHAPES:
         of = 16 if SHAPES[name][0] == 8 else 8
-        for curve, at, params in ((kv(name), jump, 1000), (vanilla(name), 300, round(1000 * ratio))):
-            ends = [(at, 0.95)] * learned.get(curve, of) + [(NEVER, 0.1)] * (of - learned.get(curve, of))
-            part = runs(curve, narrow if curve in (vanilla("8"), vanilla("8, learned positions")) else ends, params)
-            last = ~part.duplicated("seed", keep="last")
-            part.loc[last, "in_row"] = [in_rows(seed) for seed in range(of)]
-            parts.append(part)
+        for curve, steps in ((kv(name), jump), (vanilla(name), 300)):
+            ends = [(steps, 0.95)] * learned.get(curve, of) + [(NEVER, 0.1)] * (of - learned.get(curve, of))
+            ends = narrow if curve in (vanilla("8"), vanilla("8, learned positions")) else ends
+            parts.append(runs(curve, ends, in_rows))
     return pd.concat(parts, ignore_index=True)
 
 
 def test_every_claim_of_figure_1b_can_come_out_each_way():
     none, every, wide = [(NEVER, 0.1)] * 16, [(300, 0.95)] * 16, {vanilla("8, 2 heads"): 0, vanilla("32"): 8}
-    right = figure1b_table({kv("8"): 15, **wide}, lambda seed: 0.3, none, 100, 2)
-    assert verdicts(Figure1b(), right) == ["holds"] * 8, [c.to_dict() for c in Figure1b().claims(right, "laptop")]
-    assert verdicts(LEARNED_1B, right) == ["holds"] * 5
+    right = figure1b_table({kv("8"): 15, **wide}, lambda seed: 0.3, none, 100)
+    assert verdicts(FIGURE1B, right) == ["holds"] * 8, [c.to_dict() for c in FIGURE1B.claims(right, "laptop")]
+    assert verdicts(FIGURE1B_LEARNED, right) == ["holds"] * 5
     lost = {kv("8"): 0, kv("8, 2 heads"): 0, vanilla("8, 2 heads"): 16, vanilla("32"): 0}
-    wrong = figure1b_table(lost, lambda seed: 0.7, every, 100, 1)
-    assert verdicts(Figure1b(), wrong) == ["fails"] * 8, [c.to_dict() for c in Figure1b().claims(wrong, "laptop")]
-    assert verdicts(LEARNED_1B, wrong) == ["fails"] * 5
+    wrong = figure1b_table(lost, lambda seed: 0.7, every, 100)
+    assert verdicts(FIGURE1B, wrong) == ["fails"] * 8, [c.to_dict() for c in FIGURE1B.claims(wrong, "laptop")]
+    assert verdicts(FIGURE1B_LEARNED, wrong) == ["fails"] * 5
     some = {kv("8"): 8, kv("8, 2 heads"): 9, vanilla("8, 2 heads"): 6, vanilla("32"): 4}
     half = [(300, 0.95)] * 5 + [(NEVER, 0.1)] * 9 + [(0, 0.6)] * 2
-    unclear = figure1b_table(some, lambda seed: 0.4 + 0.2 * (seed % 2) - 0.2 * (seed == 1), half, 150, 2)
-    assert verdicts(Figure1b(), unclear) == ["undecided"] * 8
-    assert verdicts(LEARNED_1B, unclear) == ["undecided"] * 5
+    unclear = figure1b_table(some, lambda seed: 0.4 + 0.2 * (seed % 2) - 0.2 * (seed == 1), half, 150)
+    assert verdicts(FIGURE1B, unclear) == ["undecided"] * 8
+    assert verdicts(FIGURE1B_LEARNED, unclear) == ["undecided"] * 5
 
 
 def test_as_many_learners_on_both_sides_are_no_pressure_of_width():
     """Where everyone learns, standard attention learns not "very poorly" at hidden size 8, and no worse than at 32."""
-    same = figure1b_table({}, lambda seed: 0.9, [(100, 0.95)] * 16, 100, 2)
-    assert verdicts(Figure1b(), same) == ["fails"] * 7 + ["undecided"]
+    same = figure1b_table({}, lambda seed: 0.9, [(100, 0.95)] * 16, 100)
+    assert verdicts(FIGURE1B, same) == ["fails"] * 7 + ["undecided"]
 
 
 def test_where_no_run_of_either_model_learns_1b_compares_nothing():
     """As first declared, the same row failed: none less none is not above the margin."""
     neither = {kv("8, 2 heads"): 0, vanilla("8, 2 heads"): 0}
-    data = figure1b_table(neither, lambda seed: 0.3, [(NEVER, 0.1)] * 16, 100, 2)
-    claims = judged(Figure1b().claims(data, "laptop"))
+    data = figure1b_table(neither, lambda seed: 0.3, [(NEVER, 0.1)] * 16, 100)
+    claims = judged(FIGURE1B.claims(data, "laptop"))
     assert claims[0].verdict == "holds"
     assert claims[3].verdict == UNTESTED
     assert claims[3].first is not None

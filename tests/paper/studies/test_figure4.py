@@ -19,7 +19,7 @@ NEVER = math.inf
 def test_arms_differ_in_attention_and_nothing_else(scale):
     one = FIGURE4.runs(scale)[0].config
     for run in FIGURE4.runs(scale):
-        config, (arm, lr) = run.config, run.curve.split(" | ")
+        config, (arm, lr) = run.config, run.cell_name.split(" | ")
         assert (config.model.attention, config.lr) == (ARMS[arm], float(lr))
         plain = config.model.replace(attention="vanilla")
         assert config.replace(model=plain, lr=one.lr, seed=0, name=one.name) == one
@@ -44,7 +44,7 @@ def test_a_run_has_diverged_if_it_ends_no_better_than_the_frequencies_of_tokens(
     monkeypatch.setattr("ihlab.paper.studies.figure4._frequencies", lambda task: 4.0)
     plan = FIGURE4.runs("smoke")[-1]
     run = SimpleNamespace(config=plan.config, diverged=stopped, metrics=pd.DataFrame({"eval_loss": losses}))
-    row = FIGURE4.gather([(plan.curve, run)], "smoke").iloc[0]
+    row = FIGURE4.gather([(plan.cell_name, run)], "smoke").iloc[0]
     assert row["last"] == pytest.approx(last, abs=1e-6)
     assert bool(row["diverged"]) == diverged
     assert row["frequencies"] == 4.0

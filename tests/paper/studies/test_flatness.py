@@ -45,18 +45,9 @@ def verdicts(at_start, at_end):
         for variant, losses in (("vanilla", (6, 4, 3)), ("KV shifting", (6, 3, 2))):
             factor = (1 + 0.01 * seed) if variant == "vanilla" else 1.0
             ratios = (1.0, 1.0, 1.0) if variant == "vanilla" else (at_start, at_end, 50.0)
-            rows += [
-                {
-                    "kind": "run",
-                    "variant": variant,
-                    "seed": seed,
-                    "lr": 8e-3,
-                    "step": i,
-                    "loss": loss,
-                    "sharpness": factor * r,
-                }
-                for i, (loss, r) in enumerate(zip(losses, ratios, strict=True))
-            ]
+            checkpoints = {f"loss_{i}": loss for i, loss in enumerate(losses)}
+            checkpoints |= {f"sharpness_{i}": factor * ratio for i, ratio in enumerate(ratios)}
+            rows.append({"kind": "run", "variant": variant, "seed": seed, "lr": 8e-3, **checkpoints})
     return [claim.verdict for claim in judged(FLATNESS.claims(pd.DataFrame(rows), "laptop"))]
 
 

@@ -7,7 +7,16 @@ import torch
 
 from ihlab import train
 from ihlab.measure.batches import draw
-from ihlab.paper.studies.lengths import FACTORS, LENGTHS, LENGTHS_16, QUESTIONS, ROWS, TEST_SEED, accuracy_by_length
+from ihlab.paper.studies.lengths import (
+    FACTORS,
+    LENGTHS,
+    LENGTHS_16,
+    QUESTIONS,
+    ROWS,
+    TEST_SEED,
+    UNTRAINED_POSITIONS,
+    accuracy_by_length,
+)
 from ihlab.recipes.induction import KV1, V2
 from ihlab.study.claim import judged
 from tasks import IGNORE, InductionTask
@@ -43,7 +52,11 @@ def verdicts(short, long, ahead=0.0):
         for seed in range(8)
     ]
     columns = ["kind", "variant", "setting", "lr", "seed", "accuracy_at_32", "accuracy_at_256"]
-    return [claim.verdict for claim in judged(LENGTHS.claims(pd.DataFrame(rows, columns=columns), "laptop"))]
+    claims = judged(LENGTHS.claims(pd.DataFrame(rows, columns=columns), "laptop"))
+    first = [(claim.first or claim).verdict for claim in claims]
+    untested = {claim.verdict for claim in claims if claim.setting["positions"] == "learned positions"}
+    assert untested == {"not tested at this scale"}, "what decay decides"
+    return first
 
 
 def test_verdicts_can_come_out_either_way():
@@ -79,3 +92,17 @@ def test_equally_good_models_are_compared_on_longer_sequences():
     same = {run.replace(model=runs[0].model, name="same", seed=0) for run in runs}
     assert len(same) == 1
     assert len({run.model for run in runs}) == 9
+
+
+@pytest.mark.parametrize(("undecayed", "zeroed", "expected"), [(0.1, 0.99, "explains"), (0.99, 0.1, "does not")])
+def test_weight_decay_explains_the_accuracy_on_longer_sequences_or_does_not(undecayed, zeroed, expected):
+    def of(cell):
+        loses = cell["variant"] == V2
+        long = 0.99 if cell["table"] == "decayed" else undecayed
+        return {"accuracy_at_32": 0.99, "accuracy_at_256": long - 0.3 * loses, "zeroed_at_256": zeroed - 0.6 * loses}
+
+    judged = made_up.verdicts(UNTRAINED_POSITIONS, made_up.table(UNTRAINED_POSITIONS, of, noise=0.001))
+    explains = expected == "explains"
+    assert judged["decay.kv_shifting_1_layer"] == ("holds" if explains else "fails")
+    assert judged["keeps.kv_shifting_1_layer"] == ("holds" if explains else "fails")
+    assert judged["keeps.vanilla_2_layers"] == "fails"

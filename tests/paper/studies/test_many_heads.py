@@ -34,10 +34,10 @@ def test_every_head_count_is_trained_with_both_kinds_of_start():
     by = {(p.config.model.n_heads, p.config.init_shift is None, p.config.seed) for p in planned}
     assert len(planned) == len(by) == 24 * 7
     assert {p.config.model.d_head for p in planned} == {8}
-    assert {p.config.model.n_heads for p in planned if OWN in p.curve} == {2, 4, 8}
+    assert {p.config.model.n_heads for p in planned if OWN in p.cell_name} == {2, 4, 8}
     starts = {p.config.seed: set() for p in planned}
     for p in planned:
-        assert (OWN in p.curve) == (p.config.init_shift is None)
+        assert (OWN in p.cell_name) == (p.config.init_shift is None)
         starts[p.config.seed].add(p.config.init_shift)
     assert all(len(found - {None}) == 1 for found in starts.values()), "one start for all heads, and for a single head"
     drawn = np.array([(found - {None}).pop() for found in starts.values()])
@@ -85,7 +85,7 @@ def test_the_interval_of_the_correlation_covers_the_truth():
 
 def test_the_distance_is_that_of_the_nearest_head_of_the_model(tmp_path):
     planned = [p for p in MANY_HEADS.runs("smoke") if p.config.seed == 0]
-    trained = [(p.curve, train(p.config, tmp_path)) for p in planned]
+    trained = [(p.cell_name, train(p.config, tmp_path)) for p in planned]
     data = MANY_HEADS.gather(trained, "smoke")
     assert data[["heads", "starts"]].to_numpy().tolist() == [[1, ONE], [2, OWN], [2, ONE]]
     for (_, run), distance in zip(trained, data["distance"], strict=True):

@@ -18,7 +18,7 @@ def test_verdicts_can_come_out_either_way():
 
 
 def test_only_the_window_of_the_queries_is_one_shorter():
-    models = {p.curve: p.config.model for p in PAIRS.runs("laptop")}
+    models = {p.cell_name: p.config.model for p in PAIRS.runs("laptop")}
     assert models.keys() == VARIANTS.keys()
     assert [models[name].shift_window for name in (KV3, Q2K3)] == [3, 3]
     assert [models[Q2K3].window_of(weight) for weight in ("alpha", "beta", "gamma")] == [3, 3, 2]

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ihlab.paper.studies.parallel import PARALLEL, config, found
+from ihlab.recipes.induction import KV1
 from tests.paper.studies.made_up import table, verdicts
 
 
@@ -11,7 +12,7 @@ class Known:
     """A run whose model knows the first `known` followers of the last token, and answers the own token otherwise."""
 
     def __init__(self, followers, known):
-        self.config, self.known = config({"width": 8, "followers": followers}, "laptop"), known
+        self.config, self.known = config({"variant": KV1, "width": 8, "followers": followers}, "laptop"), known
 
     def model(self):
         def logits(tokens):
@@ -32,13 +33,18 @@ def test_found_is_the_fraction_of_followers_among_the_likely_tokens(followers, k
 
 
 def judge(narrow, wide):
-    """Verdicts if one and four followers are found as often as given, two as often as four."""
+    """Verdicts on each model if one and four followers are found as often as given."""
     fractions = {8: narrow, 32: wide}
     data = table(PARALLEL, lambda cell: {"found": fractions[cell["width"]][cell["followers"] > 1]})
-    return list(verdicts(PARALLEL, data).values())
+    judged = list(verdicts(PARALLEL, data).values())
+    return judged[:3], judged[3:]
 
 
 def test_verdicts_can_come_out_either_way():
-    assert judge(narrow=(0.96, 0.5), wide=(0.96, 0.93)) == ["holds"] * 3
-    assert judge(narrow=(0.4, 0.4), wide=(0.96, 0.5)) == ["fails"] * 3
-    assert judge(narrow=(0.96, 0.94), wide=(0.96, 0.95)) == ["holds", "fails", "holds"]
+    assert judge(narrow=(0.96, 0.5), wide=(0.96, 0.93)) == (["holds"] * 3, ["holds"] * 3)
+    assert judge(narrow=(0.96, 0.94), wide=(0.96, 0.95)) == (["holds", "fails", "holds"],) * 2
+
+
+def test_vanilla_models_that_have_not_learned_induction_are_not_compared():
+    untested = ["fails", "not tested at this scale", "fails"]
+    assert judge(narrow=(0.4, 0.4), wide=(0.96, 0.5)) == (["fails"] * 3, untested)

@@ -71,11 +71,11 @@ def table(answers, steps, period2=1.0):
     for row in rows.assign(horizon=300).to_dict("records"):
         middle = answers[row["curve"]]
         own = float((middle[0] > 0.5) == (row["seed"] % 2 == 1))
+        row |= {"fall_own": own, "fall_before": 1 - own}
         for period in TESTED:
             near = np.clip(np.array(middle) + rng.uniform(-0.04, 0.04, 2) + (0.02 if own else -0.02), 0, 1)
-            right, before = near if period > 2 else (period2, 0.0)
-            falls = {"fall_own": own, "fall_before": 1 - own}
-            parts.append({**row, **falls, "period": period, "right": right, "before": before})
+            row[f"right_{period}"], row[f"before_{period}"] = near if period > 2 else (period2, 0.0)
+        parts.append(row)
     return pd.DataFrame(parts)
 
 
@@ -106,9 +106,9 @@ def test_a_period_that_is_not_learned_says_nothing_about_others():
 
 def test_models_are_trained_on_and_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "ROWS", 16)
-    first = {plan.curve: plan for plan in PERIOD.runs("smoke")[::-1]}
+    first = {plan.cell_name: plan for plan in PERIOD.runs("smoke")[::-1]}
     trained = [(curve, train(first[curve].config, tmp_path)) for curve in (KV_2, V_2)]
-    later = [(plan.curve, train(plan.config, tmp_path)) for plan in PERIOD.follow(trained, "smoke")]
+    later = [(plan.cell_name, train(plan.config, tmp_path)) for plan in PERIOD.follow(trained, "smoke")]
     assert [(curve, run.config.task.period, run.config.first_step) for curve, run in later] == [
         (KV_2_RANDOM, None, 10), (KV_2_3, 3, 10)
     ]  # fmt: skip
@@ -118,8 +118,7 @@ def test_models_are_trained_on_and_measured(tmp_path, monkeypatch):
     assert data.loc[data["curve"] == V_2, "fall_own"].isna().all()
     assert data.loc[data["curve"] != V_2, "fall_own"].notna().all()
     for curve, run in trained:
-        rows = data[data["curve"] == curve]
-        assert rows["period"].tolist() == list(TESTED)
-        for period, right in zip(rows["period"], rows["right"], strict=True):
+        [row] = data[data["curve"] == curve].to_dict("records")
+        for period in TESTED:
             batch = evaluation_batch(periodic(period).batch(16, np.random.default_rng(period)), torch.device("cpu"))
-            assert right == pytest.approx(held_out(run.model(), [batch])["accuracy"], abs=1e-5)
+            assert row[f"right_{period}"] == pytest.approx(held_out(run.model(), [batch])["accuracy"], abs=1e-5)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ihlab.paper.studies.shifts import NO, PARTLY, PREDICTED, SHIFTS, YES, found
+from ihlab.paper.studies.shifts import NO, PARTLY, PREDICTED, SHIFTS, YES, outcome
 from ihlab.recipes.labels import K_ONLY, VANILLA
 from ihlab.recipes.token_shifts import CONV_K, OFFSET, SMEAR_EMBED, STEPS, VARIANTS
 from ihlab.recipes.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1, RECALL_GAP2, WIDE
@@ -25,14 +25,17 @@ def test_a_majority_of_seeds_makes_it_learned():
     half[4:], most[5:] = np.inf, np.inf
     data = table(offset=(most, 0.9), conv=(half, 0.51), smear=(NEVER, 0.49), k=(half, 0.4))
     verdicts = {
-        variant: found(data, {"variant": variant, "setting": INDUCTION1}) for variant in data["variant"].unique()
+        variant: outcome(data, {"variant": variant, "setting": INDUCTION1}) for variant in data["variant"].unique()
     }
     assert verdicts == {VANILLA: NO, OFFSET: YES, CONV_K: PARTLY, SMEAR_EMBED: NO, K_ONLY: NO}
 
 
 def test_a_claim_holds_if_the_prediction_is_right_and_fails_if_not():
     data = table(offset=(AROUND, 0.95), conv=(NEVER, 0.3), smear=(NEVER, 0.6))
-    claims = {claim.setting["variant"]: claim for claim in claims_of(SHIFTS.asks, data, "2026-11-26", partly=True)}
+    claims = {
+        claim.setting["variant"]: claim
+        for claim in claims_of(SHIFTS.asks, data, "2026-11-26", skip_untrained_cells=True)
+    }
     verdicts = {variant: claim.verdict for variant, claim in claims.items()}
     assert verdicts == {VANILLA: "holds", OFFSET: "holds", SMEAR_EMBED: "holds", CONV_K: "fails"}
     assert "not learned; 0 of 8 seeds reach 90%; mean highest accuracy 0.30, vanilla's 0.20" in claims[CONV_K].measure
@@ -52,7 +55,7 @@ def test_the_table_of_the_page_is_the_stored_one():
     for variant, setting in PREDICTED:
         which = {"variant": variant, "setting": setting}
         runs, tuning = pick(data, which), pick(data, which, "tuning")
-        verdict, learned = found(data, which), int(np.isfinite(runs["steps_to_90"]).sum())
+        verdict, learned = outcome(data, which), int(np.isfinite(runs["steps_to_90"]).sum())
         text = f"{runs['steps_to_90'].median():.0f}"
         if verdict != YES:
             text = f"{learned} of {len(runs)}" if learned else "never"

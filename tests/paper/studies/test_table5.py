@@ -16,7 +16,8 @@ def made(smoke):
 @pytest.mark.slow
 def test_stored_heads_are_the_runs_own_metrics(made, trained):
     """metrics.csv holds alpha and beta of each evaluation, written by other code."""
-    data = made[1].data()
+    data = made[1].curves()
+    assert made[1].data()["heads"].sum() == len(data) / 2
     heads = {name: n_heads for name, (_, n_heads, positional) in SHAPES.items() if positional == "rope"}
     assert heads == {"8": 1, "8, 2 heads": 2, "32": 2}
     assert len(data) == 2 * 2 * (2 + sum(heads.values()))  # times, seeds, heads
@@ -69,7 +70,13 @@ def test_cells_stand_as_in_the_papers_table():
 def test_weights_leave_their_start_or_stay():
     def of_weights(*kinds):
         rows = [(seed, *kind) for seed in range(8) for kind in kinds for _ in range(8 + (-1) ** seed)]
-        return [claim.verdict for claim in judged(TABLE5.claims(heads(rows), "laptop"))]
+        data = heads(rows).query("when == 'end'")
+        negative = (data[["alpha1", "alpha2", "beta1", "beta2"]] < 0).any(axis="columns")
+        away = (data["alpha1"] + data["alpha2"] - 1).abs() > 0.1
+        counts = data.assign(heads=1, sum_away=away, negative=negative).groupby("seed")[
+            ["heads", "sum_away", "negative"]
+        ]
+        return [claim.verdict for claim in judged(TABLE5.claims(counts.sum().reset_index(), "laptop"))]
 
     assert of_weights(INDUCTION, OWN) == ["fails", "fails"]
     assert of_weights((0.9, 0.9, 0.9, 0.1), (0.1, 0.2, 0.5, 0.5)) == ["holds", "fails"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ihlab.paper.studies import varied as module
-from ihlab.paper.studies.figure1 import Figure1a
+from ihlab.paper.studies.figure1 import FIGURE1A
 from ihlab.paper.studies.mqar import MQAR
 from ihlab.paper.studies.varied import Changes, figure, plans
 from ihlab.recipes.induction import KV1, V2
@@ -17,17 +17,17 @@ STORED = Path(__file__).parents[3] / "figures"
 
 
 def test_rates_and_steps_are_factors_of_each_runs_own():
-    own, changed = Figure1a().runs("laptop"), plans("figure1a", "laptop", rate=0.5, steps=0.1)
+    own, changed = FIGURE1A.runs("laptop"), plans("figure1a", "laptop", rate=0.5, steps=0.1)
     assert [plan.config.lr for plan in changed] == [plan.config.lr / 2 for plan in own]
     assert {plan.config.steps for plan in changed} == {200}
-    assert [plan.curve for plan in changed] == [plan.curve for plan in own]
+    assert [plan.cell_name for plan in changed] == [plan.cell_name for plan in own]
 
 
 @pytest.mark.parametrize(("seeds", "expected"), [(2, [32, 33]), (20, list(range(32, 52)))])
 def test_every_curve_gets_so_many_seeds(seeds, expected):
     planned = plans("figure1a", "laptop", seeds=seeds)
     for curve in (KV1, V2):
-        runs = [plan.config for plan in planned if plan.curve == curve]
+        runs = [plan.config for plan in planned if plan.cell_name == curve]
         assert [config.seed for config in runs] == expected
         assert [config.name.rpartition("-")[2] for config in runs] == [str(seed) for seed in expected]
     assert len({plan.config.digest for plan in planned}) == len(planned)
@@ -91,7 +91,7 @@ def test_unchanged_it_is_drawn_from_the_stored_table(tmp_path, monkeypatch):
     assert verdicts["sentence"].tolist() == [claim["sentence"] for claim in folder.claims()]
     shown = folder._repr_mimebundle_()
     assert shown["text/plain"] == (kept / "summary.md").read_text(encoding="utf-8").strip()
-    assert 'src="data:image/png;base64,' in shown["text/html"]
+    assert 'src="data:image/svg+xml;base64,' in shown["text/html"]
     page = verdict_table(folder, folder).to_html()
     assert page.count("<tr>") == 1 + 2 * len(verdicts)
     assert all(f">{claim['verdict']}</td>" in page for claim in folder.claims())
@@ -102,7 +102,7 @@ def test_the_plans_of_a_figure_are_those_it_trains(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "make", lambda chosen, *rest: trained.extend(rest[-1](chosen[0].runs("smoke"), 1)))
     figure("figure1a", "smoke", seeds=1, rate=2.0, d_model=None, stored=STORED, scratch=tmp_path)
     assert trained == plans("figure1a", "smoke", seeds=1, rate=2.0)
-    assert plans("figure1a") == Figure1a().runs("laptop")
+    assert plans("figure1a") == FIGURE1A.runs("laptop")
 
 
 def test_the_second_stage_keeps_the_rates_found_in_the_first_and_has_so_many_seeds():

@@ -8,7 +8,7 @@ from tests.paper.studies.made_up import table, verdicts
 
 
 def test_only_the_width_differs_and_heads_and_mlp_grow_with_it():
-    models = {plan.curve: plan.config.model for plan in WIDTH.runs("laptop")}
+    models = {plan.cell_name: plan.config.model for plan in WIDTH.runs("laptop")}
     assert len(models) == 2 * len(WIDTHS)
     for variant in (KV1, V2):
         small, *wider = (models[f"{variant} | {width}"] for width in WIDTHS)

@@ -6,9 +6,13 @@ import pytest
 from tasks import IGSMTask
 from tasks.igsm.problem import Problem
 from tasks.igsm.verify import ERRORS, findings, verify
-from tests.tasks.igsm.solutions_by_hand import COMPACT, LONG, NATURAL, RIGHT
 
 FINE = ["no error"] * 4
+COMPACT = Problem.parse("Sloop TeaChest = 5 . Sloop SilkChest = 4 + Sloop TeaChest . Sloop Crates ?".split(), 7)
+RIGHT = (
+    "Sloop TeaChest k ; k = 5 . Sloop SilkChest b ; b = 4 + k = 4 + 5 = 2 . Sloop Crates P ; P = k + b = 5 + 2 = 0 . "
+    "<ans> 0 <eos>"
+)
 FLAT = Problem.parse("Bergen Sloop = 3 . Sloop Bergen = 4 * Bergen Sloop . Sloop Bergen ?".split(), 7, flat=True)
 
 
@@ -30,12 +34,6 @@ FLAT = Problem.parse("Bergen Sloop = 3 . Sloop Bergen = 4 * Bergen Sloop . Sloop
         (COMPACT, RIGHT.replace("b ; b", "b ; ;"), ["no error", "format", "not judged", "not judged"]),
         (COMPACT, "Sloop TeaChest k ; k = 5 . <ans> 0 <eos>", ["no error", "query not last"]),
         (COMPACT, "<eos>", ["format; the answer is 0"]),
-        (NATURAL, LONG, FINE),
-        (
-            NATURAL,
-            "Define Bergen 's Ships as e ; so e = 3 . " + LONG,
-            ["missing dependency", *FINE],
-        ),
         (
             FLAT,
             "Bergen Sloop a ; a = 3 . Sloop Bergen b ; b = 4 * a = 4 * 3 = 5 . <eos>",

@@ -12,7 +12,7 @@ from scipy.stats import chisquare, halfnorm, kstest
 
 from tasks.igsm.kernels import bits
 from tasks.igsm.kernels.operands import draw_equation, draw_necessary_equations, draw_other_equations
-from tasks.igsm.kernels.order import draw_necessary, draw_order, draw_weighted, total_cost
+from tasks.igsm.kernels.order import draw_necessary, draw_weighted, total_cost
 from tasks.igsm.kernels.problem import no_draft
 from tasks.igsm.kernels.split import PADDING, sha256_mod
 from tasks.igsm.kernels.structure import Limits, Size, draw_size, draw_structure
@@ -127,22 +127,6 @@ def test_layers_are_only_widened_by_chance_once_there_is_room(stream):
         assert below == 5 or full.n_items == 12
 
 
-def test_parameters_need_what_the_definition_says():
-    """Closures and op of every abstract parameter, counted along the edges."""
-    for seed in range(50):
-        s = draw_structure(Size(4, 2, 3, 14, 0.5), np.array([seed], np.uint64))
-        edges = list(zip(s.parent.tolist(), s.child.tolist(), strict=True))
-        abstract = {(s.owner[p], s.level[p]): p for p in range(s.n_edges, s.n_parameters)}
-        assert set(abstract) == {(x, g) for x in range(s.n_items) for g in range(1, s.n_layers - s.layer[x])}
-        for (x, g), p in abstract.items():
-            assert s.abstract[x, g] == p
-            children = [(i, y) for i, (owner, y) in enumerate(edges) if owner == x]
-            needs = {i for i, _ in children} | ({abstract[y, g - 1] for _, y in children} if g > 1 else set())
-            assert numbers(s.needs[p]) == needs
-            assert numbers(s.closure[p]) == {p}.union(*(numbers(s.closure[needed]) for needed in needs))
-            assert s.cost[p] == max(1, (len(children) if g == 1 else 2 * len(children)) - 1)
-
-
 # Steps D and E
 
 
@@ -162,30 +146,6 @@ def test_necessary_sets_are_closed_and_cost_what_was_asked():
         deep = {p for p in members if p >= s.n_edges}
         with_needs = set().union(*(numbers(s.closure[p]) for p in deep))
         assert sum(s.cost[p] for p in with_needs) <= abstract_ops
-
-
-def test_orders_make_everything_necessary():
-    """Each parameter comes after what it needs and after its kept operand, and leads to the last one."""
-    found = 0
-    for seed in range(300):
-        stream = np.array([seed], np.uint64)
-        s = draw_structure(Size(3, 2, 4, 12, 0.5), stream)
-        chosen = draw_necessary(s, 10, 12, stream)
-        order, kept = np.empty(52, np.int64), np.empty(52, np.int64)
-        if not draw_order(s, chosen, order, kept, stream):
-            continue
-        found += 1
-        order = order[: bits.count(chosen)].tolist()
-        assert sorted(order) == sorted(numbers(chosen))
-        needed = {order[-1]}
-        for place in range(len(order) - 1, -1, -1):
-            p = order[place]
-            assert p in needed
-            uses = numbers(s.needs[p]) | ({int(kept[p])} if kept[p] >= 0 else set())
-            assert kept[p] < 0 or p < s.n_edges
-            assert uses <= set(order[:place])
-            needed |= uses
-    assert found > 100
 
 
 def test_weights_multiply_for_abstract_and_for_not_on_the_stack(stream):
@@ -310,24 +270,3 @@ def test_independent_instances_depend_on_independent_ones_only(stream):
                 of_first[bool(terms[first])] += 1
     assert of_first[False] > 300  # 1/8 of the draws
     assert of_first[True] < 40  # if any earlier one could be drawn, 3/32: 375
-
-
-def test_abstract_parameters_can_be_operands_once_they_can_be_computed(stream):
-    """With nothing necessary, instances come in random order; an abstract term only has instances before its user."""
-    s = draw_structure(Size(3, 2, 3, 9, 0.5), np.array([3], np.uint64))
-    equations, seen = no_draft().equations, set()
-    for _ in range(500):
-        draw_other_equations(s, 0, 23, equations, stream)
-
-        def needs(p):
-            if p >= s.n_edges:
-                return numbers(s.needs[p])
-            return set(equations.terms[p, : equations.n_terms[p]].tolist())
-
-        known, waiting = set(), set(range(s.n_parameters))
-        while ready := {p for p in waiting if needs(p) <= known}:
-            known |= ready
-            waiting -= ready
-        assert not waiting
-        seen |= {term for p in range(s.n_edges) for term in needs(p)}
-    assert any(term >= s.n_edges for term in seen)

@@ -221,35 +221,38 @@ def test_flat_problems_have_no_layers_and_no_abstract_parameters():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", ["token 0, 'the end'", "a noun"]),
-        ("<bos> <sol>", ["token 1, 'the end'"]),
-        ("Bergen Frigate = 3 .", ["token 5, 'the end'", "a noun"]),
-        ("Bergen Frigate = 23 . Bergen Frigate ?", ["token 3, '23'", "a noun"]),
-        ("Bergen Frigate = 3 Bergen Frigate ?", ["token 4, 'Bergen'", "'+' or '*'"]),
-        ("Bergen Frigate = 3 . Bergen Frigate ? .", ["token 8, '.'", "the end after the question"]),
-        ("Bergen Frigate = 3 . Bergen Frigate = 3 . Bergen Frigate ?", ["each Bergen's Frigate again at token 5"]),
-        ("Bergen Ships = 3 . Bergen Ships ?", ["token 1, 'Ships'", "a noun"]),
-        ("Bergen Frigate = 3 . Frigate CodBox = 3 + ( Bergen Frigate ) . Bergen Frigate ?", ["token 13", "'+' or '-'"]),
-        ("Bergen CodBox = 3 . Bergen CodBox ?", ["each Bergen's CodBox", "Crates are not the category below Harbours"]),
-        ("Frigate Bergen = 3 . Frigate Bergen ?", ["Harbours are not the category below Ships"]),
-        ("Bergen Frigate = 3 . Bergen Corvette ?", ["each Bergen's Corvette, but no sentence defines it"]),
-        ("Bergen Frigate = 3 . Bergen Crates ?", ["each Bergen's Crates, but no sentence defines it"]),
-        ("Bergen Frigate = Bergen Corvette . Bergen Frigate ?", ["each Bergen's Corvette, but"]),
-        ("Bergen Frigate = 1 + Bergen Ships . Bergen Frigate ?", ["in terms of itself"]),
+        ("", "'' is not the question of the format compact"),
+        ("<bos> <sol>", "'' is not the question"),
+        ("Bergen Frigate = 3 .", "'Bergen Frigate = 3 .' is not the question"),
+        ("Bergen Frigate = 23 . Bergen Frigate ?", "23 is not a number below the modulus"),
+        ("Bergen Frigate = 3 Bergen Frigate ?", "'Bergen Frigate = 3 Bergen Frigate ?' is not the question"),
+        ("Bergen Frigate = 3 . Bergen Frigate ? .", "'Bergen Frigate ? .' is not the question"),
+        ("Bergen Frigate = 3 . Bergen Frigate = 3 . Bergen Frigate ?", "each Bergen's Frigate again"),
+        ("Bergen Ships = 3 . Bergen Ships ?", "'Ships' is not a noun"),
+        ("Bergen Frigate = Bergen 3 . Bergen Frigate ?", "'3' is not a noun or a category"),
+        ("Bergen Frigate = 3 . Frigate CodBox = 3 + ( Bergen Frigate ) . Bergen Frigate ?", "is not a sentence"),
+        ("Bergen CodBox = 3 . Bergen CodBox ?", "each Bergen's CodBox, but Crates are not the category below Harbours"),
+        ("Frigate Bergen = 3 . Frigate Bergen ?", "Harbours are not the category below Ships"),
+        ("Bergen Frigate = 3 . Bergen Corvette ?", "each Bergen's Corvette, but no sentence defines it"),
+        ("Bergen Frigate = 3 . Bergen Crates ?", "each Bergen's Crates, but no sentence defines it"),
+        ("Bergen Frigate = Bergen Corvette . Bergen Frigate ?", "each Bergen's Corvette, but"),
+        ("Bergen Frigate = 1 + Bergen Ships . Bergen Frigate ?", "in terms of itself"),
         (
             "Bergen Frigate = 3 . Bergen Ladybird ?",
-            ["mentions Ladybird", "domain: Harbours, Ships, Crates, Tools"],
+            "Ladybird, but a problem stays in one domain: Harbours, Ships, Crates, Tools",
         ),
-        ("The number of each Bergen 's Frigate equals 3", ["token 9, 'the end'", "'more' or 'times'"]),
-        ("The number of each Bergen 's Frigate equals Bergen 's Frigate .", ["token 8, 'Bergen'", "'each' or 'the'"]),
-        ("The number of each Bergen 's Frigate equals the product", ["token 9, 'product'", "'sum' or 'difference'"]),
-        ("<bos> The number of each Bergen 's Frigate is", ["token 8, 'is'", "'equals'"]),
+        ("The number of each Bergen 's Frigate equals 3", "is not the question of the format natural"),
+        (
+            "The number of each Bergen 's Frigate equals Bergen 's Frigate . How",
+            "is not a sentence of the format natural",
+        ),
+        ("Bergen/Frigate = 3 . Bergen Frigate ?", "'Bergen Frigate ?' is not the question of the format pairs"),
     ],
 )
 def test_a_bad_prompt_is_refused_with_the_place(text, said):
     with pytest.raises(ConfigError) as refusal:
         Problem.parse(text.split(), 23)
-    assert all(part in str(refusal.value) for part in said), str(refusal.value)
+    assert said in str(refusal.value)
 
 
 def test_a_modulus_below_2_is_refused():

@@ -27,13 +27,6 @@ def test_the_worked_problem_in_the_docstring_is_right():
     assert "P = k + b = 5 + 2 = 0" in text  # 7 modulo 7
 
 
-def test_a_stored_task_of_unknown_kind_or_field_is_refused():
-    with pytest.raises(ConfigError, match="did you mean 'igsm'"):
-        from_plain(Task, {"kind": "igsmm"})
-    with pytest.raises(ConfigError, match="did you mean 'ops'"):
-        from_plain(Task, {"kind": "igsm_flat", "op": "9"})
-
-
 # What is asked
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,7 +23,7 @@ def around(minimum: Minimum, n: int, half: float) -> torch.Tensor:
 def test_the_first_probability_is_theorem_3_4s_and_the_four_sum_to_one():
     w = 2 * torch.randn(4, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = log_probabilities(w)
-    torch.testing.assert_close(-found[0], evaluate(tuple(w), N_TOKENS)[0])
+    torch.testing.assert_close(-found[0], torch.from_numpy(evaluate(w.numpy(), N_TOKENS)[0]))
     torch.testing.assert_close(found.exp().sum(dim=0), torch.ones(50, dtype=torch.float64))
 
 
@@ -39,9 +40,11 @@ def test_every_point_is_a_minimum_of_value_0(name):
 
 def test_the_regular_point_minimises_the_loss_with_weight_decay():
     minimum = MINIMA[REGULAR]
-    w, at = around(minimum, 100, 0.5), torch.tensor(minimum.at, dtype=torch.float64)
-    decayed, least = (evaluate(tuple(x), N_TOKENS)[0] + DECAY / 2 * (x**2).sum(dim=0) for x in (w, at))
-    torch.testing.assert_close(minimum.excess(w), decayed - least)
+    w = around(minimum, 100, 0.5)
+    decayed, least = (
+        evaluate(x, N_TOKENS)[0] + DECAY / 2 * (x**2).sum(axis=0) for x in (w.numpy(), np.array(minimum.at))
+    )
+    torch.testing.assert_close(minimum.excess(w), torch.from_numpy(decayed - least))
 
 
 @pytest.mark.slow

@@ -1,11 +1,11 @@
-"""Theorem 3.4's three forms: against a real transformer, against the page they were printed on, against autograd."""
+"""Theorem 3.4's three forms: against a real transformer, against the page they were printed on, against differences."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
@@ -64,6 +64,7 @@ def listing_by_hand(alpha1, alpha2, beta1, beta2, other):
 
 
 @given(FOUR, st.floats(0, 100))
+@example((0.0, 1.0, 1.0, 0.0), 0.0)
 def test_printed_and_listing_are_what_stands_on_the_page(parameters: Four, other: float) -> None:
     by_hand = {"printed": printed_by_hand(*parameters, other), "listing": listing_by_hand(*parameters, other)}
     for form, expected in by_hand.items():
@@ -74,45 +75,35 @@ def test_a_length_stands_for_two_others_fewer():
     for form in ("printed", "listing"):
         by_length = landscape.loss(0.2, 0.8, 0.3, 0.7, n_tokens=12, form=form)
         assert by_length == landscape.loss(0.2, 0.8, 0.3, 0.7, other=10, form=form)
+    losses = landscape.loss(0.1, 0.9, 0.8, 0.2, n_tokens=[5, 50])  # lengths broadcast, too
+    assert losses.tolist() == [landscape.loss(0.1, 0.9, 0.8, 0.2, 5), landscape.loss(0.1, 0.9, 0.8, 0.2, 50)]
 
 
 @FORMS
 @given(FOUR)
-def test_gradients_equal_autograd(form: str, parameters: Four) -> None:
-    a1, a2, b1, b2 = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in parameters)
-    expected = torch.autograd.grad(landscape.loss(a1, a2, b1, b2, form=form, **size(form)), (a1, a2, b1, b2))
-    for ours, theirs in zip(landscape.gradient(*parameters, form=form, **size(form)), expected, strict=True):
-        assert ours == pytest.approx(theirs.item(), rel=0, abs=1e-10)
+def test_gradients_equal_differences(form: str, parameters: Four) -> None:
+    def loss_along(step: float, axis: int) -> float:
+        moved = [x + step * (i == axis) for i, x in enumerate(parameters)]
+        return landscape.loss(*moved, form=form, **size(form)).item()
+
+    for axis, ours in enumerate(landscape.gradient(*parameters, form=form, **size(form))):
+        differences = [(loss_along(h, axis) - loss_along(-h, axis)) / (2 * h) for h in (1e-3, 2e-3)]
+        assert ours == pytest.approx((4 * differences[0] - differences[1]) / 3, rel=0, abs=1e-8)  # Richardson
 
 
 @FORMS
-def test_arrays_and_tensors_broadcast_alike(form):
+def test_arrays_broadcast(form):
     alpha1, beta1 = np.linspace(0, 1, 4)[None], np.linspace(0, 1, 3)[:, None]
     by_numpy = landscape.loss(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size(form))
-    a1, b1 = torch.from_numpy(alpha1), torch.from_numpy(beta1)
-    by_torch = landscape.loss(a1, 1 - a1, b1, 1 - b1, form=form, **size(form))
     assert by_numpy.shape == (3, 4)
     assert by_numpy.dtype == np.float64
-    assert isinstance(by_torch, torch.Tensor)
-    np.testing.assert_allclose(by_torch.numpy(), by_numpy, rtol=1e-14)
     one = landscape.loss(alpha1[0, 2], 1 - alpha1[0, 2], beta1[1, 0], 1 - beta1[1, 0], form=form, **size(form))
     assert one == pytest.approx(by_numpy[1, 2], rel=1e-14)
     for slope in landscape.gradient(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size(form)):
         assert np.broadcast_shapes(slope.shape, (3, 4)) == (3, 4)
 
 
-def test_lengths_broadcast_too():
-    losses = landscape.loss(0.1, 0.9, 0.8, 0.2, n_tokens=[5, 50])
-    assert losses.tolist() == [landscape.loss(0.1, 0.9, 0.8, 0.2, 5), landscape.loss(0.1, 0.9, 0.8, 0.2, 50)]
-
-
 def test_nothing_overflows_far_out():
     assert landscape.loss(-900.0, 900.0, 900.0, -900.0, 12) == pytest.approx(0, abs=1e-12)
     assert landscape.loss(900.0, -900.0, 900.0, 0.0, 12) == pytest.approx(900.0)
     assert all(np.isfinite(landscape.gradient(800.0, 900.0, 700.0, -700.0, 12)))
-
-
-def test_without_others_the_printed_denominator_has_three_terms():
-    assert landscape.loss(0.0, 1.0, 1.0, 0.0, form="printed", other=0) == pytest.approx(
-        printed_by_hand(0.0, 1.0, 1.0, 0.0, 0)
-    )

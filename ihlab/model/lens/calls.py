@@ -1,0 +1,108 @@
+"""A model's forward pass with the arguments of TransformerLens, and its switches."""
+
+from typing import Any, Literal, cast
+
+from torch import Tensor
+
+from ihlab.model.documents import documents_of
+from ihlab.model.lens.padding import Mask, mask_of, padded_right
+from ihlab.model.lens.text import LensText
+from ihlab.model.lens.weights import LensWeights
+from tasks.config import require
+
+
+class LensCalls(LensText, LensWeights):
+    """The calls of a TransformerLens model, for a class that extends a `Network`."""
+
+    def forward(
+        self,
+        input: Any,
+        return_type: Literal["logits", "loss", "both"] | None = "logits",
+        loss_per_token: bool = False,
+        prepend_bos: bool | None = None,
+        start_at_layer: int | None = None,
+        stop_at_layer: int | None = None,
+        past_kv_cache: None = None,
+        attention_mask: Any = None,
+        document_starts: Any = None,
+    ) -> Any:
+        """Return the logits [batch, pos, d_vocab], or other results as a TransformerLens model does.
+
+        - `input`: ids [batch, pos], or one sequence [pos], as a tensor or as lists;
+        - `return_type`: "logits"; "loss", the next-token loss (`loss_fn`; a scalar, or with `loss_per_token`
+          [batch, pos - 1]); "both"; or None, to run only for the cache;
+        - `stop_at_layer`: return the residual stream before this layer instead; -1 is the last layer;
+        - `start_at_layer`: `input` is the residual stream before this layer. It has no loss;
+        - `attention_mask` [batch, pos]: 1 at tokens, 0 at padding, which must come last in each sequence. The loss
+          leaves out padding;
+        - `document_starts` [batch, pos]: True at the first token of each packed document (`ihlab.model.documents`).
+
+        Raises `ConfigError` for ids outside the vocabulary, sequences longer than `n_ctx`, and an unknown layer. Raises
+        it for `prepend_bos` and `past_kv_cache` too: a task draws its own first token, `generate` keeps its own cache.
+        """
+        if attention_mask is not None:
+            attention_mask = self._right_padded(input, attention_mask)
+        plain = start_at_layer is None and stop_at_layer is None and return_type == "logits" and not prepend_bos
+        if plain and past_kv_cache is None:
+            return super().forward(self.to_tokens(input), document_starts=document_starts)
+        require(not prepend_bos, "prepend_bos is True, but ids are taken as they are: put the token in front yourself.")
+        require(past_kv_cache is None, "past_kv_cache is not taken: Transformer.generate keeps its own cache.")
+        kinds = ("logits", "loss", "both", None)
+        require(return_type in kinds, f"return_type is {return_type!r}, but must be 'logits', 'loss', 'both' or None.")
+        wants_loss = return_type in ("loss", "both")
+        require(
+            start_at_layer is None or not wants_loss,
+            f"return_type is '{return_type}', but a run that starts at layer {start_at_layer} has no tokens to score.",
+        )
+        start = 0 if start_at_layer is None else self._layer(start_at_layer, "start_at_layer")
+        stop = self.cfg.n_layers if stop_at_layer is None else self._layer(stop_at_layer, "stop_at_layer")
+        tokens = None if start_at_layer is not None else self.to_tokens(input)
+        x = self._stream(input) if tokens is None else self.require_rows(tokens)
+        documents = documents_of(self, x, document_starts)
+        x = x if tokens is None else self.embedded(tokens, documents)
+        for block in self.layers[start:stop]:
+            x = block(x, documents)
+        if stop_at_layer is not None:
+            return x
+        logits = self.unembed(self.ln_final(x))
+        if not wants_loss:
+            return logits if return_type == "logits" else None
+        loss = self.loss_fn(logits, cast(Tensor, tokens), attention_mask, per_token=loss_per_token)
+        return loss if return_type == "loss" else (logits, loss)
+
+    def _right_padded(self, input: Any, attention_mask: Any) -> Mask | None:
+        real = mask_of(self.to_tokens(input), attention_mask)
+        require(
+            real is None or padded_right(real),
+            "attention_mask has padding before a token, but positions count from the start of a sequence: pad "
+            "on the right.",
+        )
+        return real
+
+    def _stream(self, x: Tensor) -> Tensor:
+        shape, width, most = list(x.shape), self.cfg.d_model, self.cfg.n_ctx
+        require(
+            len(shape) == 3 and shape[-1] == width and shape[1] <= most,
+            f"The residual stream is {shape}, but must be [batch, pos, {width}] with at most n_ctx = {most} positions.",
+        )
+        return x
+
+    def _layer(self, layer: int, name: str) -> int:
+        n_layers = self.cfg.n_layers
+        require(-n_layers <= layer <= n_layers, f"{name} is {layer}, but the model has layers 0 to {n_layers - 1}.")
+        return layer + n_layers if layer < 0 else layer
+
+    def to(self, *args: Any, print_details: bool = False, **kwargs: Any) -> Any:
+        """Move the model as PyTorch does. `print_details` is for callers of TransformerLens: nothing is printed."""
+        return super().to(*args, **kwargs)
+
+    def set_use_attn_result(self, use_attn_result: bool) -> None:
+        """Do nothing: `blocks.L.attn.hook_result` fires whenever it is hooked or cached, without a switch."""
+
+    def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:
+        """Raise `ConfigError` if it is to be switched on: queries, keys and values read one stream here."""
+        require(
+            not use_split_qkv_input,
+            "use_split_qkv_input is True, but a model of ihlab has no separate inputs of queries, keys and values: "
+            "patch a path with ihlab.interp.patching.path_patch.",
+        )

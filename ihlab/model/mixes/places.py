@@ -1,0 +1,157 @@
+"""The places of a model where earlier tokens are mixed in, and the parts that a config plugs in there.
+
+The network calls `mixed` at each place. Where a config plugs in nothing, it returns its input.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from transformer_lens.hook_points import HookPoint
+
+from ihlab.model.attend import Heads, Stream
+from ihlab.model.config import ModelConfig
+from ihlab.model.documents import with_first
+from ihlab.model.kv_cache import Past, earlier, next_positions
+from ihlab.model.mixes.bigram import BigramTable
+from ihlab.model.mixes.depthwise import make_canon, make_head_convolutions
+from ihlab.model.mixes.input_shift import InputShift, rwkv_mu
+from ihlab.model.mixes.smear import OF_EMBEDDING, Smear
+from ihlab.model.shift import TokenMix, TokenShift, make_shifts
+
+SHIFT_HOOKS = {
+    "key": ("hook_k_raw", "hook_alpha"),
+    "value": ("hook_v_raw", "hook_beta"),
+    "query": ("hook_q_raw", "hook_gamma"),
+}
+"""The hook points of a shift: the vectors before it, and its weights."""
+
+
+class EmbeddingMixes:
+    """What a network mixes into the embeddings of tokens: a table of bigrams, then smear."""
+
+    def _make_bigrams(self, cfg: ModelConfig) -> None:
+        self.bigram = BigramTable(cfg.bigram_table, cfg.d_model) if cfg.bigram_table else None
+        if self.bigram is not None:
+            self.hook_bigram = HookPoint()
+
+    def _make_smear(self, cfg: ModelConfig) -> None:
+        self.smear = OF_EMBEDDING[cfg.smear](cfg.d_model) if cfg.smear in OF_EMBEDDING else None
+
+    def mixed(self, x: Stream, tokens: Int[Tensor, "batch pos"], cache: Past | None) -> Stream:
+        """Return the embeddings x of tokens, with earlier tokens mixed in."""
+        if self.bigram is not None:
+            x = x + self.hook_bigram(self.bigram(tokens, cache))
+        return x if self.smear is None else self.smear(x, cache)
+
+
+class LayerMixes(nn.Module):
+    """What a layer mixes into the residual stream, and into the inputs and outputs of its attention and MLP.
+
+    The places in order: "stream", "norm" (before attention's norm), "A" (attention's input), "O" (its output),
+    "C" (the MLP's input) and "M" (its output).
+    """
+
+    def _make_mixes(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> None:
+        canon = [make_canon(cfg, place, {place: 1}, cfg.d_model, generator, layer) for place in "ACOM"]
+        self.canon = nn.ModuleDict({place: convolution for parts in canon for place, convolution in parts.items()})
+        self.mixes: dict[str, list[Callable[..., Tensor]]] = {place: [] for place in ("stream", "norm", *"AOCM")}
+        self.stream_shift: InputShift | None = None
+        self.smear: Smear | None = None
+        if cfg.stream_shift != "none":
+            self.stream_shift = InputShift(rwkv_mu(cfg, layer, "key"))
+            places = {"added": "stream", "before_norm": "norm", "after_norm": "A"}
+            self.mixes[places[cfg.stream_shift]].append(self._shifted_stream)
+        if cfg.stream_shift == "added":
+            self.hook_resid_shift = HookPoint()
+            self.mixes["stream"] = [self._with_previous]
+        if cfg.smear == "attention":
+            self.smear = Smear(cfg.d_model)
+            self.mixes["A"].append(self.smear)
+        for place, convolution in self.canon.items():
+            self.mixes[place].append(convolution)
+
+    def mixed(self, place: str, x: Stream, cache: Past | None) -> Stream:
+        """Return x with earlier tokens mixed in by the parts at a place, one after the other."""
+        for mix in self.mixes[place]:
+            x = mix(x, cache)
+        return x
+
+    @property
+    def adds_neighbours(self) -> bool:
+        """True if what attention or the MLP adds needs every position because one of its modules mixes tokens."""
+        adding = [self.ln2, self.mlp, *self.mixes["O"], *self.mixes["C"], *self.mixes["M"]]
+        modules = (module for mix in adding if isinstance(mix, nn.Module) for module in mix.modules())
+        return any(isinstance(module, TokenMix) for module in modules)
+
+    def _shifted_stream(self, x: Stream, cache: Past | None) -> Stream:
+        assert self.stream_shift is not None
+        return self.stream_shift(x, earlier(cache, "stream", x, 1))
+
+    def _with_previous(self, x: Stream, cache: Past | None) -> Stream:
+        assert self.stream_shift is not None
+        return x + self.hook_resid_shift(self.stream_shift.of_previous(x, earlier(cache, "stream", x, 1)))
+
+
+class NeuronMixes(nn.Module):
+    """What an MLP mixes into the inputs of its activation, one or two branches: Canon layer D."""
+
+    def _make_mixes(self, cfg: ModelConfig, branches: int, generator: torch.Generator | None, layer: int) -> None:
+        self.canon = make_canon(cfg, "D", {"neuron": branches}, cfg.mlp_width, generator, layer).get("neuron")
+
+    def mixed(self, cache: Past | None, *branches: Stream) -> tuple[Stream, ...]:
+        """Return the branches with earlier tokens mixed in."""
+        if self.canon is None:
+            return branches
+        return self.canon(torch.stack(branches, dim=2), cache).unbind(dim=2)
+
+
+class HeadMixes(nn.Module):
+    """What attention mixes into queries, keys and values after their projection: convolutions, then equation 5."""
+
+    _make_shifts = staticmethod(make_shifts)
+    _make_convolutions = staticmethod(make_head_convolutions)
+
+    def _make_mixes(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> None:
+        self.shifted, self.shift_window, self.first_own = cfg.shifted, cfg.shift_window, cfg.shift_first == "own"
+        self.key_shift, self.value_shift, self.query_shift = self._make_shifts(cfg, generator, layer)
+        self.convolution = self._make_convolutions(cfg, generator, layer)
+
+    def _make_shift_hooks(self) -> None:
+        for side, names in SHIFT_HOOKS.items():
+            for name in names if self.shift_of(side) is not None else ():
+                setattr(self, name, HookPoint())
+
+    def shift_of(self, side: str) -> TokenShift | None:
+        """Return the shift of "key", "value" or "query"; None if it is not shifted."""
+        shift: TokenShift | None = getattr(self, f"{side}_shift")
+        return shift
+
+    @property
+    def mixes_queries(self) -> bool:
+        """True if queries contain earlier tokens' queries."""
+        return self.query_shift is not None or "query" in self.convolution
+
+    def mixed(self, side: str, x: Heads, cache: Past | None) -> Heads:
+        """Return the vectors of "key", "value" or "query", with those of earlier tokens mixed in."""
+        if side in self.convolution:
+            x = self.convolution[side](x, cache)
+        shift = self.shift_of(side)
+        if shift is None:
+            return x
+        raw, weight = (getattr(self, name) for name in SHIFT_HOOKS[side])
+        x = raw(x)
+        shifted = shift(x, weight, earlier(cache, side, x, shift.window - 1))
+        if self.first_own and next_positions(cache, 0).start == 0:
+            return with_first(x, shifted, cache)
+        return shifted
+
+
+def share_shifts(cfg: ModelConfig, attentions: Sequence[nn.Module]) -> None:
+    """Let all layers use the first layer's shifts, parameters included, if the config says so."""
+    if cfg.shift_share == "model" and cfg.shifted:
+        first, *others = attentions
+        for attention in others:
+            for name in ("key_shift", "value_shift", "query_shift"):
+                setattr(attention, name, getattr(first, name))

@@ -1,0 +1,89 @@
+"""`runs`: the stored runs under a folder, as a table. No torch here."""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ihlab.progress import tracked
+from ihlab.stored import DIVERGED, DONE, UNFINISHED
+from ihlab.training.config import ForkConfig
+from ihlab.training.folder import RunFolder
+from ihlab.training.search import name_to_open, run_folders
+from tasks.config import ConfigError, require
+
+DAMAGED = "damaged"
+
+COLUMNS = (
+    "run", "status", "task", "vocab_size", "length", "attention", "n_layers", "d_model", "n_heads", "seed", "step",
+    "steps", "accuracy", "slices", "guess", "seconds", "problem",
+)  # fmt: skip
+"""Columns of `runs`."""
+
+DIFFERENT = 0.05
+"""Largest difference between accuracies of one group that `slices` does not show."""
+
+
+def runs(root: str | Path = "runs") -> pd.DataFrame:
+    """Return the stored runs under a folder as a table with one row per run, sorted by name.
+
+    - `run`: what `Run.open` takes, the folder's name in `runs` and its path elsewhere;
+    - `status`: done, diverged, unfinished or damaged;
+    - `task`, `vocab_size`, `length`, `attention`, `n_layers`, `d_model`, `n_heads`, `seed`: from its config;
+    - `step`: the step of its last evaluation, out of `steps`; `accuracy`: the accuracy at that step;
+    - `slices`: the accuracies of groups of answers, where they differ ("hops 1: 0.99, 2: 0.33");
+    - `guess`: the accuracy of a guess (`ihlab.measure.guess`), NaN if `done.json` does not have it;
+    - `seconds`: the time of training, NaN unless it is done;
+    - `problem`: for a damaged run, a sentence that names the file. All columns but name and status are then None.
+
+    Raises `ConfigError` if `root` cannot be read.
+    """
+    rows = [_row(folder) for folder in tracked(run_folders(root), "reading runs")]
+    table = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    return table.astype({"accuracy": float, "guess": float, "seconds": float})
+
+
+def _row(folder: Path) -> dict[str, Any]:
+    try:
+        return {"run": name_to_open(folder), "problem": "", **_facts(RunFolder.open(folder))}
+    except ConfigError as error:
+        return {"run": name_to_open(folder), "status": DAMAGED, "problem": str(error)}
+
+
+def _facts(run: RunFolder) -> dict[str, Any]:
+    config, model, done = run.config, run.config.model, run.done
+    last = {"step": 0, "accuracy": math.nan}
+    if run.has_metrics or not _just_begun(run):
+        last = run.last_evaluation()
+        require("accuracy" in last, f"{run.folder / 'metrics.csv'} has no column 'accuracy'.")
+    return {
+        "status": DONE if done else DIVERGED if run.diverged else UNFINISHED,
+        "task": config.task.kind, "vocab_size": config.task.vocab_size, "length": config.task.length,
+        "attention": model.attention, "n_layers": model.n_layers, "d_model": model.d_model, "n_heads": model.n_heads,
+        "seed": config.seed, "step": int(last["step"]), "steps": config.steps, "accuracy": last["accuracy"],
+        "slices": slices(last), "guess": done.get("guess", math.nan) if done else math.nan,
+        "seconds": done["seconds"] if done else math.nan,
+    }  # fmt: skip
+
+
+def slices(row: Mapping[str, float]) -> str:
+    """Return the accuracies of a row's groups of answers as text, leaving out groups in which they hardly differ."""
+    groups: dict[str, dict[int, float]] = {}
+    for name, accuracy in row.items():
+        if (column := re.fullmatch(r"accuracy_(\w+)_(\d+)", name)) and not math.isnan(accuracy):
+            groups.setdefault(column[1], {})[int(column[2])] = accuracy
+    return "; ".join(
+        f"{group} " + ", ".join(f"{value}: {accuracy:.2f}" for value, accuracy in accuracies.items())
+        for group, accuracies in groups.items()
+        if max(accuracies.values()) - min(accuracies.values()) > DIFFERENT
+    )
+
+
+def _just_begun(run: RunFolder) -> bool:
+    """Return whether nothing was evaluated yet. A fork has its first checkpoint before its first evaluation."""
+    return not run.done and set(run.checkpoints) <= (
+        {run.config.first_step} if isinstance(run.config, ForkConfig) else set()
+    )

@@ -1,0 +1,128 @@
+"""Patterns from elsewhere: what is no pattern of a causal model is refused, and padding is left out."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ihlab.interp import head_scores, locate_induction_heads
+from ihlab.interp.sources import attention_patterns
+from tasks import ConfigError
+
+TOKENS = np.tile(np.random.default_rng(0).permutation(50)[:8], 3)
+N = len(TOKENS)
+
+
+def perfect(tokens=TOKENS):
+    """An induction head: alike on all matches, on the first token where there is none."""
+    n = len(tokens)
+    pattern = torch.zeros(1, 1, n, n)
+    for q in range(n):
+        keys = [k for k in range(1, q + 1) if tokens[k - 1] == tokens[q]] or [0]
+        pattern[0, 0, q, keys] = 1 / len(keys)
+    return pattern
+
+
+def with_nan():
+    pattern = perfect()
+    pattern[0, 0, 5] = torch.nan
+    return pattern
+
+
+WRONG = {
+    "a NaN row": (with_nan, "head 0.0 is not finite at query 5 of sequence 0: give attention_mask"),
+    "scores": (lambda: torch.randn(1, 1, N, N).tril(), "negative numbers"),
+    "log-probabilities": (lambda: perfect().clamp_min(1e-9).log(), "negative numbers"),
+    "masked scores": (lambda: torch.ones(1, 1, N, N).tril().log(), "not finite"),
+    "[key, query]": (lambda: perfect().mT, r"are \[key, query\]"),
+    "a sum of 24": (lambda: 24 * perfect(), "sums to 24, not to 1"),
+    "a sum of a half": (lambda: perfect() / 2, "sums to 0.5, not to 1"),
+    "both directions": (lambda: torch.full((1, 1, N, N), 1 / N), "attends to later tokens"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_causal_pattern_is_refused(name):
+    make, sentence = WRONG[name]
+    torch.manual_seed(0)
+    with pytest.raises(ConfigError, match=sentence):
+        locate_induction_heads(make(), TOKENS)
+
+
+def test_a_query_that_attends_to_nothing_is_taken():
+    """The first token under a strict mask."""
+    pattern = perfect()
+    pattern[0, 0, 0] = 0
+    assert locate_induction_heads(pattern, TOKENS)["induction"].item()
+
+
+@pytest.mark.parametrize("at_padding", ["even", "nan", "zero"])
+def test_a_padded_row_scores_what_it_scores_alone(at_padding):
+    left = 10
+    tokens = np.concatenate([np.zeros(left, int), TOKENS])
+    fill = {"even": 1 / (N + left), "nan": torch.nan, "zero": 0.0}[at_padding]
+    pattern = torch.zeros(1, 1, N + left, N + left)
+    pattern[:, :, :left] = fill
+    pattern[:, :, left:, left:] = perfect()
+    mask = torch.cat([torch.zeros(left), torch.ones(N)])
+    alone, padded = (
+        locate_induction_heads(perfect(), TOKENS),
+        locate_induction_heads(pattern, tokens, attention_mask=mask),
+    )
+    scores = ["prefix_matching", "previous_token", "duplicate_token", "first_position", "best_offset_weight"]
+    assert np.allclose(alone[scores], padded[scores])
+    shown = attention_patterns(pattern, tokens, mask)[0, 0, 0]
+    assert torch.equal(shown[left:, left:], perfect()[0, 0])
+    assert shown[:left].abs().sum() == shown[:, :left].abs().sum() == 0
+    pattern[0, 0, -1], pattern[0, 0, -1, 0], pattern[0, 0, -1, -8:] = 0, 0.5, 0.0625
+    with pytest.raises(ConfigError, match="attends to padding at query 33 of sequence 0"):
+        locate_induction_heads(pattern, tokens, attention_mask=mask)
+
+
+def test_a_left_padded_batch_of_transformers():
+    """Eager attention of a fully masked query is even over all keys, and is left out with the mask."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, attn_implementation="eager")).eval()
+    ids = torch.tensor([TOKENS.tolist(), [0] * 8 + TOKENS[:16].tolist()])
+    mask = (torch.arange(N) >= torch.tensor([[0], [8]])).long()
+    with torch.no_grad():
+        patterns = model(ids, attention_mask=mask, output_attentions=True).attentions
+    with pytest.raises(ConfigError, match=r"attends to later tokens at query 0 of sequence 1: .* needs attention_mask"):
+        head_scores(patterns, tokens=ids)
+    scores = head_scores(patterns, tokens=ids, attention_mask=mask)
+    read = attention_patterns(model, ids, mask)
+    torch.testing.assert_close(read[:, 1:, :, 8:, 8:], attention_patterns(model, [TOKENS[:16].tolist()]))
+    again = head_scores(read, tokens=ids, attention_mask=mask)
+    assert np.allclose(scores.iloc[:, 3:], again.iloc[:, 3:], atol=1e-6)
+
+
+IDS = torch.arange(3).repeat(2)
+REFUSED = [
+    ((), IDS, r"holds no patterns: .*attn_implementation='eager'"),
+    ((None, None), IDS, r"holds no patterns: .*attn_implementation='eager'"),
+    (("a",), IDS, "The source is a tuple of str"),
+    ([torch.rand(3, 4, 6, 6), torch.rand(3, 5, 6, 6)], IDS, "The layers' patterns have the shapes"),
+    (torch.zeros(2, 4, 6, 6, dtype=torch.int64), IDS, "The patterns are torch.int64, but must be floats"),
+    (np.zeros((2, 4, 6, 6), dtype=int), IDS, "The patterns are int64, but must be floats"),
+    (torch.rand(4, 6, 6), IDS, r"shape \[4, 6, 6\], but must be \[layer, head, query, key\]"),
+    (torch.rand(2, 4, 5, 6), IDS, "5 queries and 6 keys"),
+    (torch.rand(2, 4, 6, 6), IDS[:5], r"tokens have the shape \[5\], but patterns of shape \[2, 4, 6, 6\] need \[6\]"),
+    (torch.rand(2, 3, 4, 6, 6), IDS, r"need \[3, 6\]"),
+    (torch.rand(2, 2, 4, 6, 6), IDS.expand(3, 6), r"need \[2, 6\]"),
+    (torch.rand(0, 4, 6, 6), IDS, "they are empty"),
+    (torch.rand(2, 4, 6, 6), IDS.float(), "whole numbers"),
+]
+
+
+@pytest.mark.parametrize(("source", "tokens", "sentence"), REFUSED, ids=range(len(REFUSED)))
+@pytest.mark.parametrize("read", [attention_patterns, locate_induction_heads])
+def test_patterns_and_tokens_that_do_not_fit_are_refused(read, source, tokens, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        read(source, tokens)
+
+
+def test_a_cache_without_patterns_is_refused(theorem_3_3):
+    _, cache = theorem_3_3.run_with_cache(IDS[None], names_filter="hook_embed")
+    with pytest.raises(ConfigError, match=r"lacks blocks\.0\.attn\.hook_pattern"):
+        locate_induction_heads(cache, IDS[None])
