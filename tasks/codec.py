@@ -92,7 +92,7 @@ def _config(cls: Any, plain: Mapping[str, Any], null: str | None, name: str) -> 
         choose(f"{cls.__name__} field", unknown, known)
     for field in known.values():
         optional = field.default is not MISSING or field.default_factory is not MISSING
-        require(optional or field.name in plain, lambda missing=field.name: f"{prefix}{missing} is missing.")
+        require(optional or field.name in plain, f"{prefix}{field.name} is missing.")
     values = {key: from_plain(hints[key], item, null, prefix + key) for key, item in plain.items()}
     for key in (field.name for field in known.values() if PATH in field.metadata):
         if isinstance(values.get(key), str) and not named(FromFile(values[key])):

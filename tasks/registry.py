@@ -17,7 +17,7 @@ from tasks.config import ConfigError, config, require, shown, type_hints, visibl
 GROUP = "ihlab.tasks"
 """The group of entry points through which installed packages offer task classes."""
 
-TASKS: dict[str, type[Any]] = {}
+TASKS: dict[str, Any] = {}
 """Every task by its kind, the name that `ihlab sample`, `ihlab train` and stored runs use."""
 
 LONGEST_MESSAGE = 900

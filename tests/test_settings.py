@@ -119,7 +119,7 @@ CALLS = {
     "convert": lambda run, new: from_llama(to_llama(MODEL)),
     "ablate": lambda run, new: ablate_together(MODEL, BATCH, [(0, 0)]),
     "patch": lambda run, new: path_effects(MODEL, IDS, OTHER, lambda logits: logits.square().mean()),
-    "patch_keys": lambda run, new: without_key_path(MODEL, IDS, [(0, 0)], (1, 1)),
+    "patch_keys": lambda run, new: without_key_path(MODEL, IDS, (0, 0), (1, 1)),
     "make": lambda run, new: Transformer(MODEL.cfg.replace(attention="dynamic_conv"), seed=3),
     "pose": lambda run, new: [(p := problem(MODEL, TASK, size=4)).clean, p.corrupted, p.swing, *p.ends],
     "exact": lambda run, new: [exact(problem(MODEL, TASK, size=4), nodes) for nodes in ("head", "edge")],

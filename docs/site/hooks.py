@@ -52,7 +52,7 @@ GALLERY = {
 """Figures on the home page, each with its question."""
 
 EXPLORED = ("figure1a", "figure1b", "figure2", "figure8", "figure9")
-"""Figures whose pages show the picture to explore in place of the still."""
+"""Figures whose pages show the picture to explore in place of the still. The home page shows the first one."""
 
 LIBRARY = "docs/site/plotly.min.js"
 """Where the site has plotly's library, once for all pages: it is copied from the installed package."""
@@ -75,7 +75,7 @@ log = logging.getLogger("mkdocs.ihlab")
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of the reference into the navigation, in place of "API", and those of figures for "FIGURES"."""
-    links = re.findall(r"^- .*\((\w+/README\.md)\)$", (ROOT / "figures/README.md").read_text("utf-8"), flags=re.M)
+    links = re.findall(r"\((\w+/README\.md)\)(?:<br>)?$", (ROOT / "figures/README.md").read_text("utf-8"), flags=re.M)
     figures = [f"figures/{link}" for link in dict.fromkeys(links)]
     reference = [
         {package: [_page_of(package), *({module: _page_of(f"{package}.{module}")} for module in modules(package))]}
@@ -193,7 +193,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri != "README.md":
         return markdown
     cards = [
-        f"[![](figures/{name}/laptop/{name}-laptop.svg){{loading=lazy}}<br>{question}](figures/{name}/README.md)"
+        f"[![](figures/{name}/laptop/{name}-laptop.svg)<br>{question}](figures/{name}/README.md)"
         for name, question in GALLERY.items()
     ]
     start, then, end = markdown.partition("## Where to go on")
@@ -204,7 +204,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return a page with pictures to explore and MathML, which browsers draw, without what it loads from elsewhere."""
     notebook, folded = page.file.src_uri.endswith(".ipynb"), page.file.src_uri in FOLDED
-    name = page.file.src_uri.removeprefix("figures/").removesuffix("/README.md")
+    home = page.file.src_uri == "README.md"
+    name = EXPLORED[0] if home else page.file.src_uri.removeprefix("figures/").removesuffix("/README.md")
     if not (notebook or folded or name in EXPLORED or 'class="arithmatex"' in html):
         return html
     soup = BeautifulSoup(html, "html.parser")

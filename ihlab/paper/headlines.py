@@ -39,18 +39,18 @@ class Asked(NamedTuple):
 
 
 HEADLINES: dict[str, tuple[Asked, ...]] = {
-    "One vanilla layer does not learn induction. One with KV shifting does, perfectly, and so do two vanilla layers.": (
+    "One vanilla layer does not learn induction. One with KV shifting does perfectly, and so do two vanilla layers.": (
         Asked("figure1a", "vanilla1_hard", "accuracy of one vanilla layer {}", also="figure1a_learned"),
-        Asked("figure1a", "kv1_perfect", "KV shifting {}", also="figure1a_learned"),
-        Asked("figure1a", "vanilla2_perfect", "two vanilla layers {}", also="figure1a_learned"),
+        Asked("figure1a", "kv1_perfect", "accuracy of one layer with KV shifting {}", also="figure1a_learned"),
+        Asked("figure1a", "vanilla2_perfect", "accuracy of two vanilla layers {}", also="figure1a_learned"),
     ),
     "One layer with KV shifting learns induction in less than half the steps of two vanilla layers.": (
-        Asked("figure1a", "faster", "{} of the steps at one learning rate", also="figure1a_learned"),
-        Asked("robustness", "faster", "{} at each model's own learning rate", also="width"),
+        Asked("figure1a", "faster", "{} times the steps at one learning rate", also="figure1a_learned"),
+        Asked("robustness", "faster", "{} times the steps at each model's learning rate", also="width"),
     ),
     "Four vanilla layers learn induction no faster than two.": (
-        Asked("figure1a", "four_layers_no_faster", "{} of the steps at one learning rate", also="figure1a_learned"),
-        Asked("robustness", "four_layers_no_faster", "{} at each model's own learning rate"),
+        Asked("figure1a", "four_layers_no_faster", "{} times the steps at one learning rate", also="figure1a_learned"),
+        Asked("robustness", "four_layers_no_faster", "{} times the steps at each model's learning rate"),
     ),
     "With d_model = 8, two vanilla layers rarely learn induction, and one layer with KV shifting does.": (
         Asked("figure1b", "narrow.share", "{} more of the runs learn it", " points", also="figure1b_learned"),
@@ -61,26 +61,26 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
         Asked("basin_map", "induction_heads_mean_0_1", "in {} of the one-head models that learn induction", "%"),
     ),
     "KV shifting neither helps nor hurts the learning of 3-grams.": (
-        Asked("figure9", "no_effect_on_3_grams", "accuracy differs, by number of parameters: {}"),
+        Asked("figure9", "no_effect_on_3_grams", "accuracy differs by {}"),
     ),
     "With the same number of layers, KV shifting makes fewer errors on multi-hop induction.": (
         Asked("figure8", "multi_hop_bias", "error changes by {}"),
-        Asked("figure8_learned", "multi_hop_bias", "with learned positions {}"),
+        Asked("figure8_learned", "multi_hop_bias", "with learned positions, error changes by {}"),
     ),
     "Both halves of the shift matter, for induction and for 3-grams.": (
-        Asked("figure7", "both_halves.key", "without shifted keys {} times the steps"),
-        Asked("figure7", "both_halves.value", "without shifted values {}"),
+        Asked("figure7", "both_halves.key", "{} times the steps"),
+        Asked("figure7", "both_halves.value", "{} times the steps"),
     ),
     "On longer sequences one layer with KV shifting keeps its accuracy, better than two vanilla layers.": (
         Asked("lengths_16", "helps", "accuracy higher by {} at eight times the length", also="untrained_positions"),
         Asked("lengths", "helps", "accuracy higher by {} at eight times the length"),
-        Asked("lengths", "keeps", "its own accuracy changes by {}"),
+        Asked("lengths", "keeps", "accuracy changes by {} at eight times the length"),
     ),
     "KV shifting lowers the loss on real text at equal numbers of tokens.": (
         Asked("text", "better_on_text", "bits per byte change by {}"),
     ),
     "A shift elsewhere (residual stream, Canon layers) does not let a narrow layer learn induction.": (
-        Asked("elsewhere", "no_alleviation", "accuracy below KV shifting's by {}"),
+        Asked("elsewhere", "no_alleviation", "accuracy {} below that of KV shifting"),
     ),
     "KV shifting solves more iGSM problems (arithmetic in several steps).": (
         Asked("table4", "solves_more", "fraction solved changes by {} with more steps than in training", " points"),
@@ -95,9 +95,10 @@ def answer(
 ) -> tuple[str, str] | None:
     """Return a headline's answer, and the number that speaks least for it with its setting, as Markdown.
 
-    The answer is yes, no, undecided or not tested if all tested claims agree; otherwise it says where the sentence
-    does not hold. The number comes from a claim that fails, else from an undecided one, else from the one nearest to
-    its threshold. None if there are no stored claims. `link` makes a number a link to its experiment.
+    The answer is yes, no, undecided or not tested if all tested claims agree; otherwise it counts their verdicts and
+    says where the sentence does not hold. The number comes from a claim that fails, else from an undecided one, else
+    from the one nearest to its threshold. None if there are no stored claims. `link` makes a number a link to its
+    experiment.
     """
     parts = [(part, claims) for part in asked if (claims := part.of(claims_of))]
     every = [(part, claim) for part, claims in parts for claim in claims]
@@ -111,15 +112,26 @@ def _in_words(claims: Sequence[dict[str, Any]]) -> str:
     counted = Counter(claim["verdict"] for claim in claims)
     tested = counted.total() - counted[NOT_TESTED]
     if counted["holds"] and counted["fails"]:
-        settings = list(dict.fromkeys(_setting(claim, claims) for claim in claims if claim["verdict"] == "fails"))
-        if all(settings) and len(settings) < SEVERAL:
-            return f"It depends (no: {'; '.join(settings)})"
-        return f"It depends (no in {counted['fails']} of {tested} settings)"
+        settings = _failing(claims)
+        listed = f" ({'; '.join(settings)})" if all(settings) and len(settings) < SEVERAL else ""
+        words = {"holds": "yes", "undecided": "undecided", "fails": "no"}
+        tests = [f"{counted[verdict]} {word}" for verdict, word in words.items() if counted[verdict]]
+        return f"It depends: {', '.join(tests)}{listed}"
     for verdict, word in (("holds", "Yes"), ("fails", "No"), ("undecided", "Undecided")):
         if counted[verdict]:
             open_ones = counted["undecided"] if verdict != "undecided" else 0
             return f"{MARKS[verdict]}&nbsp;{word}" + (f" ({open_ones} of {tested} undecided)" if open_ones else "")
     return f"{MARKS[NOT_TESTED]}&nbsp;Not tested"
+
+
+def _failing(claims: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the settings of the claims that fail; if a condition alone tells them from those that hold, only that."""
+    fail, hold = ([c.get("setting", {}) for c in claims if c["verdict"] == verdict] for verdict in ("fails", "holds"))
+    for name in fail[0]:
+        values = dict.fromkeys(setting.get(name) for setting in fail)
+        if not values.keys() & {setting.get(name) for setting in hold}:
+            return [_in_setting(name, value) for value in values if value]
+    return list(dict.fromkeys(_setting(claim, claims) for claim in claims if claim["verdict"] == "fails"))
 
 
 def _number(numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str, str], str]) -> str:
@@ -145,9 +157,16 @@ def _margin(claim: dict[str, Any]) -> float:
 def _setting(claim: dict[str, Any], claims: Sequence[dict[str, Any]]) -> str:
     """Return what sets a claim apart from the others: its conditions that differ among them."""
     conditions = claim.get("setting", {}).items()
-    return escaped(
-        ", ".join(words for name, words in conditions if len({c.get("setting", {}).get(name) for c in claims}) > 1)
-    )
+    differing = [name for name, _ in conditions if len({c.get("setting", {}).get(name) for c in claims}) > 1]
+    return ", ".join(_in_setting(name, words) for name, words in conditions if name in differing)
+
+
+def _in_setting(name: str, words: str) -> str:
+    return escaped(CONDITIONS.get(name, "{}").format(words))
+
+
+CONDITIONS = {"size": "{} parameters", "width": "width {}", "without": "without shifted {}s"}
+"""The words around a condition of a setting that cannot be understood without its name."""
 
 
 SEVERAL = 4

@@ -1,6 +1,7 @@
 """The pages of results, as Markdown for a code host: an overview of which claims hold, and the verdicts of a README."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import groupby
@@ -12,7 +13,7 @@ from scipy.stats import false_discovery_control
 from ihlab.files import write_text
 from ihlab.paper import coverage
 from ihlab.paper.figure_page import figure_page, fold
-from ihlab.paper.figures import link_text
+from ihlab.paper.figures import link_text, theme
 from ihlab.paper.headlines import HEADLINES, answer
 from ihlab.study.claim import NOT_TESTED
 from ihlab.study.experiment import SCALES
@@ -31,14 +32,12 @@ QUESTION = f"""# Which of the paper's claims hold?
 {WRITTEN_BY}
 
 The paper is [KV Shifting Attention Enhances Language Modeling](https://arxiv.org/abs/2411.19574). In *KV shifting*,
-each head mixes the previous token's key and value into its own. *Vanilla* is attention without it. *Induction*
-predicts the token that followed the current token's earlier occurrence."""
+each head mixes the previous token's key and value into its own. *Vanilla* attention does not. *Induction* predicts
+the token that followed the current token's earlier occurrence."""
 
-RULE = """Each row weighs all claims that test its sentence, the paper's and our own, in all settings, and shows the one
-number that speaks least for it, with its setting. A number is a bound (*at least*, *at most*) if some runs never
-reached the accuracy. Points are percentage points. Verdicts are about these small models. They are corrected for the
-number of claims. A claim is *undecided* if its number is not significantly on one side of the threshold. Most
-thresholds were fixed before the runs"""
+RULE = """An answer counts the tests of its sentence, the paper's and our own, each in one setting. Behind it are the
+settings that fail, if they are few. The number is the one that speaks least for the sentence; in brackets, its 95%
+interval. Verdicts are about small models. *Undecided*: not significantly on one side of the threshold"""
 
 STATEMENTS = "../docs/coverage.md"
 """The page of all statements, from the first page."""
@@ -99,9 +98,12 @@ def results_page(root: Path, order: Sequence[str] = ()) -> str:
     parts = [QUESTION, statements, headlines_table(root), rule, shown]
     for scale, grouped in groupby(folders, key=lambda folder: folder.scale):
         of_scale = list(grouped)
-        links = "\n".join(f"- {_link(link_text(folder.experiment), folder)}" for folder in of_scale)
+        lists: dict[str, list[str]] = {}
+        for folder in of_scale:
+            lists.setdefault(theme(folder.experiment), []).append(_link(link_text(folder.experiment), folder))
+        links = [f"**{heading}**<br>\n" + "<br>\n".join(of_theme) for heading, of_theme in lists.items()]
         claims = [claim for folder in of_scale for claim in folder.claims()]
-        content = "\n\n".join(filter(None, [links, verdict_counts(claims), corrected(claims)]))
+        content = "\n\n".join(filter(None, [*links, verdict_counts(claims), corrected(of_scale)]))
         parts += fold(f"All figures at {scale} scale ({len(of_scale)})", content)
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -110,7 +112,7 @@ def headlines_table(root: Path) -> str:
     """Return a table of the headlines with their verdicts. If none has stored claims, return ""."""
     answers = _answers(root)
     rows = [[escaped(sentence), *(answered or ("not yet measured", ""))] for sentence, answered in answers.items()]
-    return table(["claim", "answer", "the least favourable number"], rows) if any(answers.values()) else ""
+    return table(["claim", "answer", "least favourable number"], rows) if any(answers.values()) else ""
 
 
 def _answers(root: Path, before: str = "") -> dict[str, tuple[str, str] | None]:
@@ -145,16 +147,28 @@ def result_folders(root: Path, order: Sequence[str] = ()) -> list[Folder]:
     return [folder for folder in published if folder.scale != "smoke"] or published
 
 
-def corrected(claims: Sequence[dict[str, Any]]) -> str:
-    """State how many p-values stay significant if all claims are corrected together."""
-    p_values = [float(claim["p"]) for claim in claims if claim["verdict"] != NOT_TESTED and claim["p"] is not None]
+def corrected(folders: Sequence[Folder]) -> str:
+    """State how many p-values stay significant if all claims are corrected together, and how many claims have none."""
+    tested = [(folder, claim) for folder in folders for claim in folder.claims() if claim["verdict"] != NOT_TESTED]
+    p_values = [float(claim["p"]) for _, claim in tested if claim["p"] is not None]
     if not p_values:
         return ""
     corrections = (holm, false_discovery_control)
     by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in correct(p_values)) for correct in corrections)
+    said = (
+        f"{len(p_values)} of {len(tested)} tests have a p-value (the chance of a number so far from the threshold if "
+        f"the truth were on it), corrected for the tests of their figure. Corrected for all figures, {by_holm} stay at "
+        f"most 0.05 by Holm's method and {by_rate} by Benjamini and Hochberg's."
+    )
+    without = [(folder, claim) for folder, claim in tested if claim["p"] is None]
+    if not without:
+        return said
+    ((folder, number),) = Counter(folder for folder, _ in without).most_common(1)
+    right = sum(claim["verdict"] == "holds" for each, claim in without if each == folder)
+    ours = sum(not claim["of_paper"] for _, claim in without)
     return (
-        f"If all claims are corrected together, {by_holm} of {len(p_values)} p-values stay significant by Holm's "
-        f"method and {by_rate} by Benjamini and Hochberg's."
+        f"{said} {len(without)} ({ours} our own) have none: they count, such as whether a prediction came true. Of "
+        f"{number} in {_link(link_text(folder.experiment), folder)}, {right} hold."
     )
 
 
@@ -162,7 +176,7 @@ def with_verdicts(readme_text: str, root: Path) -> str:
     """Return the text with the headlines of the first figure between its markers, if it has markers."""
     answers = _answers(root, f"{root.name}/")
     bullets = [
-        f"- {escaped(sentence)} **{answered[0]}.** {answered[1]}."
+        f"- {escaped(sentence)} **{answered[0]}.** Least favourable number: {answered[1]}."
         for sentence, answered in answers.items()
         if answered and HEADLINES[sentence][0].experiment == FIRST
     ]

@@ -53,7 +53,7 @@ class RunConfig:
         weight_decay: AdamW's weight decay: each step shrinks a weight by this fraction times the learning rate. It
             acts on matrices, never on norms, alpha or beta. Rows that no batch reads have no gradient, so it alone
             moves them: towards 0.
-        undecayed: Names of parameters that weight decay leaves alone, such as "pos_embed.weight".
+        undecayed: Names of parameters that weight decay leaves alone, such as pos_embed.weight (learned positions).
         clip: Largest norm of the gradient; None: no clipping.
         precision: Number format of the forward pass: fp32, or bf16 (autocast).
         compile: Train through torch.compile. Steps are faster, but compiling takes some seconds to a minute, once per

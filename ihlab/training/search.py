@@ -1,6 +1,7 @@
 """Search for run folders: all under a folder, or one by its name. `Run.open` and every command use this search."""
 
 import os
+from difflib import get_close_matches
 from pathlib import Path
 
 from ihlab import kept
@@ -29,13 +30,14 @@ def find_folder(name: str | Path, root: str | Path) -> Path:
     if str(name) in kept.names():
         return kept.path(str(name))
     within = listable(root if path.parent == Path() else path.parent)
-    folders = [folder.name for folder in run_folders(within)]
-    require(bool(folders), f"There are no runs in {within}.")
+    misspelt = get_close_matches(path.name[:100], kept.names(), n=1)
+    folders = [folder.name for folder in run_folders(within)] if within.is_dir() or not misspelt else []
+    require(bool(folders or misspelt), f"There are no runs in {within}.")
     names = [folder.rpartition("-")[0] for folder in folders]
     named = [folder for folder, known in zip(folders, names, strict=True) if known == path.name]
     matching = named or [folder for folder in folders if folder.startswith(path.name)]
     if not matching:
-        choose("run", path.name, set(names))  # raises, with the nearest name
+        choose("run", path.name, {*names, *misspelt})  # raises, with the nearest name
     listed = ", ".join(matching[:MOST_LISTED]) + (", ..." if len(matching) > MOST_LISTED else "")
     require(
         len(matching) == 1,

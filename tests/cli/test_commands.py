@@ -130,6 +130,7 @@ def test_sample_marks_repeats(capsys):
     ("args", "code", "words"),
     [
         (["reproduce", "figure1c"], 2, ["There is no experiment 'figure1c'; did you mean 'figure1"]),
+        (["reproduce", "upcycle"], 2, ["'upcycle' is no figure any more: see notebooks/11_upcycling.ipynb"]),
         (["reproduce", "--scale", "huge"], 2, ["There is no scale 'huge'", "laptop"]),
         (["reproduce", "--jobs", "0", "--from-data"], 2, ["jobs is 0"]),
         (["train", "indction", "--steps", "3"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),

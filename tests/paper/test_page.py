@@ -163,8 +163,9 @@ def test_scales_stand_apart_and_smoke_is_left_out_unless_there_is_nothing_else(m
 def test_the_first_page_counts_verdicts_and_links_to_pages(made_up):
     write_results_pages(made_up, ("figure1a",))
     page = results_page(made_up, ("figure1a",))
-    links = "- [Figure 1a](figure1a/README.md)\n- [Which starts lead to induction?](basin_map/README.md)\n"
-    assert f"(2)</summary>\n\n{links}" in page
+    first = "**The paper's figures and tables**<br>\n[Figure 1a](figure1a/README.md)\n\n"
+    then = "**What makes induction fast**<br>\n[Which starts lead to induction?](basin_map/README.md)\n\n"
+    assert f"(2)</summary>\n\n{first}{then}" in page
     assert "our own: ✔ holds 1+1, ✘ fails 1, ? undecided 1, – not tested 1." in words(page)
     assert_links_lead_somewhere(page, made_up)
     assert "![Figure 1a](figure1a/laptop/figure1a-laptop.svg)" in page
@@ -182,9 +183,11 @@ def test_how_many_verdicts_survive_a_correction_over_the_whole_page(made_up):
     store(made_up, "table5", "laptop", *(claim(p=p) for p in p_values[:3]))
     store(made_up, "table15", "laptop", claim(p=p_values[3]), claim(p=None))
     folders = [folder for folder in result_folders(made_up) if folder.experiment.startswith("table")]
-    said = corrected([claim for folder in folders for claim in folder.claims()])
-    assert "1 of 4 p-values stay significant by Holm's method and 4 by Benjamini and Hochberg's" in said
-    assert "of 8 p-values stay" in results_page(made_up), "with four tested claims of other figures"
+    said = corrected(folders)
+    assert said.startswith("4 of 5 tests have a p-value")
+    assert "1 stay at most 0.05 by Holm's method and 4 by Benjamini and Hochberg's. 1 (0 our own) have none" in said
+    assert said.endswith("Of 1 in [Table 15](table15/README.md), 1 hold.")
+    assert "8 of 9 tests have" in results_page(made_up), "with four tested claims of other figures"
     assert corrected([]) == ""
 
 
@@ -214,12 +217,22 @@ HEADS = [
         (
             [*HEADS, claim(id="learns.4", setting={"heads": "4 heads"}, value=0.5, verdict="fails")],
             {},
-            ("It depends (no: 4 heads)", "accuracy 0.5 (4 heads); needed: > 0.9"),
+            ("It depends: 2 yes, 1 undecided, 1 no (4 heads)", "accuracy 0.5 (4 heads); needed: > 0.9"),
         ),
         (
             [claim(verdict="fails"), *[claim()] * 2],
             {},
-            ("It depends (no in 1 of 3 settings)", "accuracy 0.988; needed: > 0.9"),
+            ("It depends: 2 yes, 1 no", "accuracy 0.988; needed: > 0.9"),
+        ),
+        (
+            [
+                claim(id=f"learns.{n}", setting={"size": size, "task": task}, verdict=verdict)
+                for n, (size, task, verdict) in enumerate(
+                    (("1K", "a", "fails"), ("1K", "b", "fails"), ("1M", "a", "holds"))
+                )
+            ],
+            {},
+            ("It depends: 1 yes, 2 no (1K parameters)", "accuracy 0.988 (1K parameters, a); needed: > 0.9"),
         ),
         ([claim(value=0.95), claim(value=0.92)], {}, ("✔ Yes", "accuracy 0.92")),
         (
@@ -233,7 +246,7 @@ HEADS = [
     ],
     ids=[
         *("one", "percent", "points", "a threshold that fails", "a bound", "undecided", "depends", "depends, unnamed"),
-        *("nearest above", "nearest below", "the paper's and ours", "not tested", "none"),
+        *("one condition decides", "nearest above", "nearest below", "the paper's and ours", "not tested", "none"),
     ],
 )
 def test_a_headline_has_the_verdicts_and_numbers_of_its_claims(claims, text, expected):
@@ -388,8 +401,9 @@ def test_verdicts_stand_between_the_markers(made_up, between):
         "Before\n<!-- verdicts -->\n\n- One layer with KV shifting learns induction in less than half"
     )
     link = f"[0.988]({made_up.name}/robustness/README.md)"
-    answer = f"two vanilla layers. **✔&nbsp;Yes.** {link} at each model's own learning rate.\n\nOf 48 statements of the"
+    answer = f"two vanilla layers. **✔&nbsp;Yes.** Least favourable number: {link} times the steps at each model's "
     assert answer in new
+    assert "learning rate.\n\nOf 48 statements of the" in new
     assert with_verdicts(new, made_up) == new
     assert with_verdicts("holds 0", made_up) == "holds 0"
 

@@ -36,6 +36,9 @@ def test_several_and_none_are_sentences_with_the_names(made):
         Run.open("anther")
     with pytest.raises(ConfigError, match=r"There are no runs in nowhere \(No such file or directory\)\."):
         Run.open("another", root="nowhere")
+    for root in ("runs", "nowhere"):  # runs that come with ihlab are suggested, too
+        with pytest.raises(ConfigError, match="There is no run 'vanila-2-layers'; did you mean 'vanilla-2-layers'"):
+            Run.open("vanila-2-layers", root=root)
 
 
 def test_a_path_is_not_searched_for(made):

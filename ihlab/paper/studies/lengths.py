@@ -354,7 +354,10 @@ def needs_none(variant: str) -> Ask:
 def view_of_tables(data: pd.DataFrame) -> Figure:
     """Draw the accuracy against the length, one panel per model, one line per treatment of untrained positions."""
     runs = data[data["lr"] == data["variant"].map(RATES_OF_LENGTHS)]
-    treated = [("accuracy", runs, runs["table"]), ("zeroed", runs[runs["table"] == UNDECAYED], "set to 0")]
+    treated: list[tuple[str, pd.DataFrame, Any]] = [
+        ("accuracy", runs, runs["table"]),
+        ("zeroed", runs[runs["table"] == UNDECAYED], "set to 0"),
+    ]
     parts = [
         part[["variant", "seed"]]
         .assign(treatment=treatment, length=length, right=part[f"{column}_at_{length}"])

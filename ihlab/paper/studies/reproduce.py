@@ -17,6 +17,14 @@ from ihlab.study.make import make
 from ihlab.study.markdown import plain, verdict_counts
 from tasks.config import ConfigError, choose, require
 
+NOTEBOOKS = {
+    "upcycle": "11_upcycling",
+    "llc": "12_learning_coefficients",
+    "table2": "15_printed_tables",
+    "tables6to13": "15_printed_tables",
+}
+"""Notebooks that were experiments once."""
+
 
 def reproduce(
     names: Sequence[str] = (),
@@ -45,6 +53,8 @@ def reproduce(
     by_default = (name for name, figure in FIGURES.items() if figure.by_default)
     usual = (name for name in by_default if at in scales_of(EXPERIMENTS[name]))
     fewest_runs_first = sorted(usual, key=lambda name: (len(EXPERIMENTS[name].runs(at)), name))
+    for name in set(NOTEBOOKS).difference(EXPERIMENTS).intersection(names):
+        raise ConfigError(f"'{name}' is no figure any more: see notebooks/{NOTEBOOKS[name]}.ipynb.")
     chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or fewest_runs_first]
     for experiment in chosen:
         require_scale(experiment, at)

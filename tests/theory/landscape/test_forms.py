@@ -83,8 +83,8 @@ def test_a_length_stands_for_two_others_fewer():
 @given(FOUR)
 def test_gradients_equal_differences(form: str, parameters: Four) -> None:
     def loss_along(step: float, axis: int) -> float:
-        moved = [x + step * (i == axis) for i, x in enumerate(parameters)]
-        return landscape.loss(*moved, form=form, **size(form)).item()
+        one, two, three, four = [x + step * (i == axis) for i, x in enumerate(parameters)]
+        return landscape.loss(one, two, three, four, form=form, **size(form)).item()
 
     for axis, ours in enumerate(landscape.gradient(*parameters, form=form, **size(form))):
         differences = [(loss_along(h, axis) - loss_along(-h, axis)) / (2 * h) for h in (1e-3, 2e-3)]
