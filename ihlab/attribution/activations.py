@@ -32,19 +32,19 @@ MOST_LOGITS = 2**26
 """The most logits computed at a time: a quarter of a gigabyte in float32."""
 
 
-def edited(p: Problem, edits: Edits) -> AbstractContextManager[Any]:
+def edited(problem: Problem, edits: Edits) -> AbstractContextManager[Any]:
     """Pass activations through functions while the context is open. Raises as `Problem.transformer` does."""
-    if isinstance(p.model, OurModel):
+    if isinstance(problem.model, OurModel):
         hooks = [(_name(place), lambda x, hook, f=function: f(x)) for place, function in edits.items()]
-        return p.transformer.hooks(fwd_hooks=hooks)
+        return problem.transformer.hooks(fwd_hooks=hooks)
     stack = ExitStack()
     start = [function for place, function in edits.items() if place == START]
     z = {layer: function for (kind, layer), function in edits.items() if kind == "z"}
     if len(start) + len(z) < len(edits):
-        _ = p.transformer
-    stack.enter_context(p.model.replacing(z))
+        _ = problem.transformer
+    stack.enter_context(problem.model.replacing(z))
     for function in start:
-        stack.enter_context(p.model.embed.register_forward_hook(lambda module, args, x, f=function: f(x)))
+        stack.enter_context(problem.model.embed.register_forward_hook(lambda module, args, x, f=function: f(x)))
     return stack
 
 
@@ -55,7 +55,7 @@ def _name(place: Place) -> str:
     return f"blocks.{layer}.hook_{kind}" if kind in OF_BLOCK else f"blocks.{layer}.attn.hook_{kind}"
 
 
-def given(values: Mapping[Place, Tensor], places: Iterable[Place]) -> Edits:
+def holding(values: Mapping[Place, Tensor], places: Iterable[Place]) -> Edits:
     """Return edits that put in these values, whatever the activations are."""
     return {place: partial(_always, values[place]) for place in places}
 
@@ -64,9 +64,9 @@ def _always(value: Tensor, _: Tensor) -> Tensor:
     return value
 
 
-def layers_of(p: Problem, *kinds: str) -> list[Place]:
+def in_each_layer(problem: Problem, *kinds: str) -> list[Place]:
     """Return the places of some kinds in every layer."""
-    return [(kind, layer) for kind in kinds for layer in range(p.model.n_layers)]
+    return [(kind, layer) for kind in kinds for layer in range(problem.model.n_layers)]
 
 
 def noting(x: dict[Place, Tensor], places: Iterable[Place], edits: Edits | None = None) -> Edits:
@@ -85,35 +85,37 @@ def noting(x: dict[Place, Tensor], places: Iterable[Place], edits: Edits | None 
 
 @torch.no_grad()
 def activations(
-    p: Problem, tokens: Int[Tensor, "batch pos"], places: Sequence[Place], edits: Edits | None = None
+    problem: Problem, tokens: Int[Tensor, "batch pos"], places: Sequence[Place], edits: Edits | None = None
 ) -> dict[Place, Tensor]:
     """Return activations on the tokens, while `edits` change other activations.
 
     Raises `ConfigError` for `START` in a model of another library that reads ids elsewhere than in its embedding.
     """
     if START in places:
-        p.model.require_ids_read_once()
+        problem.model.require_ids_read_once()
     x: dict[Place, Tensor] = {}
-    with edited(p, noting(x, places, edits)):
-        p.model.differentiable_logits(tokens)
+    with edited(problem, noting(x, places, edits)):
+        problem.model.differentiable_logits(tokens)
     return x
 
 
 @torch.no_grad()
-def patched(p: Problem, tokens: Int[Tensor, "batch pos"], patches: Sequence[Patch]) -> Float[Tensor, "patch batch"]:
+def patched(
+    problem: Problem, tokens: Int[Tensor, "batch pos"], patches: Sequence[Patch]
+) -> Float[Tensor, "patch batch"]:
     """Return the metric of each prompt under each patch. One batch holds many copies of the prompts, one per patch.
 
     Raises `ConfigError` for a metric that is not finite.
     """
-    at_a_time = max(1, MOST_LOGITS // (tokens.numel() * p.model.d_vocab))
-    found = []
+    at_a_time = max(1, MOST_LOGITS // (tokens.numel() * problem.model.d_vocab))
+    metrics = []
     for start in range(0, len(patches), at_a_time):
         some = patches[start : start + at_a_time]
         places = {place for patch in some for place in patch}
-        with edited(p, {place: _replacing([patch.get(place) for patch in some]) for place in places}):
-            logits = p.model.differentiable_logits(tokens.repeat(len(some), 1))
-        found += [p.metric(each) for each in logits.unflatten(0, (len(some), -1))]
-    return require_finite(torch.stack(found))
+        with edited(problem, {place: _replacing([patch.get(place) for patch in some]) for place in places}):
+            logits = problem.model.differentiable_logits(tokens.repeat(len(some), 1))
+        metrics += [problem.metric(each) for each in logits.unflatten(0, (len(some), -1))]
+    return require_finite(torch.stack(metrics))
 
 
 def _replacing(of_patch: Sequence[tuple[list[int], Tensor] | None]) -> Callable[[Tensor], Tensor]:
@@ -129,7 +131,7 @@ def _replacing(of_patch: Sequence[tuple[list[int], Tensor] | None]) -> Callable[
 
 @torch.enable_grad()
 def gradients(
-    p: Problem,
+    problem: Problem,
     tokens: Int[Tensor, "batch pos"],
     places: Sequence[Place],
     edits: Edits | None = None,
@@ -145,13 +147,13 @@ def gradients(
     edits = dict(edits or {})
     start = edits.get(START, lambda value: value)
     edits[START] = lambda value: start(value).detach().requires_grad_()  # frozen weights alone would give no graph
-    with edited(p, noting(x, [*places, *noted], edits)):
+    with edited(problem, noting(x, [*places, *noted], edits)):
         try:
-            metric = p.measured(tokens)
+            metric = problem.measured(tokens)
         except RuntimeError as error:
-            made = "Inference tensors cannot be saved" not in str(error)
+            other_cause = "Inference tensors cannot be saved" not in str(error)
             require(
-                made,
+                other_cause,
                 "A weight of the model, or a tensor of the metric, was made in torch.inference_mode, so that "
                 "there is no gradient: make it outside.",
             )

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from ihlab.attribution.activations import Patch, activations, layers_of, patched
+from ihlab.attribution.activations import Patch, activations, in_each_layer, patched
 from ihlab.attribution.problems import INPUTS, Problem
 from ihlab.progress import tracked
 from ihlab.settings import own_settings
@@ -20,8 +20,8 @@ MOST_NODES = 16
 MOST_KEPT = 32
 """The most sizes of a circuit on a faithfulness curve, besides none."""
 
-DRAWS, FEW_DRAWS = 200, 8
-"""Orders over which the mean of a score is taken, with at most `MOST_NODES` nodes and with more."""
+DRAWS, FEW_DRAWS, DRAWN_NODES = 200, 8, 8
+"""Orders over which the mean of a score is taken, with at most `DRAWN_NODES` nodes and with more."""
 
 AT_A_TIME = 256
 """Circuits that are measured before others are asked for."""
@@ -37,13 +37,13 @@ class Faithfulness:
     `Problem.nodes`.
     """
 
-    def __init__(self, p: Problem, nodes: str = "head") -> None:
-        self.problem, table = p, p.nodes(nodes)
+    def __init__(self, problem: Problem, nodes: str = "head") -> None:
+        self.problem, table = problem, problem.nodes(nodes)
         kinds = ("z",) if nodes == "head" else INPUTS
         kind = ["z"] * len(table) if nodes == "head" else table["input"].tolist()
         self.places = list(zip(kind, table["layer"].tolist(), table["head"].tolist(), strict=True))
         self.all = (1 << len(table)) - 1
-        self._corrupted = activations(p, p.corrupted, layers_of(p, *kinds))
+        self._corrupted = activations(problem, problem.corrupted, in_each_layer(problem, *kinds))
         self._metric: dict[int, float] = {}
 
     def __call__(self, circuits: Iterable[int]) -> Float[np.ndarray, " circuit"]:
@@ -74,10 +74,10 @@ class Faithfulness:
         orders otherwise. The fractions are spaced evenly, unlike MIB's: our models have few heads.
         """
         n = len(size)
-        kept = np.unique(np.linspace(0, n, min(n, MOST_KEPT) + 1).round().astype(int))
-        draws = draws or (DRAWS if n <= MOST_NODES else FEW_DRAWS)
-        circuits = [mask_of(order[:k]) for order in orders(-size, draws) for k in kept]
-        return kept / n, self(circuits).reshape(-1, len(kept))
+        counts = np.unique(np.linspace(0, n, min(n, MOST_KEPT) + 1).round().astype(int))
+        draws = draws or (DRAWS if n <= DRAWN_NODES else FEW_DRAWS)
+        circuits = [mask_of(order[:k]) for order in orders(-size, draws) for k in counts]
+        return counts / n, self(circuits).reshape(-1, len(counts))
 
 
 def mask_of(nodes: Iterable[int]) -> int:
@@ -89,16 +89,16 @@ def orders(x: Float[np.ndarray, " node"], draws: int) -> list[list[int]]:
     """Return the orders in which x does not fall: all, if they are at most `draws`, or as many random ones (seed 0)."""
     ties = [np.flatnonzero(x == value).tolist() for value in np.unique(x)]
     if prod(factorial(min(len(tie), 12)) for tie in ties) <= draws:
-        found: list[list[int]] = [[]]
+        lists: list[list[int]] = [[]]
         for tie in ties:
-            found = [[*start, *more] for start in found for more in permutations(tie)]
-        return found
+            lists = [[*start, *more] for start in lists for more in permutations(tie)]
+        return lists
     rng = np.random.default_rng(0)
     return [np.concatenate([rng.permutation(tie) for tie in ties]).tolist() for _ in range(draws)]
 
 
 @own_settings()
-def circuits(p: Problem, nodes: str = "head", measured: Faithfulness | None = None) -> pd.DataFrame:
+def circuits(problem: Problem, nodes: str = "head", measured: Faithfulness | None = None) -> pd.DataFrame:
     """Measure every circuit. The table has one row per set of nodes, in the order of its bit mask.
 
     Columns: `mask` (bit i: node i of `Problem.nodes` is kept), `size` (nodes that are kept) and `faithfulness` (see
@@ -107,7 +107,7 @@ def circuits(p: Problem, nodes: str = "head", measured: Faithfulness | None = No
     `ConfigError` for more than `MOST_NODES` nodes, for edges, and for inputs under grouped keys. `measured` keeps the
     circuits, for later curves.
     """
-    measured = measured or Faithfulness(_measurable(p, nodes), nodes)
+    measured = measured or Faithfulness(_measurable(problem, nodes), nodes)
     n = len(measured.places)
     require(
         n <= MOST_NODES,
@@ -120,18 +120,18 @@ def circuits(p: Problem, nodes: str = "head", measured: Faithfulness | None = No
     )
 
 
-def _measurable(p: Problem, nodes: str) -> Problem:
-    require(nodes != "edge", "A circuit has heads or inputs, but nodes is 'edge'.")
+def _measurable(problem: Problem, nodes: str) -> Problem:
+    require(nodes in ("head", "input"), f"A circuit has heads or inputs, but nodes is {nodes!r}.")
     require(
-        curves_known(p, nodes),
+        curves_known(problem, nodes),
         "The model has fewer keys than query heads, so a head's inputs cannot be patched together.",
     )
-    return p
+    return problem
 
 
-def curves_known(p: Problem, nodes: str) -> bool:
+def curves_known(problem: Problem, nodes: str) -> bool:
     """Return whether sets of these nodes can be patched: heads, and inputs if no heads share a key."""
-    return nodes == "head" or (nodes == "input" and p.transformer.cfg.kv_heads == p.model.n_heads)
+    return nodes == "head" or (nodes == "input" and problem.transformer.cfg.kv_heads == problem.model.n_heads)
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:
@@ -140,10 +140,10 @@ def best(table: pd.DataFrame) -> pd.DataFrame:
     Columns: size, best, best_mask, worst and worst_mask.
     """
     by_size = table.groupby("size")["faithfulness"]
-    found: dict[str, np.ndarray] = {}
+    columns: dict[str, np.ndarray] = {}
     for name, row in (("best", by_size.idxmax()), ("worst", by_size.idxmin())):
-        found |= {name: table.loc[row, "faithfulness"].to_numpy(), f"{name}_mask": table.loc[row, "mask"].to_numpy()}
-    return pd.DataFrame(found, index=by_size.size().index).reset_index()
+        columns |= {name: table.loc[row, "faithfulness"].to_numpy(), f"{name}_mask": table.loc[row, "mask"].to_numpy()}
+    return pd.DataFrame(columns, index=by_size.size().index).reset_index()
 
 
 def best_area(table: pd.DataFrame) -> float:
@@ -156,7 +156,7 @@ def best_area(table: pd.DataFrame) -> float:
 
 
 @own_settings()
-def shapley(p: Problem, nodes: str = "head", orders: int = 100, seed: int = 0) -> pd.DataFrame:
+def shapley(problem: Problem, nodes: str = "head", orders: int = 100, seed: int = 0) -> pd.DataFrame:
     """Return the nodes with their Shapley value: what a node adds to faithfulness, mean over all orders of the nodes.
 
         sum over sets S without i of |S|! (n - |S| - 1)! / n! (f(S and i) - f(S))       (Shapley 1953)
@@ -166,14 +166,14 @@ def shapley(p: Problem, nodes: str = "head", orders: int = 100, seed: int = 0) -
     forward passes as there are nodes. Raises `ConfigError` as `circuits` does, except for many nodes.
     """
     require_integer("orders", orders, 2)
-    names = _measurable(p, nodes).nodes(nodes)
+    names = _measurable(problem, nodes).nodes(nodes)
     n = len(names)
     if n > MOST_NODES:
-        measured, rng = Faithfulness(p, nodes), np.random.default_rng(seed)
+        measured, rng = Faithfulness(problem, nodes), np.random.default_rng(seed)
         added = np.stack([_added(measured, rng.permutation(n)) for _ in range(orders)])
         value, width = added.mean(axis=0), 1.96 * added.std(axis=0, ddof=1) / orders**0.5
         return names.assign(shapley=value, low=value - width, high=value + width)
-    f = circuits(p, nodes)["faithfulness"].to_numpy()
+    f = circuits(problem, nodes)["faithfulness"].to_numpy()
     masks = np.arange(len(f))
     size = np.array([mask.bit_count() for mask in masks.tolist()])
     weight = np.array([factorial(k) * factorial(n - k - 1) / factorial(n) if k < n else 0.0 for k in range(n + 1)])

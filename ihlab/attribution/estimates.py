@@ -17,7 +17,9 @@ from tasks.config import ConfigError, choose, require
 
 
 @own_settings()
-def attribute(p: Problem, method: str = "attribution-patching", nodes: str = "head", **options: Any) -> pd.DataFrame:
+def attribute(
+    problem: Problem, method: str = "attribution-patching", nodes: str = "head", **options: Any
+) -> pd.DataFrame:
     """Return the effect of every node as a method estimates it: the columns of `exact` without the reverse ones.
 
     `options` are those of the method, such as `steps` of "eap-ig" and `frozen_norms`. `attribute(p.swapped, ...)`
@@ -25,13 +27,13 @@ def attribute(p: Problem, method: str = "attribution-patching", nodes: str = "he
     (`isolated`). Raises `ConfigError` for an unknown method, option or kind of nodes, for a method that returns other
     nodes or numbers that are not finite, and as the method does.
     """
-    return table_of(p, nodes, estimated(p, method, nodes, **options))
+    return table_of(problem, nodes, estimated(problem, method, nodes, **options))
 
 
 @own_settings()
-def estimated(p: Problem, method: str, nodes: str, **options: Any) -> Float[Tensor, "prompt node"]:
+def estimated(problem: Problem, method: str, nodes: str, **options: Any) -> Float[Tensor, "prompt node"]:
     """Return a method's estimates. If it returns a table, every prompt has the effect of the table."""
-    return examined(p, method, nodes, **options)[0]
+    return examined(problem, method, nodes, **options)[0]
 
 
 class NotFiniteError(ConfigError):
@@ -39,7 +41,7 @@ class NotFiniteError(ConfigError):
 
 
 def examined(
-    p: Problem, method: str, nodes: str, **options: Any
+    problem: Problem, method: str, nodes: str, **options: Any
 ) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
     """Return a method's estimates, in words what it changed (`isolated`), and its cost: passes and seconds."""
     function = METHODS[choose("method", method, METHODS)]
@@ -47,33 +49,33 @@ def examined(
     for name in options:
         require(bool(known), f"The method {method!r} has no options, but {name} is given.")
         choose(f"option of {method}", name, known)
-    table = p.nodes(nodes)
-    with isolated(p, method) as (copied, changed), counted(copied) as passes:
+    table = problem.nodes(nodes)
+    with isolated(problem, method) as (copied, changed), counted(copied) as passes:
         start = perf_counter()
-        found = function(copied, nodes, **options)
+        estimates = function(copied, nodes, **options)
         cost = {"seconds": perf_counter() - start}
-    if isinstance(found, pd.DataFrame):
-        found = _of_table(found, method, table, p)
-    wanted = [len(p.clean), len(table)]
-    shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    if isinstance(estimates, pd.DataFrame):
+        estimates = _of_table(estimates, method, table, problem)
+    wanted = [len(problem.clean), len(table)]
+    shape = list(estimates.shape) if isinstance(estimates, Tensor) else type(estimates).__name__
     require(shape == wanted, f"The method {method!r} returned {shape}, but must return {wanted}: [prompt, node].")
-    wrong = int((~found.detach().isfinite().all(dim=0)).sum())
+    wrong = int((~estimates.detach().isfinite().all(dim=0)).sum())
     if wrong:
         raise NotFiniteError(
             f"The method {method!r} returned NaN or infinite estimates for {wrong} of {len(table)} nodes."
         )
-    return found.detach(), changed, {**passes, **cost}
+    return estimates.detach(), changed, {**passes, **cost}
 
 
-def _of_table(found: pd.DataFrame, method: str, nodes: pd.DataFrame, p: Problem) -> Tensor:
+def _of_table(table: pd.DataFrame, method: str, nodes: pd.DataFrame, problem: Problem) -> Tensor:
     columns = [str(name) for name in nodes]
-    missing = [name for name in (*columns, "effect") if name not in found]
+    missing = [name for name in (*columns, "effect") if name not in table]
     require(not missing, f"The table of the method {method!r} has no column {', '.join(missing)}.")
-    given = found.set_index(columns)["effect"]
+    effects = table.set_index(columns)["effect"]
     wanted = pd.MultiIndex.from_frame(nodes)
     require(
-        given.index.is_unique and set(given.index) == set(wanted),
-        f"The method {method!r} returned {len(given)} rows, but must return one row for each of the {len(wanted)} "
+        effects.index.is_unique and set(effects.index) == set(wanted),
+        f"The method {method!r} returned {len(effects)} rows, but must return one row for each of the {len(wanted)} "
         f"nodes ({', '.join(columns)}).",
     )
-    return torch.tensor(given.reindex(wanted).to_numpy(dtype=float)).expand(len(p.clean), -1)
+    return torch.tensor(effects.reindex(wanted).to_numpy(dtype=float)).expand(len(problem.clean), -1)

@@ -23,7 +23,7 @@ OF_ALL_MODULES = [
 
 
 @contextmanager
-def isolated(p: Problem, method: str) -> Iterator[tuple[Problem, list[str]]]:
+def isolated(problem: Problem, method: str) -> Iterator[tuple[Problem, list[str]]]:
     """Yield a copy of a problem, and a list that names at the end what the method changed.
 
     The copy has a model, prompts and a metric of its own (a plain function cannot be copied). Inside, torch and NumPy
@@ -32,53 +32,53 @@ def isolated(p: Problem, method: str) -> Iterator[tuple[Problem, list[str]]]:
     metric of the given problem differs afterwards all the same.
     """
     changed: list[str] = []
-    own, ends = _State(p), p.ends
+    original, ends = _State(problem), problem.ends
     try:
         with _same_process(changed), own_settings():
             try:
-                copied = replace(deepcopy(p))  # without the metric that was measured on the original
+                copied = replace(deepcopy(problem))  # without the metric that was measured on the original
             except (RuntimeError, TypeError, NotImplementedError):  # some models of other libraries
-                copied = replace(p, clean=p.clean.clone(), corrupted=p.corrupted.clone())
+                copied = replace(problem, clean=problem.clean.clone(), corrupted=problem.corrupted.clone())
             _ = copied.ends
             before = _State(copied)
             yield copied, changed
             changed += before.differences(copied)
     finally:
-        changed += [f"{what} of the original" for what in own.differences(p)]
-        own.restore(p)
-    same = all(torch.allclose(*pair, rtol=1e-3, atol=1e-5) for pair in zip(replace(p).ends, ends, strict=True))
+        changed += [f"{what} of the original" for what in original.differences(problem)]
+        original.restore(problem)
+    same = all(torch.allclose(*pair, rtol=1e-3, atol=1e-5) for pair in zip(replace(problem).ends, ends, strict=True))
     require(same, f"The method {method!r} changed what the metric measures: no later number would be comparable.")
 
 
 class _State:
     """What a method can change of a problem: prompts, weights and their flags, modes, and hooks."""
 
-    def __init__(self, p: Problem) -> None:
-        self.tensors = {name: tensor.detach().clone() for name, tensor in _tensors(p).items()}
-        self.others = _others(p)
+    def __init__(self, problem: Problem) -> None:
+        self.tensors = {name: tensor.detach().clone() for name, tensor in _tensors(problem).items()}
+        self.others = _others(problem)
 
-    def differences(self, p: Problem) -> list[str]:
+    def differences(self, problem: Problem) -> list[str]:
         """Return in words what differs now."""
-        now = _tensors(p)
+        now = _tensors(problem)
         names = {name for name, tensor in self.tensors.items() if name not in now or not _equal(tensor, now[name])}
         prompts = [name for name in ("clean prompts", "corrupted prompts") if name in names]
         weights = ["weights"] if len(names) > len(prompts) else []
-        others = _others(p)
+        others = _others(problem)
         return [*prompts, *weights, *(what for what, value in self.others.items() if others[what] != value)]
 
     @torch.no_grad()
-    def restore(self, p: Problem) -> None:
+    def restore(self, problem: Problem) -> None:
         """Put everything back."""
-        now = _tensors(p)
+        now = _tensors(problem)
         for name, tensor in self.tensors.items():
             if not _equal(now[name], tensor):
                 now[name].data = tensor
-        for name, module in p.model.module.named_modules():
+        for name, module in problem.model.module.named_modules():
             module.training = self.others["training mode"][name]
             for table, hooks in self.others["hooks"][name].items():
                 getattr(module, table).clear()
                 getattr(module, table).update(hooks)
-        for name, weight in p.model.module.named_parameters():
+        for name, weight in problem.model.module.named_parameters():
             if weight.requires_grad != self.others["frozen weights"][name]:
                 weight.requires_grad = not weight.requires_grad
             if not self.others["gradients of weights"][name]:
@@ -89,16 +89,16 @@ def _equal(x: Tensor, y: Tensor) -> bool:
     return (x.dtype, x.device) == (y.dtype, y.device) and torch.equal(x, y)
 
 
-def _tensors(p: Problem) -> dict[str, Tensor]:
-    module = p.model.module
+def _tensors(problem: Problem) -> dict[str, Tensor]:
+    module = problem.model.module
     weights = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    return {"clean prompts": p.clean, "corrupted prompts": p.corrupted} | {
+    return {"clean prompts": problem.clean, "corrupted prompts": problem.corrupted} | {
         name: weight for name, weight in weights.items() if not weight.is_meta
     }
 
 
-def _others(p: Problem) -> dict[str, dict[str, Any]]:
-    modules, weights = dict(p.model.module.named_modules()), dict(p.model.module.named_parameters())
+def _others(problem: Problem) -> dict[str, dict[str, Any]]:
+    modules, weights = dict(problem.model.module.named_modules()), dict(problem.model.module.named_parameters())
     return {
         "training mode": {name: module.training for name, module in modules.items()},
         "hooks": {name: {table: dict(getattr(module, table)) for table in HOOKS} for name, module in modules.items()},

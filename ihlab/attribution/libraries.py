@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ihlab.attribution.activations import activations, layers_of
+from ihlab.attribution.activations import activations, in_each_layer
 from ihlab.attribution.linear import linear, places_of
 from ihlab.attribution.methods import METHODS
 from ihlab.attribution.problems import Problem
@@ -25,7 +25,7 @@ LIBRARIES = ("transformer-lens", "gim")
 
 @register_method("transformer-lens")
 @torch.enable_grad()
-def transformer_lens(p: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
+def transformer_lens(problem: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
     """Return TransformerLens 4.3's `attribution_patch`, summed over positions, for heads or edges.
 
     It runs on a `TransformerBridge`: that of the problem, or one over the weights of our model as a Llama or a GPT-2.
@@ -33,32 +33,35 @@ def transformer_lens(p: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
     """
     from transformer_lens.tools.analysis import attribution_patching as theirs
 
-    require(nodes != "input", "The method 'transformer-lens' scores heads and edges, not nodes='input'.")
-    bridge, where = _bridge(p), {tuple(row): i for i, row in enumerate(p.nodes(nodes).itertuples(index=False))}
+    require(nodes in ("head", "edge"), f"The method 'transformer-lens' scores heads and edges, not nodes={nodes!r}.")
+    bridge, where = (
+        _bridge(problem),
+        {tuple(row): i for i, row in enumerate(problem.nodes(nodes).itertuples(index=False))},
+    )
     config = theirs.EdgeAttributionConfig(granularity="node" if nodes == "head" else "edge")
-    found = torch.zeros(len(p.clean), len(where))
-    for i in range(len(p.clean)):
+    estimates = torch.zeros(len(problem.clean), len(where))
+    for i in range(len(problem.clean)):
 
         def metric(logits: Tensor, i: int = i) -> Tensor:
-            return p.metric(logits.expand(len(p.clean), -1, -1))[i]
+            return problem.metric(logits.expand(len(problem.clean), -1, -1))[i]
 
         prompt = slice(i, i + 1)
         try:
-            result = theirs.attribution_patch(bridge, p.clean[prompt], p.corrupted[prompt], metric, config)
+            result = theirs.attribution_patch(bridge, problem.clean[prompt], problem.corrupted[prompt], metric, config)
         except ValueError as refused:
             raise ConfigError(f"TransformerLens refuses the model: {refused}") from None
         for place, score in _named(result).items():
             if place in where:
-                found[i, where[place]] = score
-    return found
+                estimates[i, where[place]] = score
+    return estimates
 
 
-def _bridge(p: Problem) -> Any:
-    if isinstance(p.model, BridgedModel):
-        return p.model.module
+def _bridge(problem: Problem) -> Any:
+    if isinstance(problem.model, BridgedModel):
+        return problem.model.module
     from transformer_lens.model_bridge.sources import build_bridge_from_module
 
-    converted = (to_gpt2 if p.transformer.cfg.norm == "layer" else to_llama)(p.transformer)
+    converted = (to_gpt2 if problem.transformer.cfg.norm == "layer" else to_llama)(problem.transformer)
     return build_bridge_from_module(converted, type(converted).__name__, hf_config=converted.config).eval()
 
 
@@ -74,7 +77,7 @@ def _named(result: Any) -> dict[tuple[Any, ...], float]:
 
 
 @register_method("gim")
-def gim(p: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
+def gim(problem: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
     """Return GIM: (clean - corrupted activation) . modified gradient on the clean prompt (package `gim-explain`).
 
     Edin et al. 2025 (arXiv 2505.17630), with the package's defaults: the softmax is differentiated at temperature 2,
@@ -85,7 +88,7 @@ def gim(p: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
     except ImportError:
         raise ConfigError("The method 'gim' needs the package gim-explain: pip install gim-explain.") from None
     # A hook at the pattern makes attention explicit: GIM cannot change the softmax inside a fused kernel.
-    explicit = dict.fromkeys(layers_of(p, "pattern"), Tensor.clone)
-    corrupted = activations(p, p.corrupted, places_of(p, nodes))
-    with GIM(p.transformer):
-        return linear(p, nodes, p.clean, lambda place, own: own - corrupted[place], explicit)
+    explicit = dict.fromkeys(in_each_layer(problem, "pattern"), Tensor.clone)
+    corrupted = activations(problem, problem.corrupted, places_of(problem, nodes))
+    with GIM(problem.transformer):
+        return linear(problem, nodes, problem.clean, lambda place, activation: activation - corrupted[place], explicit)

@@ -15,9 +15,9 @@ from ihlab.attribution.activations import (
     Edits,
     Place,
     activations,
-    given,
     gradients,
-    layers_of,
+    holding,
+    in_each_layer,
     patched,
 )
 from ihlab.attribution.linear import linear, norm_scales, places_of
@@ -37,44 +37,50 @@ register_method("exact")(exact_effects)
 
 
 @register_method("attribution-patching")
-def attribution_patching(p: Problem, nodes: str, frozen_norms: bool = False) -> Estimates:
+def attribution_patching(problem: Problem, nodes: str, frozen_norms: bool = False) -> Estimates:
     """Return (clean - corrupted activation) . gradient on the corrupted prompt.
 
     Nanda 2023 (neelnanda.io/attribution-patching); for edges it is EAP (Syed et al. 2023, arXiv 2310.10348). With
     `frozen_norms` no gradient flows through the scale of a norm.
     """
-    clean = activations(p, p.clean, places_of(p, nodes))
-    return linear(p, nodes, p.corrupted, lambda place, own: clean[place] - own, frozen_norms=frozen_norms)
+    clean = activations(problem, problem.clean, places_of(problem, nodes))
+    return linear(
+        problem,
+        nodes,
+        problem.corrupted,
+        lambda place, activation: clean[place] - activation,
+        frozen_norms=frozen_norms,
+    )
 
 
 @register_method("frozen-norms")
-def frozen_norms(p: Problem, nodes: str) -> Estimates:
+def frozen_norms(problem: Problem, nodes: str) -> Estimates:
     """Return attribution patching with the scales of norms held constant in the backward pass.
 
     In a trained model a norm's own gradient can cancel most of the others, so that the two estimates rank differently.
     """
-    return attribution_patching(p, nodes, frozen_norms=True)
+    return attribution_patching(problem, nodes, frozen_norms=True)
 
 
 @register_method("eap-ig")
-def eap_ig(p: Problem, nodes: str, steps: int = 5, frozen_norms: bool = False) -> Estimates:
+def eap_ig(problem: Problem, nodes: str, steps: int = 5, frozen_norms: bool = False) -> Estimates:
     """Return EAP with integrated gradients: "EAP-IG inputs" of Hanna et al. 2024 (arXiv 2403.17806).
 
     The gradient is the mean over k = 1 .. steps of that at x(corrupted) + k / steps (x(clean) - x(corrupted)), where x
     is the residual stream before the first layer: all inputs move together. Five steps are the paper's.
     """
     require_integer("steps", steps, 1)
-    places, found = places_of(p, nodes), []
-    clean, corrupted = (activations(p, tokens, [START, *places]) for tokens in (p.clean, p.corrupted))
+    places, estimates = places_of(problem, nodes), []
+    clean, corrupted = (activations(problem, tokens, [START, *places]) for tokens in (problem.clean, problem.corrupted))
     for k in range(1, steps + 1):
-        at = {START: corrupted[START] + k / steps * (clean[START] - corrupted[START])}
+        between = {START: corrupted[START] + k / steps * (clean[START] - corrupted[START])}
         change = lambda place, _: clean[place] - corrupted[place]  # noqa: E731
-        found.append(linear(p, nodes, p.clean, change, given(at, at), frozen_norms))
-    return torch.stack(found).mean(dim=0)
+        estimates.append(linear(problem, nodes, problem.clean, change, holding(between, between), frozen_norms))
+    return torch.stack(estimates).mean(dim=0)
 
 
 @register_method("integrated-gradients")
-def integrated_gradients(p: Problem, nodes: str, steps: int = 10) -> Estimates:
+def integrated_gradients(problem: Problem, nodes: str, steps: int = 10) -> Estimates:
     """Return integrated gradients along each node's own activation (Sundararajan et al. 2017, arXiv 1703.01365).
 
         d . mean of the gradient at corrupted + a d over a = 1/2n, 3/2n .. (2n - 1)/2n,   d = clean - corrupted
@@ -83,25 +89,32 @@ def integrated_gradients(p: Problem, nodes: str, steps: int = 10) -> Estimates:
     takes more passes than exact patching: `steps` forward and backward ones per node.
     """
     require_integer("steps", steps, 1)
-    require(nodes != "edge", "The method 'integrated-gradients' scores heads and inputs, not nodes='edge'.")
-    places = places_of(p, nodes)
-    clean, corrupted = (activations(p, tokens, places) for tokens in (p.clean, p.corrupted))
-    middle = (torch.arange(steps, device=p.clean.device) + 0.5) / steps
-    several = replace(
-        p, corrupted=p.corrupted.repeat(steps, 1), clean=p.clean.repeat(steps, 1), metric=_of_copies(p, steps)
+    require(
+        nodes in ("head", "input"), f"The method 'integrated-gradients' scores heads and inputs, not nodes={nodes!r}."
     )
-    found = {}
+    places = places_of(problem, nodes)
+    clean, corrupted = (activations(problem, tokens, places) for tokens in (problem.clean, problem.corrupted))
+    middle = (torch.arange(steps, device=problem.clean.device) + 0.5) / steps
+    several = replace(
+        problem,
+        corrupted=problem.corrupted.repeat(steps, 1),
+        clean=problem.clean.repeat(steps, 1),
+        metric=_of_copies(problem, steps),
+    )
+    estimates = {}
     for place in places:
         change = clean[place] - corrupted[place]
-        for head in range(p.model.n_heads):
+        for head in range(problem.model.n_heads):
             between = corrupted[place].repeat(steps, 1, 1, 1).unflatten(0, (steps, -1))
             between[:, :, :, head] += middle[:, None, None, None].to(change) * change[:, :, head]
             only = between[:, :, :, head].flatten(0, 1)
             _, slopes = gradients(several, several.corrupted, [place], {place: partial(_with_head, head, only)})
             slope = slopes[place][:, :, head].unflatten(0, (steps, -1)).mean(dim=0)
-            found[place[0], place[1], head] = (change[:, :, head] * slope).sum(dim=(1, 2))
-    order = [("z", *row) if nodes == "head" else (row[2], *row[:2]) for row in p.nodes(nodes).itertuples(index=False)]
-    return torch.stack([found[each] for each in order], dim=1)
+            estimates[place[0], place[1], head] = (change[:, :, head] * slope).sum(dim=(1, 2))
+    order = [
+        ("z", *row) if nodes == "head" else (row[2], *row[:2]) for row in problem.nodes(nodes).itertuples(index=False)
+    ]
+    return torch.stack([estimates[each] for each in order], dim=1)
 
 
 def _with_head(
@@ -110,13 +123,13 @@ def _with_head(
     return torch.cat([x[:, :, :head], value[:, :, None], x[:, :, head + 1 :]], dim=2)
 
 
-def _of_copies(p: Problem, copies: int) -> Metric:
+def _of_copies(problem: Problem, copies: int) -> Metric:
     """Return the metric of several copies of the prompts."""
-    return lambda logits: torch.cat([p.metric(each) for each in logits.chunk(copies)])
+    return lambda logits: torch.cat([problem.metric(each) for each in logits.chunk(copies)])
 
 
 @register_method("atp-qk")
-def atp_qk(p: Problem, nodes: str) -> Estimates:
+def atp_qk(problem: Problem, nodes: str) -> Estimates:
     """Return AtP with the query and key correction of AtP* (Kramár et al. 2024, arXiv 2403.00745).
 
     A changed query or key goes through the softmax exactly; only the rest of the model is linear:
@@ -124,11 +137,11 @@ def atp_qk(p: Problem, nodes: str) -> Estimates:
     position; here a node has all positions. A head's z has no correction in the paper, so "head" is plain AtP. For
     edges, the query or key is the one that the later head computes from the patched stream: our extension.
     """
-    return _atp(p, nodes, _pattern_changes(p, nodes), {})
+    return _atp(problem, nodes, _pattern_changes(problem, nodes), {})
 
 
 @register_method("atp-star")
-def atp_star(p: Problem, nodes: str) -> Estimates:
+def atp_star(problem: Problem, nodes: str) -> Estimates:
     """Return AtP*: the query and key correction with GradDrop (Kramár et al. 2024, arXiv 2403.00745).
 
         1 / (L - 1) sum over layers l = 1 .. L of |estimate with no gradient through what layer l writes|
@@ -137,29 +150,33 @@ def atp_star(p: Problem, nodes: str) -> Estimates:
     two layers, the second one's gradient is in no term of a head of the first, so that only its direct effect is left.
     With one layer the estimate is that of "atp-qk".
     """
-    changes, layers = _pattern_changes(p, nodes), range(p.transformer.cfg.n_layers)
-    whole = _atp(p, nodes, changes, {})
+    changes, layers = _pattern_changes(problem, nodes), range(problem.transformer.cfg.n_layers)
+    whole = _atp(problem, nodes, changes, {})
     if len(layers) == 1:
         return whole
-    outputs = [("attn_out", "mlp_out") if block.mlp is not None else ("attn_out",) for block in p.transformer.layers]
-    each = [_atp(p, nodes, changes, {(kind, layer): Tensor.detach for kind in outputs[layer]}) for layer in layers]
+    outputs = [
+        ("attn_out", "mlp_out") if block.mlp is not None else ("attn_out",) for block in problem.transformer.layers
+    ]
+    each = [
+        _atp(problem, nodes, changes, {(kind, layer): Tensor.detach for kind in outputs[layer]}) for layer in layers
+    ]
     return whole.sign() * torch.stack(each).abs().sum(dim=0) / (len(layers) - 1)
 
 
 @register_method("atp-edges")
-def atp_edges(p: Problem, nodes: str) -> Estimates:
+def atp_edges(problem: Problem, nodes: str) -> Estimates:
     """Return attribution patching of heads, with its first-order edges replaced by those of "atp-qk".
 
     Our extension: AtP*'s correction does not reach a head whose effect goes through the softmax of a later head.
     """
     heads_only("atp-edges", nodes)
-    found = attribution_patching(p, "head")
-    if p.model.n_layers == 1:
-        return found
-    heads, senders = p.nodes("head"), p.nodes("edge")[["from_layer", "from_head"]]
+    estimates = attribution_patching(problem, "head")
+    if problem.model.n_layers == 1:
+        return estimates
+    heads, senders = problem.nodes("head"), problem.nodes("edge")[["from_layer", "from_head"]]
     sender = pd.MultiIndex.from_frame(heads).get_indexer(pd.MultiIndex.from_frame(senders))
-    corrected = atp_qk(p, "edge") - attribution_patching(p, "edge")
-    return found.index_add(1, torch.tensor(sender, device=found.device), corrected)
+    corrected = atp_qk(problem, "edge") - attribution_patching(problem, "edge")
+    return estimates.index_add(1, torch.tensor(sender, device=estimates.device), corrected)
 
 
 PatternChanges = list[tuple[list[int], Place, Float[Tensor, "batch head query key"]]]
@@ -167,73 +184,75 @@ PatternChanges = list[tuple[list[int], Place, Float[Tensor, "batch head query ke
 
 
 @torch.no_grad()
-def _pattern_changes(p: Problem, nodes: str) -> PatternChanges:
+def _pattern_changes(problem: Problem, nodes: str) -> PatternChanges:
     """Return the changes of patterns by every query and key: those of the clean run, or along the path of an edge."""
-    if nodes == "head":
+    if nodes in ("head", "position"):
         return []
-    places_of(p, nodes)  # refuses grouped keys
-    before = activations(p, p.corrupted, layers_of(p, "pattern"))
-    found: PatternChanges = []
+    places_of(problem, nodes)  # refuses grouped keys
+    before = activations(problem, problem.corrupted, in_each_layer(problem, "pattern"))
+    changes: PatternChanges = []
 
     def add(place: Place, pattern: Tensor, **named: Any) -> None:
-        rows = (p.nodes(nodes)[list(named)] == list(named.values())).all(axis=1)
-        found.append((rows.to_numpy().nonzero()[0].tolist(), place, pattern - before[place]))
+        rows = (problem.nodes(nodes)[list(named)] == list(named.values())).all(axis=1)
+        changes.append((rows.to_numpy().nonzero()[0].tolist(), place, pattern - before[place]))
 
     if nodes == "edge":
-        for sender, layer, kind, cache in patched_paths(p.transformer, p.corrupted, p.clean, "qk", ("pattern",)):
+        for sender, layer, kind, cache in patched_paths(
+            problem.transformer, problem.corrupted, problem.clean, "qk", ("pattern",)
+        ):
             pattern = cache["pattern", layer]
             add(("pattern", layer), pattern, from_layer=sender[0], from_head=sender[1], to_layer=layer, input=kind)
-        return found
-    clean = activations(p, p.clean, layers_of(p, "q", "k"))
+        return changes
+    clean = activations(problem, problem.clean, in_each_layer(problem, "q", "k"))
     for kind, layer in clean:
-        changed = activations(p, p.corrupted, list(before), given(clean, [(kind, layer)]))
+        changed = activations(problem, problem.corrupted, list(before), holding(clean, [(kind, layer)]))
         add(("pattern", layer), changed["pattern", layer], layer=layer, input=kind)
-    return found
+    return changes
 
 
-def _atp(p: Problem, nodes: str, changes: PatternChanges, edits: Edits) -> Estimates:
-    clean = activations(p, p.clean, places_of(p, nodes))
-    found = linear(p, nodes, p.corrupted, lambda place, own: clean[place] - own, edits)
+def _atp(problem: Problem, nodes: str, changes: PatternChanges, edits: Edits) -> Estimates:
+    clean = activations(problem, problem.clean, places_of(problem, nodes))
+    estimates = linear(problem, nodes, problem.corrupted, lambda place, activation: clean[place] - activation, edits)
     if changes:
-        _, slopes = gradients(p, p.corrupted, layers_of(p, "pattern"), edits)
+        _, slopes = gradients(problem, problem.corrupted, in_each_layer(problem, "pattern"), edits)
         for of_heads, place, change in changes:
-            found[:, of_heads] = (change * slopes[place]).sum(dim=(2, 3))
-    return found
+            estimates[:, of_heads] = (change * slopes[place]).sum(dim=(2, 3))
+    return estimates
 
 
 @register_method("activation-gradient")
-def activation_gradient(p: Problem, nodes: str) -> Estimates:
+def activation_gradient(problem: Problem, nodes: str) -> Estimates:
     """Return clean activation . gradient on the clean prompt (input times gradient, Shrikumar et al. 2016)."""
-    return linear(p, nodes, p.clean, lambda _, own: own)
+    return linear(problem, nodes, problem.clean, lambda _, activation: activation)
 
 
 @register_method("direct-logit-attribution")
-def direct_logit_attribution(p: Problem, nodes: str) -> Estimates:
+def direct_logit_attribution(problem: Problem, nodes: str) -> Estimates:
     """Return what each head writes on the clean prompts . the direction of the metric in the final residual stream.
 
     Elhage et al. 2021, as TransformerLens' `logit_attrs`: the final norm's scale is that of the clean prompt, held
     constant. It leaves out what later layers make of a head's output.
     """
     heads_only("direct-logit-attribution", nodes)
-    model, n_layers = p.transformer, p.model.n_layers
+    model, n_layers = problem.transformer, problem.model.n_layers
     end: Place = (f"blocks.{n_layers - 1}.hook_resid_post", 0)
-    direction = gradients(p, p.clean, [end], dict.fromkeys(norm_scales(p), Tensor.detach))[1][end]
-    written = activations(p, p.clean, layers_of(p, "result"))
-    kept = [not replacing_layers(model, layer, n_layers) for layer in range(n_layers)]
-    found = [torch.einsum("bphm,bpm->bh", x, direction) * kept[layer] for (_, layer), x in written.items()]
-    return torch.cat(found, dim=1)
+    direction = gradients(problem, problem.clean, [end], dict.fromkeys(norm_scales(problem), Tensor.detach))[1][end]
+    written = activations(problem, problem.clean, in_each_layer(problem, "result"))
+    reaches_end = [not replacing_layers(model, layer, n_layers) for layer in range(n_layers)]
+    estimates = [torch.einsum("bphm,bpm->bh", x, direction) * reaches_end[layer] for (_, layer), x in written.items()]
+    return torch.cat(estimates, dim=1)
 
 
 def _ablation(how: str) -> None:
     @register_method(f"{how}-ablation")
-    def ablated(p: Problem, nodes: str, seed: int = 0) -> Estimates:
+    def ablated(problem: Problem, nodes: str, seed: int = 0) -> Estimates:
         heads_only(f"{how}-ablation", nodes)
         patches = [
             {place: ([head], replacement(z, how, seed))}
-            for place, z in activations(p, p.clean, layers_of(p, "z")).items()
-            for head in range(p.model.n_heads)
+            for place, z in activations(problem, problem.clean, in_each_layer(problem, "z")).items()
+            for head in range(problem.model.n_heads)
         ]
-        return (p.ends[0] - patched(p, p.clean, patches)).T
+        return (problem.ends[0] - patched(problem, problem.clean, patches)).T
 
     ablated.__doc__ = (
         f"Return how much the metric falls on the clean prompts when a head's z is {how}-ablated (`ablate_heads`)."
@@ -245,32 +264,32 @@ for _how in ("zero", "mean", "resample"):
 
 
 @register_method("head-scores")
-def head_scores(p: Problem, nodes: str) -> pd.DataFrame:
+def head_scores(problem: Problem, nodes: str) -> pd.DataFrame:
     """Return the prefix_matching of `locate_induction_heads`: attention on random tokens, no patch and no gradient.
 
     Attention has no sign: the estimate has that of the swing.
     """
     heads_only("head-scores", nodes)
-    found = locate_induction_heads(p.model)
-    return found[["layer", "head"]].assign(effect=found["prefix_matching"] * np.sign(p.swing))
+    scores = locate_induction_heads(problem.model)
+    return scores[["layer", "head"]].assign(effect=scores["prefix_matching"] * np.sign(problem.swing))
 
 
 @register_method("random")
-def random(p: Problem, nodes: str, seed: int = 0) -> Estimates:
+def random(problem: Problem, nodes: str, seed: int = 0) -> Estimates:
     """Return normal random numbers, the same for every prompt: the score of chance."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(len(p.nodes(nodes)), generator=generator).expand(len(p.clean), -1)
+    return torch.randn(len(problem.nodes(nodes)), generator=generator).expand(len(problem.clean), -1)
 
 
 @register_method("constant")
-def constant(p: Problem, nodes: str) -> Estimates:
+def constant(problem: Problem, nodes: str) -> Estimates:
     """Return the same number for every node, of the swing's sign: a control."""
-    return torch.full((len(p.clean), len(p.nodes(nodes))), float(np.sign(p.swing)))
+    return torch.full((len(problem.clean), len(problem.nodes(nodes))), float(np.sign(problem.swing)))
 
 
 @register_method("previous-position")
-def previous_position(p: Problem, nodes: str, start: int = 0) -> Estimates:
+def previous_position(problem: Problem, nodes: str, start: int = 0) -> Estimates:
     """Return less for each later row of the table, from row `start` on and around: a control that knows only names."""
-    n = len(p.nodes(nodes))
+    n = len(problem.nodes(nodes))
     row = (torch.arange(n) - start) % n
-    return ((n - row) * np.sign(p.swing)).expand(len(p.clean), -1)
+    return ((n - row) * np.sign(problem.swing)).expand(len(problem.clean), -1)

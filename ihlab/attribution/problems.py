@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
@@ -34,8 +34,12 @@ COLUMNS = {
     "head": ["layer", "head"],
     "input": ["layer", "head", "input"],
     "edge": ["from_layer", "from_head", "to_layer", "to_head", "input"],
+    "position": ["layer", "head", "position"],
 }
 """The kinds of nodes, and the columns that name one. An edge runs from a head to an input of a later layer's head."""
+
+POSITIONS = ("key", "after", "last", "rest")
+"""Positions of a head's output: the earlier token that was changed, the one after it, the scored one, all others."""
 
 SMALLEST_SWING = 1e-9
 
@@ -107,7 +111,7 @@ class Problem:
         for tensor in (*module.parameters(), *module.buffers(), self.clean, self.corrupted):
             if not tensor.is_meta:
                 state = crc32(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data, state)
-        hooks = sum(len(getattr(part, table)) for part in module.modules() for table in HOOKS)
+        hooks = sum(len(getattr(submodule, table)) for submodule in module.modules() for table in HOOKS)
         return crc32(str(hooks).encode(), state)
 
     @property
@@ -158,13 +162,28 @@ class Problem:
         """Return a table that names every node of a kind, one per row, in the order of all tables and tensors here."""
         n_layers, n_heads = self.model.n_layers, self.model.n_heads
         columns = COLUMNS[choose("nodes", kind, COLUMNS)]
-        sizes = {"layer": range(n_layers), "head": range(n_heads), "input": INPUTS}
+        sizes = {"layer": range(n_layers), "head": range(n_heads), "input": INPUTS, "position": POSITIONS}
         index = pd.MultiIndex.from_product([sizes[name.rpartition("_")[2]] for name in columns], names=columns)
         table = index.to_frame(index=False)
         if kind != "edge":
             return table
         require(n_layers >= 2, f"The model has {n_layers} layer, but an edge between heads needs at least 2.")
         return table[table["from_layer"] < table["to_layer"]].reset_index(drop=True)
+
+    def position_masks(self) -> Bool[Tensor, "position batch pos"]:
+        """Return which positions of each prompt are each of `POSITIONS`. Every position is one of them.
+
+        Raises `ConfigError` for prompts of your own, in which no position has a name.
+        """
+        pair: PromptPair | None = getattr(self.metric, "pair", None)
+        require(pair is not None, "nodes is 'position', but only the prompts of a task have named positions.")
+        assert pair is not None
+        index = torch.full(self.clean.shape, POSITIONS.index("rest"))
+        rows = torch.arange(len(index))
+        index[rows, (pair.earlier + 1).clamp_max(index.shape[1] - 1)] = POSITIONS.index("after")
+        index[rows, pair.earlier] = POSITIONS.index("key")
+        index[rows, pair.position] = POSITIONS.index("last")
+        return torch.stack([index == position for position in range(len(POSITIONS))]).to(self.clean.device)
 
 
 CORRUPTIONS = (*SWAPS, *REPLACED, *NOISE)
@@ -203,11 +222,11 @@ def problem(
         source.require_task()
     model = opened_model(source, "effects are measured by running a model")
     function = None if isinstance(metric, str) else metric
-    own = {"clean": clean, "corrupted": corrupted, "metric": function}
-    given = [name for name, value in own.items() if value is not None]
+    custom = {"clean": clean, "corrupted": corrupted, "metric": function}
+    present = [name for name, value in custom.items() if value is not None]
     require(
-        len(given) in (0, 3),
-        f"Only {' and '.join(given)} is given, but clean, corrupted and metric are needed together.",
+        len(present) in (0, 3),
+        f"Only {' and '.join(present)} is given, but clean, corrupted and metric are needed together.",
     )
     if function is None:
         task = getattr(model.module, "trained_on", None) if task is None else task
@@ -249,9 +268,9 @@ def pair_problem(source: Any, pair: PromptPair, metric: str = "logit-difference"
     return _checked(Problem(model, clean, corrupted, NamedMetric(metric, pair, logits)))
 
 
-def _checked(p: Problem) -> Problem:
-    _ = p.ends
-    return p
+def _checked(problem: Problem) -> Problem:
+    _ = problem.ends
+    return problem
 
 
 def require_finite(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -265,20 +284,20 @@ def require_finite(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return values
 
 
-def table_of(p: Problem, nodes: str, effects: Float[Tensor, "prompt node"]) -> pd.DataFrame:
+def table_of(problem: Problem, nodes: str, effects: Float[Tensor, "prompt node"]) -> pd.DataFrame:
     """Return the table of a kind of nodes with their mean `effect` over prompts, and its `fraction` of the swing."""
     effect = effects.detach().double().mean(dim=0).cpu().numpy()
-    return p.nodes(nodes).assign(effect=effect, fraction=effect / p.swing)
+    return problem.nodes(nodes).assign(effect=effect, fraction=effect / problem.swing)
 
 
 @contextmanager
-def counted(p: Problem) -> Iterator[dict[str, float]]:
+def counted(problem: Problem) -> Iterator[dict[str, float]]:
     """Count forward and backward passes of models with logits over the vocabulary, in passes of all prompts."""
     passes = {"forward": 0.0, "backward": 0.0}
     depth = 0
 
     def count(name: str, logits: Tensor) -> None:
-        passes[name] += logits[..., 0].numel() / p.clean.numel()
+        passes[name] += logits[..., 0].numel() / problem.clean.numel()
 
     def before(module: nn.Module, args: Any) -> None:
         nonlocal depth
@@ -288,7 +307,7 @@ def counted(p: Problem) -> Iterator[dict[str, float]]:
         nonlocal depth
         depth -= 1
         logits = getattr(output, "logits", output)
-        if depth == 0 and isinstance(logits, Tensor) and logits.shape[2:] == (p.model.d_vocab,):
+        if depth == 0 and isinstance(logits, Tensor) and logits.shape[2:] == (problem.model.d_vocab,):
             count("forward", logits)
             if logits.requires_grad:
                 logits.register_hook(lambda gradient: count("backward", gradient))

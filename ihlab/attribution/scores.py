@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from ihlab.attribution import TRUE_LEAST
-from ihlab.attribution.circuits import DRAWS, FEW_DRAWS, MOST_NODES, Faithfulness, best_area, circuits, curves_known
+from ihlab.attribution.circuits import DRAWN_NODES, DRAWS, FEW_DRAWS, Faithfulness, best_area, circuits, curves_known
 from ihlab.attribution.estimates import NotFiniteError, estimated, examined
 from ihlab.attribution.libraries import LIBRARIES, METHODS
 from ihlab.attribution.problems import Problem
@@ -40,7 +40,7 @@ _loaded: set[str] = set()
 
 @own_settings()
 def compare(
-    p: Problem,
+    problem: Problem,
     methods: Iterable[str] | None = None,
     nodes: str = "head",
     truth: str = "effect",
@@ -78,41 +78,52 @@ def compare(
     names += [name for name in CONTROLS if name not in names]
     for name in names:
         choose("method", name, METHODS)
-    effects, _, exact_cost = _timed(p, "exact", nodes)
-    bench = _Bench(p, nodes, effects if truth == "effect" else -exact_effects(p.swapped, nodes))
+    effects, _, exact_cost = _timed(problem, "exact", nodes)
+    scores = ProblemScores(problem, nodes, effects if truth == "effect" else -exact_effects(problem.swapped, nodes))
     rows: list[dict[str, Any]] = []
     for method in tracked(names, "methods"):
         try:
             if method in CONTROLS:
-                rows.append({"method": method, **bench.control(method), **dict.fromkeys(exact_cost, 0.0), "note": ""})
+                rows.append({"method": method, **scores.control(method), **dict.fromkeys(exact_cost, 0.0), "note": ""})
                 continue
-            estimates, changed, cost = (effects, [], exact_cost) if method == "exact" else _timed(p, method, nodes)
+            estimates, changed, cost = (
+                (effects, [], exact_cost) if method == "exact" else _timed(problem, method, nodes)
+            )
         except ConfigError as refused:
             if methods is not None and not isinstance(refused, NotFiniteError):
                 raise
             rows.append({"method": method, "note": str(refused)})
             continue
         note = f"changed the {', the '.join(changed)} (put back)" if changed else ""
-        rows.append({"method": method, **bench.scores(estimates), **cost, "note": note})
+        rows.append({"method": method, **scores.scores(estimates), **cost, "note": note})
     table = pd.DataFrame(rows, columns=COLUMNS)
     return table.assign(relative=table["seconds"] / exact_cost["seconds"])
 
 
-class _Bench:
-    """The truth about a problem, and the circuits that are measured."""
+class ProblemScores:
+    """The truth about a problem, and the circuits that are measured.
 
-    def __init__(self, p: Problem, nodes: str, truth: Float[Tensor, "prompt node"]) -> None:
-        self.problem, self.nodes, self.truth = p, nodes, truth
-        self.swing = p.swing if p.answered else np.inf
-        self.measured = Faithfulness(p, nodes) if curves_known(p, nodes) else None
+    `brief`: no regret, areas of heads alone, and few orders of equal estimates.
+    """
+
+    def __init__(self, problem: Problem, nodes: str, truth: Float[Tensor, "prompt node"], brief: bool = False) -> None:
+        self.problem, self.nodes, self.truth = problem, nodes, truth
+        self.draws = FEW_DRAWS if brief or truth.shape[1] > DRAWN_NODES else DRAWS
+        self.swing = problem.swing if problem.answered else np.inf
+        known = nodes == "head" if brief else curves_known(problem, nodes)
+        self.measured = Faithfulness(problem, nodes) if known else None
         self.best_area = np.nan
-        if self.measured is not None and truth.shape[1] <= REGRET_NODES:
-            self.best_area = best_area(circuits(p, nodes, self.measured))
+        if not brief and self.measured is not None and truth.shape[1] <= REGRET_NODES:
+            self.best_area = best_area(circuits(problem, nodes, self.measured))
         self.exact_cpr, _ = self._areas(_mean(truth))
 
     def scores(self, estimates: Float[Tensor, "prompt node"]) -> dict[str, float]:
         """Return the scores of estimates; see `compare`."""
         return self._with_areas(agreement(estimates, self.truth, self.swing), _mean(estimates))
+
+    def scores_of_mean(self, estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
+        """Return the scores of estimates that are means over prompts: those of `scores` without an interval."""
+        return self._with_areas(scores_of_means(estimate, _mean(self.truth), self.swing), estimate)
 
     def control(self, method: str) -> dict[str, float]:
         """Return the scores of a control: means over its draws."""
@@ -122,8 +133,8 @@ class _Bench:
         option, draws = ("start", range(n)) if method == "previous-position" else ("seed", range(DRAWS))
         drawn = [_mean(torch.as_tensor(METHODS[method](self.problem, self.nodes, **{option: draw}))) for draw in draws]
         effect = _mean(self.truth)
-        rows = [_of_means(estimate, effect, self.swing) for estimate in drawn]
-        measured = drawn if n <= MOST_NODES else drawn[:: -(-len(drawn) // FEW_DRAWS)]
+        rows = [scores_of_means(estimate, effect, self.swing) for estimate in drawn]
+        measured = drawn[:: -(-len(drawn) // self.draws)]
         areas = pd.DataFrame([self._with_areas({}, estimate) for estimate in measured])
         mean = pd.concat([pd.DataFrame(rows).mean(), areas.mean()]).to_dict()
         low, high = np.quantile([row["rank_correlation"] for row in rows], [0.025, 0.975])
@@ -138,9 +149,9 @@ class _Bench:
         """Return CPR and CMD, mean over the orders of equal estimates."""
         if self.measured is None:
             return np.nan, np.nan
-        kept, signed = self.measured.curves(estimate * np.sign(self.problem.swing))
-        _, absolute = self.measured.curves(np.abs(estimate))
-        cpr, cmd = np.trapezoid(signed, kept), np.trapezoid(np.abs(1 - absolute), kept)
+        fractions, signed = self.measured.curves(estimate * np.sign(self.problem.swing), self.draws)
+        _, absolute = self.measured.curves(np.abs(estimate), self.draws)
+        cpr, cmd = np.trapezoid(signed, fractions), np.trapezoid(np.abs(1 - absolute), fractions)
         return float(cpr.mean()), float(cmd.mean())
 
 
@@ -149,20 +160,21 @@ def _mean(effects: Float[Tensor, "prompt node"]) -> Float[np.ndarray, " node"]:
 
 
 def agreement(
-    found: Float[Tensor, "prompt node"], truth: Float[Tensor, "prompt node"], swing: float
+    estimates: Float[Tensor, "prompt node"], truth: Float[Tensor, "prompt node"], swing: float
 ) -> dict[str, float]:
     """Return rank correlation with its interval, recall and sign errors; see `compare`."""
-    x, y = (each.double().cpu().numpy() for each in (found, truth))
+    x, y = (each.double().cpu().numpy() for each in (estimates, truth))
     n = len(x)
     drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)  # how often each prompt
     sample = rank_correlations(np.abs(drawn @ x), np.abs(drawn @ y))
     low, high = np.nanquantile(sample, [0.025, 0.975]) if not np.isnan(sample).all() else (np.nan, np.nan)
-    return _of_means(x.mean(axis=0), y.mean(axis=0), swing) | {"low": float(low), "high": float(high)}
+    return scores_of_means(x.mean(axis=0), y.mean(axis=0), swing) | {"low": float(low), "high": float(high)}
 
 
-def _of_means(
+def scores_of_means(
     estimate: Float[np.ndarray, " node"], effect: Float[np.ndarray, " node"], swing: float
 ) -> dict[str, float]:
+    """Return rank correlation, recall and sign errors of mean estimates; see `compare`."""
     true = np.abs(effect) >= TRUE_LEAST * abs(swing)
     return {
         "rank_correlation": float(rank_correlations(np.abs(estimate)[None], np.abs(effect)[None])[0]),
@@ -188,24 +200,30 @@ def rank_correlations(x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "ro
     """Return Spearman's rank correlation of each row; 0 where all x are equal, NaN where all y are."""
     a, b = (stats.rankdata(each, axis=1) - (each.shape[1] + 1) / 2 for each in (x, y))
     with np.errstate(invalid="ignore"):
-        found = (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
-    return np.where((a == 0).all(axis=1) & (b != 0).any(axis=1), 0.0, found)
+        correlations = (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+    return np.where((a == 0).all(axis=1) & (b != 0).any(axis=1), 0.0, correlations)
 
 
 @own_settings()
-def faithfulness(p: Problem, effects: Float[np.ndarray, " node"], nodes: str, absolute: bool = False) -> pd.DataFrame:
+def faithfulness(
+    problem: Problem, effects: Float[np.ndarray, " node"], nodes: str, absolute: bool = False
+) -> pd.DataFrame:
     """Return the faithfulness of circuits of the best nodes: columns `kept` (their fraction) and `faithfulness`.
 
     This is the curve of MIB (Mueller et al. 2025, arXiv 2504.13151), whose area under f is CPR and whose area between f
     and 1 is CMD (`Faithfulness` defines f). For CPR nodes are ranked by effect in the direction of the swing, for CMD
     by `absolute` effect. Among equal effects it is the mean over their orders.
     """
-    kept, curves = Faithfulness(p, nodes).curves(np.abs(effects) if absolute else effects * np.sign(p.swing))
-    return pd.DataFrame({"kept": kept, "faithfulness": curves.mean(axis=0)})
+    fractions, curves = Faithfulness(problem, nodes).curves(
+        np.abs(effects) if absolute else effects * np.sign(problem.swing)
+    )
+    return pd.DataFrame({"kept": fractions, "faithfulness": curves.mean(axis=0)})
 
 
-def _timed(p: Problem, method: str, nodes: str) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
+def _timed(
+    problem: Problem, method: str, nodes: str
+) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
     if method not in _loaded:
-        examined(p, method, nodes)
+        examined(problem, method, nodes)
         _loaded.add(method)
-    return examined(p, method, nodes)
+    return examined(problem, method, nodes)

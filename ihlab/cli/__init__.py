@@ -22,6 +22,7 @@ import tyro
 
 from ihlab.cli.attack import attack
 from ihlab.cli.attribute import attribute
+from ihlab.cli.bench import bench
 from ihlab.cli.certify import certify
 from ihlab.cli.commands import name_figures, reproduce, runs, sample, sampler, train, trainer
 from ihlab.cli.heads import heads
@@ -44,7 +45,7 @@ OF_TASKS = {"train": trainer, "sample": sampler}
 
 COMMANDS: dict[str, Callable[..., None]] = {
     command.__name__: command
-    for command in (train, sweep, sample, runs, heads, attribute, shift, certify, attack, view, suite, reproduce)
+    for command in (train, sweep, sample, runs, heads, attribute, bench, shift, certify, attack, view, suite, reproduce)
 }
 
 _VALUES = ("True", "False", "None")

@@ -68,29 +68,29 @@ def attribute(
     page = out is not None and out.suffix.lower() in PAGES
     require(out is None or not compare, "--out draws effects: leave out --compare.")
     require(out is None or page or nodes == "head", "--out draws heads: leave out --nodes, or write an .html.")
-    found = found_run(run, hf, root, task, corpus)
-    check_output("--csv", csv, TABLES, found)
-    check_output("--out", out, PICTURES + PAGES, found)
+    opened = found_run(run, hf, root, task, corpus)
+    check_output("--csv", csv, TABLES, opened)
+    check_output("--out", out, PICTURES + PAGES, opened)
     from ihlab.attribution import attribute as estimate
     from ihlab.attribution import compare as scored
     from ihlab.attribution import exact, problem
 
     with nullcontext() if hf is None else of_model(hf):
-        if found is not None:
-            step = found.require_checkpoint(step)
-            found.require_task()
-            model, name, asked = found.model(step), f"{found.folder.name} at step {step}", found.config.task
+        if opened is not None:
+            step = opened.require_checkpoint(step)
+            opened.require_task()
+            model, name, asked = opened.model(step), f"{opened.folder.name} at step {step}", opened.config.task
         else:
             model, name = causal_lm(str(hf)), model_name(str(hf))
             asked = InductionTask(vocab_size=model.config.get_text_config().vocab_size, length=HF_LENGTH)
-        p = problem(model, asked, corrupt, rows, seed, metric=metric)
+        patching = problem(model, asked, corrupt, rows, seed, metric=metric)
         if compare:
-            table = scored(p, method or None, nodes, libraries=libraries)
+            table = scored(patching, method or None, nodes, libraries=libraries)
         else:
-            table = exact(p, nodes)
+            table = exact(patching, nodes)
             for each in method or SHOWN:
-                table[each] = estimate(p, each, nodes)["effect"]
-    clean, corrupted = (end.mean().item() for end in p.ends)
+                table[each] = estimate(patching, each, nodes)["effect"]
+    clean, corrupted = (end.mean().item() for end in patching.ends)
     title = f"{'Methods' if compare else nodes.capitalize() + 's'} of {text(name)}"
     terminal = console()
     terminal.print(_scores_table(table, title) if compare else _effects_table(table, title))

@@ -22,6 +22,21 @@ def registered_experiment(name: str) -> str:
     return str(experiment.name)
 
 
+def registered_method(name: str) -> str:
+    """Import the attribution method `module:function`, register it if it is not, and return its name.
+
+    Raises `ConfigError` if that fails.
+    """
+    from ihlab.attribution import METHODS, register_method
+
+    function = _imported(name)
+    known = [method for method, registered in METHODS.items() if registered is function]
+    if not known:
+        known = [name.rpartition(":")[2]]
+        register_method(known[0])(function)
+    return known[0]
+
+
 def _imported(name: str) -> Any:
     """Import a name that the user gave, from this folder or an installed package. Never give it names from files."""
     module, _, attribute = name.partition(":")

@@ -26,7 +26,10 @@ GROUPS = {
         "attack": "ihlab attack small",
     },
     "Reproduce": {"reproduce": "ihlab reproduce figure1a"},
-    "Check a method of your own": {"suite": "ihlab suite export induction-vanilla-2 folder"},
+    "Check a method of your own": {
+        "bench": "ihlab bench eap-ig --quick",
+        "suite": "ihlab suite export induction-vanilla-2 folder",
+    },
 }
 """An example of each command, which is printed under its sentence."""
 

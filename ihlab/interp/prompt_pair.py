@@ -65,10 +65,11 @@ def prompt_pair(
       corruption changes what is copied, and not where it is found. If the task does not depend on which ids it uses, as
       in induction, the other id becomes the correct answer. In iGSM it is the copied result, although the arithmetic
       before it is then wrong;
-    - "key": the token that the scored one repeats with another token. Each of the two occurs once before the scored
-      position, and they are not neighbours. The corruption changes where the answer is found: the other token's
-      follower becomes the correct answer. In a task of several hops (`Batch.groups["hops"]`), the other answer is found
-      by following as many hops. The scored position is the last one for which there is such a token.
+    - "key": the token that the scored one repeats with another token of the same role (`ROLES`). Each of the two occurs
+      once before the scored position, and they are not neighbours. The corruption changes where the answer is found:
+      the other token's follower becomes the correct answer. In a task of several hops (`Batch.groups["hops"]`), the
+      other answer is found by following as many hops. The scored position is the last one for which there is such a
+      token.
 
     Two corruptions have the prompts, scored positions and other answers of "key", and change something else:
 
@@ -165,7 +166,7 @@ def _swapped_key(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np
         if key is None or _followed(before, token, int(hops[position])) != answer:
             continue
         for place in once:
-            if abs(place - key) < 2:
+            if abs(place - key) < 2 or (rules.role is not None and rules.role[before[place]] != rules.role[token]):
                 continue
             swapped = before.copy()
             swapped[[key, place]] = before[[place, key]]

@@ -1,6 +1,7 @@
 """A member as a Hugging Face folder: config, safetensors, tokenizer, model card and `truth.json`."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,15 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from ihlab.files import as_folder, require_writable, write_json, write_text
 from ihlab.hf import to_hf
+from ihlab.interp.prompt_pair import REPLACED, SWAPS
 from ihlab.model.hf import to_gpt2, to_llama
 from ihlab.model.lens.task_tokenizer import TaskTokenizer
 from ihlab.model.transformer import Transformer
 from ihlab.stored import present, read_json
 from ihlab.study.markdown import table as markdown
 from ihlab.suite.members import LEARNED, accuracy_of, load
-from ihlab.suite.truth import VERSION, truth
-from tasks.config import require, shown
+from ihlab.suite.truth import VERSION, prompts, truth
+from tasks.config import ConfigError, require, shown
 
 UNKNOWN = "[UNK]"
 
@@ -52,7 +54,19 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
     tables = {key: value for key, value in found.items() if isinstance(value, pd.DataFrame)}
     rows = {key: json.loads(table.to_json(orient="records", double_precision=15)) for key, table in tables.items()}
     write_json(folder / "truth.json", found | rows)  # NaN is null there
+    write_json(folder / "prompts.json", _prompts(model))
     return folder
+
+
+def _prompts(model: Transformer) -> dict[str, dict[str, list[Any]]]:
+    """Return the prompts of the standard set by corruption, without those by noise: the fields of `PromptPair`."""
+    pairs = {}
+    for corruption in (*SWAPS, *REPLACED):
+        with suppress(ConfigError):  # not every task has every corruption
+            pairs[corruption] = {
+                name: ids.tolist() for name, ids in vars(prompts(model.trained_on, corruption)).items()
+            }
+    return pairs
 
 
 def card(name: str, seed: int = 0, step: int | None = None, root: str | Path = "runs") -> str:

@@ -118,8 +118,8 @@ def run(name: str, seed: int = 0, root: str | Path = "runs") -> Run:
     wanted, root = config(name, seed), as_folder("root", root)
     if _shipped(name, seed):
         return Run.open(kept.path(name))
-    found = has_ended(wanted, root)
-    require(found, f"{name} with seed {seed} is not in {root}: 'ihlab suite build {name}' trains it.")
+    ended = has_ended(wanted, root)
+    require(ended, f"{name} with seed {seed} is not in {root}: 'ihlab suite build {name}' trains it.")
     return Run.open(wanted.folder(root))
 
 
@@ -207,7 +207,9 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
             accuracy = run(name, there[0], root).metrics.set_index("step")[accuracy_of(name)]
             row |= {"accuracy": accuracy.iloc[-1], "onset": onset_of(name, there[0], root)}
         rows.append(row)
-    rows += [_row(name, made().cfg, task=CONTROL.kind, steps=0, seeds=[0]) for name, made in HAND_SET.items()]
+    rows += [
+        _row(name, build_model().cfg, task=CONTROL.kind, steps=0, seeds=[0]) for name, build_model in HAND_SET.items()
+    ]
     return pd.DataFrame(rows)
 
 

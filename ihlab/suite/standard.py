@@ -1,7 +1,8 @@
 """The standard set: the problems on which every attribution method is compared.
 
 It has the members that come with the package, each in the middle of the formation of its circuit (the first checkpoint
-at which the swing is at least a tenth of the last one) and after training, under every corruption and every metric.
+at which the swing is at least a tenth of the last one) and after training, and the package's models of three and four
+layers after training, under every corruption and every metric.
 """
 
 from hashlib import sha256
@@ -14,11 +15,12 @@ import pandas as pd
 from ihlab.attribution import Problem
 from ihlab.attribution.metrics import METRICS
 from ihlab.model.transformer import Transformer
-from ihlab.suite.members import load
+from ihlab.suite.members import HAND_SET, MEMBERS, load
 from ihlab.suite.truth import problem, prompts
-from tasks.config import require
+from ihlab.training.run import Run
+from tasks.config import choose, require
 
-VERSION = 1
+VERSION = 2
 """The version of the standard set. It rises when a problem is added, left out or changed."""
 
 _FILE = Path(__file__).with_name("standard.csv")
@@ -27,7 +29,8 @@ _FILE = Path(__file__).with_name("standard.csv")
 def standard_set() -> pd.DataFrame:
     """Return the problems: one row per member, step, corruption and metric.
 
-    `digest` is that of the weights and the prompts, the same for all metrics.
+    `layers` and `heads` (of all layers) are the model's, `last` is whether the step is the last one. `digest` is that
+    of the weights and the prompts, the same for all metrics.
     """
     return pd.read_csv(_FILE).merge(pd.DataFrame({"metric": list(METRICS)}), how="cross")
 
@@ -35,23 +38,31 @@ def standard_set() -> pd.DataFrame:
 def standard_problem(member: str, step: int, corruption: str, metric: str) -> Problem:
     """Return a problem of the standard set.
 
-    Raises `ConfigError` for a problem that is not in the set, and if its weights or prompts have another digest.
+    Raises `ConfigError` as `standard_problems` does, and for an unknown metric.
     """
-    table = standard_set()
-    row = table[(table[["member", "step", "corruption", "metric"]] == [member, step, corruption, metric]).all(axis=1)]
+    return standard_problems(member, step, corruption)[choose("metric", metric, METRICS)]
+
+
+def standard_problems(member: str, step: int, corruption: str) -> dict[str, Problem]:
+    """Return the problems of the standard set that differ only in their metric, by its name.
+
+    Raises `ConfigError` for problems that are not in the set, and if weights or prompts have another digest.
+    """
+    table = pd.read_csv(_FILE)
+    row = table[(table[["member", "step", "corruption"]] == [member, step, corruption]).all(axis=1)]
     require(
         len(row) == 1,
-        f"The standard set has no problem ({member}, {step}, {corruption}, {metric}): ihlab.suite.standard_set lists "
+        f"The standard set has no problem ({member}, {step}, {corruption}): ihlab.suite.standard.standard_set lists "
         "them.",
     )
-    model = load(member, step=step)
+    model = load(member, step=step) if member in {*MEMBERS, *HAND_SET} else Run.open(member).model(step)
     digest = digest_of(model, corruption)
     require(
         digest == row["digest"].item(),
         f"The weights or prompts of {member} at step {step} with the corruption '{corruption}' have the digest "
         f"{digest}, but version {VERSION} of the standard set has {row['digest'].item()}: numbers cannot be compared.",
     )
-    return problem(model, corruption, metric)
+    return {metric: problem(model, corruption, metric) for metric in METRICS}
 
 
 def digest_of(model: Transformer, corruption: str) -> str:

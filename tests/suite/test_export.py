@@ -65,6 +65,11 @@ def test_the_folder_holds_the_truth_and_a_card(tmp_path, monkeypatch, capsys):
             pd.testing.assert_frame_equal(stored[key], value, check_dtype=False, atol=1e-6)
         else:
             assert stored[key] == value or stored[key] == pytest.approx(value), key
+    pairs = json.loads((tmp_path / "folder" / "prompts.json").read_text())
+    p = suite.problem(suite.load("induction-vanilla-2"), "absent")
+    assert pairs.keys() == {"answer", "key", "absent", "resample"}
+    assert pairs["absent"]["clean"] == p.clean.tolist()
+    assert pairs["absent"]["corrupted"] == p.corrupted.tolist()
     card = ModelCard.load("folder/README.md")
     assert card.data.license == "mit"
     for row in found["heads"].query("true").itertuples():

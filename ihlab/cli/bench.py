@@ -1,0 +1,67 @@
+"""The command `bench`: run attribution methods on the standard set, check entries, write the leaderboard."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ihlab.cli.named import registered_method
+from ihlab.cli.terminal import console, text
+from tasks.config import require
+
+ENTRIES = Path("benchmarks/entries")
+
+
+def bench(
+    methods: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    /,
+    quick: bool = False,
+    member: tuple[str, ...] = (),
+    out: Path | None = None,
+    verify: tuple[Path, ...] = (),
+    leaderboard: Path | None = None,
+) -> None:
+    """Score attribution methods on the standard set against exact effects, or check entries of others.
+
+    Args:
+        methods: Names of methods, your own as my_file:my_method, or files with estimates (.json: an entry without
+            scores); by default all methods of ihlab.
+        quick: Only one setting of each member and kind of nodes.
+        member: Only these members of the standard set.
+        out: Write one entry per method, METHOD.json, to this folder.
+        verify: Measure these entries again, and say what differs. The first differences are printed, and the command
+            exits with 1. To run a method of your own again, name it, too.
+        leaderboard: Write the page of the entries in benchmarks/entries here, and measure nothing.
+    """
+    from ihlab.files import write_text
+    from ihlab.suite.bench import default_methods, differences, entry_text, read_entry, run_bench, settings
+    from ihlab.suite.leaderboard import page, scores_table, summary
+
+    if leaderboard is not None:
+        paths = sorted(ENTRIES.glob("*.json"))
+        require(bool(paths), f"There are no entries in {ENTRIES}: write them with --out {ENTRIES}.")
+        write_text(leaderboard, page(map(read_entry, paths)))
+        return
+    files = [name for name in methods if name.endswith(".json")]
+    named = [registered_method(name) if ":" in name else name for name in methods if name not in files]
+    if verify:
+        for path in verify:
+            differ = differences(read_entry(path), member)
+            print(text(f"{path}: " + ("as stored" if not differ else f"{len(differ)} differ, first {differ[0]}")))
+            if differ:
+                raise SystemExit(1)
+        return
+    if not methods:
+        named = default_methods()
+    entries = run_bench(
+        dict.fromkeys(named) | {entry["method"]: entry for entry in map(read_entry, files)}, settings(quick, member)
+    )
+    if out is not None:
+        for name, entry in entries.items():
+            write_text(out / f"{name}.json", entry_text(entry))
+    columns = ["nodes", "method", "settings", "rank", "worst_rank", "recall", "sign_errors", "cpr_gap", "largest"]
+    rows = summary(scores_table(entries.values()))[columns]
+    console().print(rows.round(2).to_string(index=False, na_rep=""), soft_wrap=True)
+    for name, entry in entries.items():
+        for note in dict.fromkeys(entry["notes"].values()):
+            print(text(f"{name}: {note}"))

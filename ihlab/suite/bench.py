@@ -1,0 +1,236 @@
+"""The bench: a method's estimates on the standard set, scored against exact effects, as an entry that can be checked.
+
+An entry is a dictionary, stored as JSON: `method`, `standard_set` (version), `estimates` (by the key of a setting, one
+number per node in the order of `Problem.nodes`), `scores` (by key, in the order of `SCORES`), `passes` (forward and
+backward, mean over settings with heads) and `notes`. Only the first three are needed, so that estimates can come from
+anywhere. A circuit is a list of true and false.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from ihlab.attribution import TRUE_LEAST
+from ihlab.attribution.estimates import examined
+from ihlab.attribution.libraries import LIBRARIES, METHODS
+from ihlab.attribution.problems import Problem
+from ihlab.attribution.scores import CONTROLS, ProblemScores, rank_correlations
+from ihlab.attribution.truth import effects_by_metric
+from ihlab.progress import tracked
+from ihlab.settings import own_settings
+from ihlab.suite.standard import VERSION, standard_problems, standard_set
+from tasks.config import ConfigError, require, shown
+
+KINDS = {"head": 1, "input": 3, "position": 4, "edge": 3}
+"""The kinds of nodes, and how many a model has for each head (at least, for edges of two layers)."""
+
+FEWEST = 4
+"""The fewest nodes of a setting: fewer have hardly any ranks."""
+
+HARDER_METRICS = ("logit-difference", "probability")
+"""The metrics under which inputs, positions, edges and models of more than two layers are scored."""
+
+SCORES = ("rank", "reverse_rank", "recall", "sign_errors", "cpr_gap", "largest")
+"""The scores of a setting.
+
+- `rank`, `reverse_rank`: Spearman's correlation of |estimate| with |effect|, and with |reverse|, of `exact`;
+- `recall`: the fraction of the n true nodes among the n largest |estimates|;
+- `sign_errors`: the fraction of true nodes with an estimate of the wrong sign;
+- `cpr_gap`: the CPR of exact patching minus that of the estimates, for heads;
+- `largest`: estimate / effect of the node with the largest |effect|.
+"""
+
+DEAR = ("integrated-gradients",)
+"""Methods that take more passes than exact patching: they are run only by name."""
+
+Entry = dict[str, Any]
+
+
+def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the settings of the bench: rows of the standard set with `nodes` and a `key`.
+
+    Heads are scored on the whole standard set, those of more than two layers under `HARDER_METRICS`. Inputs, positions
+    and edges are scored at the last step under `HARDER_METRICS`; those of more than two layers under "key" and the
+    logit difference alone, and edges of at most three layers. `quick`: the last step, "key", the logit difference.
+    `members`: only these. Raises `ConfigError` for a member that is not in the set.
+    """
+    table = standard_set().merge(pd.DataFrame({"nodes": list(KINDS)}), how="cross")
+    for member in members:
+        known = list(dict.fromkeys(table["member"]))
+        require(member in known, f"The standard set has no member {member!r}: it has {', '.join(known)}.")
+    head, edge, deep = table["nodes"] == "head", table["nodes"] == "edge", table["layers"] > 2
+    plain = table["last"] & (table["corruption"] == "key") & (table["metric"] == HARDER_METRICS[0])
+    harder = table["metric"].isin(HARDER_METRICS)
+    chosen = table["heads"] * table["nodes"].map(KINDS) >= FEWEST
+    chosen &= ~edge | table["layers"].isin((2, 3))
+    chosen &= (head & (harder | ~deep)) | (~head & table["last"] & harder & (plain | ~deep))
+    if quick:
+        chosen &= plain
+    if members:
+        chosen &= table["member"].isin(members)
+    columns = ["member", "step", "corruption", "metric", "nodes"]
+    return table[chosen].assign(key=table[columns].astype(str).agg("/".join, axis=1)).reset_index(drop=True)
+
+
+def default_methods() -> list[str]:
+    """Return the methods that the bench runs without names: all but those of other libraries and the dear ones."""
+    return [name for name in METHODS if name not in (*LIBRARIES, *DEAR)]
+
+
+@own_settings()
+def run_bench(methods: Mapping[str, Entry | None], table: pd.DataFrame) -> dict[str, Entry]:
+    """Return an entry per method, measured in the settings of a table.
+
+    `methods` maps names to entries whose estimates are scored, or to None for a method of `METHODS`, which is run. A
+    setting that a method refuses is left out of its entry, and the reason is a note.
+    """
+    entries: dict[str, Entry] = {
+        name: {"method": name, "standard_set": VERSION, "estimates": {}, "scores": {}, "passes": None, "notes": {}}
+        for name in methods
+    }
+    passes: dict[str, list[list[float]]] = {name: [] for name in methods}
+    groups = table.groupby(["member", "step", "corruption"], sort=False)
+    for (member, step, corruption), group in tracked(groups, "problems"):
+        by_metric = standard_problems(member, step, corruption)
+        for nodes, rows in group.groupby("nodes", sort=False):
+            problems = [by_metric[metric] for metric in rows["metric"]]
+            effects = effects_by_metric(problems, nodes)
+            reverses = effects_by_metric([problem.swapped for problem in problems], nodes)
+            for key, problem, effect, reverse in zip(rows["key"], problems, effects, reverses, strict=True):
+                setting = _Setting(problem, nodes, effect, reverse)
+                for name, entry in entries.items():
+                    try:
+                        estimate, scores, cost = setting.measured(name, key, methods[name])
+                    except ConfigError as refused:
+                        entry["notes"][key] = str(refused)
+                        continue
+                    if estimate is not None:
+                        entry["estimates"][key] = _rounded(estimate)
+                    entry["scores"][key] = _rounded([scores[column] for column in SCORES])
+                    if cost and nodes == "head":
+                        passes[name].append([cost["forward"], cost["backward"]])
+    for name, costs in passes.items():
+        if costs:
+            entries[name]["passes"] = _rounded(np.mean(costs, axis=0))
+    return entries
+
+
+class _Setting:
+    """A problem of the standard set with its truth."""
+
+    def __init__(self, problem: Problem, nodes: str, effect: Any, reverse: Any) -> None:
+        self.problem, self.nodes = problem, nodes
+        self.effect, self.reverse = (each.double().mean(dim=0).numpy() for each in (effect, -reverse))
+        self.scores = ProblemScores(problem, nodes, effect, brief=True)
+
+    def measured(
+        self, method: str, key: str, entry: Entry | None
+    ) -> tuple[Float[np.ndarray, " node"] | None, dict[str, float], dict[str, float]]:
+        """Return the estimates of a method, its scores, and its cost if it was run."""
+        if entry is None and method in CONTROLS:
+            scores = self.scores.control(method)
+            return None, self._named(scores) | {"reverse_rank": 0.0, "largest": np.nan}, {}
+        cost: dict[str, float] = {}
+        if entry is not None:
+            require(key in entry["estimates"], f"The entry has no estimates for {key}.")
+            estimate = np.array(entry["estimates"][key], dtype=float)
+            n = len(self.effect)
+            require(len(estimate) == n, f"The entry has {len(estimate)} numbers for {key}, but must have {n}.")
+        elif method == "exact":
+            estimate = self.effect
+        else:
+            estimates, _, cost = examined(self.problem, method, self.nodes)
+            estimate = estimates.double().mean(dim=0).cpu().numpy()
+        return estimate, self._scored(estimate), cost
+
+    def _scored(self, estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
+        largest = np.abs(self.effect).argmax()
+        return self._named(self.scores.scores_of_mean(estimate)) | {
+            "reverse_rank": rank_correlations(np.abs(estimate)[None], np.abs(self.reverse)[None])[0],
+            "largest": estimate[largest] / self.effect[largest] if self.effect[largest] else np.nan,
+        }
+
+    def _named(self, scores: dict[str, float]) -> dict[str, float]:
+        true = (np.abs(self.effect) >= TRUE_LEAST * abs(self.scores.swing)).sum()
+        errors = scores["sign_errors"] / true if true else np.nan
+        return scores | {"rank": scores["rank_correlation"], "sign_errors": errors}
+
+
+def _rounded(values: Iterable[float]) -> list[float | None]:
+    """Return numbers with four significant digits, for JSON: None is NaN."""
+    return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]
+
+
+def entry_text(entry: Entry) -> str:
+    """Return an entry as JSON with one line per setting."""
+    parts = []
+    for name, value in entry.items():
+        inside = value if isinstance(value, dict) else {}
+        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(numbers)}" for key, numbers in inside.items())
+        parts.append(f"{json.dumps(name)}: " + (f"{{\n{lines}\n}}" if lines else json.dumps(value)))
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def read_entry(path: str | Path) -> Entry:
+    """Read an entry. Raises `ConfigError` for a file that is not one, and for settings or numbers that are wrong."""
+    try:
+        entry = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as JSON: {error}.") from None
+    needed = {"method": str, "standard_set": int, "estimates": dict}
+    for name, kind in needed.items():
+        value = entry.get(name) if isinstance(entry, dict) else None
+        require(isinstance(value, kind), f"{path}: {name} is {shown(value)}, but must be a {kind.__name__}.")
+    version = entry["standard_set"]
+    require(version == VERSION, f"{path} is of version {version} of the standard set, but this ihlab has {VERSION}.")
+    known = set(settings()["key"])
+    for key, values in {**entry["estimates"], **entry.get("scores", {})}.items():
+        near = get_close_matches(key, known, 1)
+        hint = f"; did you mean {near[0]!r}" if near else ""
+        require(key in known, f"{path}: there is no setting {key!r}{hint}.")
+        require(isinstance(values, list), f"{path}: the numbers of {key} are {shown(values)}, but must be a list.")
+    for key, values in entry["estimates"].items():
+        wrong = [value for value in values if not isinstance(value, int | float) or not np.isfinite(value)]
+        require(not wrong, f"{path}: an estimate of {key} is {shown(wrong[:1])}, but must be a finite number.")
+    return {"scores": {}, "passes": None, "notes": {}} | entry
+
+
+def differences(entry: Entry, members: Sequence[str] = ()) -> list[str]:
+    """Measure an entry again, and return in words what differs: an empty list if all is as stored.
+
+    Scores are computed again from the stored estimates, and must agree to `SAME_SCORE`. If the method is in `METHODS`,
+    it is run again, and its estimates must agree to `SAME_ESTIMATE` of the largest one.
+    """
+    name = entry["method"]
+    stored = settings(members=members)
+    stored = stored[stored["key"].isin({*entry["estimates"], *entry["scores"]})]
+    differ = []
+    if entry["estimates"]:
+        [again] = run_bench({name: entry}, stored).values()
+        differ += [f"{key}: {note}" for key, note in again["notes"].items()]
+        differ += _differ(entry["scores"], again["scores"], "scores", SAME_SCORE)
+    if name in METHODS:
+        [again] = run_bench({name: None}, stored).values()
+        which, tolerance = ("estimates", SAME_ESTIMATE) if entry["estimates"] else ("scores", SAME_SCORE)
+        differ += _differ(entry[which], again[which], which, tolerance)
+    return differ
+
+
+SAME_SCORE, SAME_ESTIMATE = 0.02, 0.01
+
+
+def _differ(stored: dict[str, Any], again: dict[str, Any], what: str, tolerance: float) -> list[str]:
+    differ = []
+    for key, values in again.items():
+        if key in stored:
+            x, y = (np.array(each, dtype=float) for each in (stored[key], values))
+            scale = np.nanmax(np.abs(y), initial=0) if what == "estimates" else 1
+            if x.shape != y.shape or not np.allclose(x, y, rtol=0, atol=tolerance * scale + 1e-9, equal_nan=True):
+                differ.append(f"{key}: the {what} are {values}, but the entry has {stored[key]}")
+    return differ
