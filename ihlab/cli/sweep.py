@@ -20,20 +20,24 @@ class SweepError(RuntimeError):
 def sweep(
     grid: Annotated[Path, tyro.conf.Positional],
     /,
+    engine: str = "local",
     jobs: int | None = None,
     device: str = "auto",
     root: Path = Path("runs"),
     out: Path | None = None,
+    retries: int = 2,
     corpus: str | None = None,
 ) -> None:
     """Train every run of a grid, and write the results to one CSV. The same command resumes an interrupted sweep.
 
     Args:
         grid: A TOML file: the fields of a run, and lists of values for the fields to vary.
-        jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU.
+        engine: local (processes of this machine), or ray (its cores, or the cluster that RAY_ADDRESS names).
+        jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU with local.
         device: A torch device, or auto: a GPU if there is one.
         root: Folder of the runs. Finished runs are reused, interrupted runs are resumed.
         out: The CSV; by default the grid's name and .csv, in this folder.
+        retries: Number of times that a run is retried after its worker is killed.
         corpus: The folder of texts that the grid names: it is read only if you name it here, too.
     """
     from ihlab.sweep.grid import read_grid
@@ -45,7 +49,9 @@ def sweep(
     points = read_grid(grid)
     written = out or Path(f"{grid.stem}.csv")
     terminal = console()
-    table = run_sweep(points, root, jobs=jobs, device=device, out=written, console=terminal)
+    table = run_sweep(
+        points, root, engine=engine, jobs=jobs, device=device, retries=retries, out=written, console=terminal
+    )
     terminal.print(_summary(table, list(points[0].swept)))
     terminal.out(f"{text(written)}: {len(table)} runs", highlight=False)
     failed = int((table["status"] == FAILED).sum())

@@ -1,1 +1,1 @@
-"""Training of many runs: grids, pools of workers, tables of results."""
+"""Training of many runs: grids, pools of workers, Ray, retries, tables of results."""

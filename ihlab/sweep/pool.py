@@ -21,6 +21,7 @@ from rich.console import Console
 
 from ihlab.progress import add_bar, progress_bar
 from ihlab.sweep.jobs import cores
+from ihlab.sweep.retry import wait_for_lock
 from ihlab.training.config import RunConfig
 from ihlab.training.progress import Report, Row, evaluated, shortened
 from tasks.config import require
@@ -38,10 +39,7 @@ LARGEST = 256
 """Largest number of members of one stacked model, on any device: each member takes memory."""
 
 RETRIES = 2
-"""Number of times that a job is retried after its worker process was killed."""
-
-PATIENCE = 10.0
-"""Seconds to wait for the lock of a run: the workers of a killed sweep hold it while they save."""
+"""Default number of times that a run is resumed after its worker process was killed."""
 
 GRACE = 8.0
 """Seconds that a worker has to save a checkpoint after its parent has died."""
@@ -95,7 +93,7 @@ def train_all(
 
     job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
     first = {i: todo[i] for i in groups}
-    in_processes(first, job, jobs, every_member, ended, {i: len(stack) for i, stack in members.items()})
+    in_processes(first, job, jobs, RETRIES, every_member, ended, {i: len(stack) for i, stack in members.items()})
 
 
 def require_importable(configs: Iterable[RunConfig]) -> None:
@@ -145,14 +143,6 @@ def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
     return parts
 
 
-def wait_for_lock(config: RunConfig, root: Path) -> None:
-    """Wait until the run's lock is free. Raises `TakenError` if that takes more than `PATIENCE` seconds."""
-    from ihlab.training.run import Run
-
-    with Run.create(config, root).lock(PATIENCE):
-        pass
-
-
 def _train(root: Path, device: str, stacked: dict[str, list[RunConfig]], config: RunConfig, report: Report) -> None:
     from ihlab.training.run_writer import TrainingDivergedError
     from ihlab.training.train import train, train_ensemble
@@ -171,6 +161,7 @@ def in_processes(
     configs: Mapping[int, RunConfig],
     job: Job,
     jobs: int,
+    retries: int,
     on_update: Callable[[Update], None],
     on_end: Ended,
     members: Mapping[int, int] | None = None,
@@ -183,7 +174,7 @@ def in_processes(
     threads, one after the other. The cores are divided equally among workers, unless OMP_NUM_THREADS sets the number
     of threads.
 
-    A job whose worker is killed is retried, at most `RETRIES` times. Then it ends with `BrokenProcessPool`, or with
+    A job whose worker is killed is retried, at most `retries` times. Then it ends with `BrokenProcessPool`, or with
     `Interrupted` if only the worker was asked to stop. No worker outlives this process by more than `GRACE` seconds.
     `on_update` receives the reports of jobs, `on_end` the end of each job. If `on_end` raises, or after Ctrl-C, the
     other workers are stopped first, and then the exception is raised.
@@ -206,7 +197,7 @@ def in_processes(
                 index, worker = running.pop(future)
                 error = future.exception()
                 idle.append(_Worker(threads) if isinstance(error, BrokenProcessPool) else worker)
-                if isinstance(error, BrokenProcessPool | KeyboardInterrupt) and killed[index] < RETRIES:
+                if isinstance(error, BrokenProcessPool | KeyboardInterrupt) and killed[index] < retries:
                     killed[index] += 1
                     todo.insert(0, index)
                 else:

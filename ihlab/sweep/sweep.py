@@ -1,4 +1,4 @@
-"""A sweep: train the runs of a grid, and gather them in one table."""
+"""A sweep: train the runs of a grid, on this machine or on Ray, and gather them in one table."""
 
 import time
 from collections.abc import Sequence
@@ -11,23 +11,26 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from ihlab.files import TakenError
 from ihlab.stored import DIVERGED, DONE, UNFINISHED
 from ihlab.sweep.grid import Point, require_distinct
 from ihlab.sweep.jobs import default_jobs
-from ihlab.sweep.pool import in_processes, require_importable, steps_bar, wait_for_lock
+from ihlab.sweep.pool import RETRIES, in_processes, require_importable, steps_bar
+from ihlab.sweep.ray_pool import in_ray
 from ihlab.sweep.results import as_table, only_writer, result_row, write_results
-from ihlab.training.config import RunConfig
-from ihlab.training.progress import Report
-from tasks.config import require
+from ihlab.sweep.retry import attempt, in_one_line
+from tasks.config import choose, require
+
+ENGINES = ("local", "ray")
 
 
 def sweep(
     points: Sequence[Point],
     root: str | Path = "runs",
     *,
+    engine: str = "local",
     jobs: int | None = None,
     device: str = "auto",
+    retries: int = RETRIES,
     out: Path | None = None,
     console: Console | None = None,
 ) -> pd.DataFrame:
@@ -36,16 +39,19 @@ def sweep(
     Runs are ordinary run folders under `root`: finished and diverged runs are not trained again, interrupted runs are
     resumed. If a run diverges or fails, its row says so and the others continue; the next sweep tries a failed run
     again. A run whose worker is killed is retried from its last checkpoint in another worker, at most
-    `ihlab.sweep.pool.RETRIES` times; after that it has failed. A run that another process trains is left to it.
+    `retries` times; after that it has failed. A run that another process trains is left to it.
 
     - `points`: from `grid.read_grid`, or made by hand;
-    - `jobs`: runs at a time. None: one per core (`default_jobs`), or one on a GPU;
-    - `device`: as in `train`;
+    - `engine`: "local", in processes of this machine, or "ray", on this machine or on the cluster at RAY_ADDRESS;
+    - `jobs`: runs at a time. None: "local" trains one per core (`default_jobs`), or one on a GPU; "ray" as many as it
+      has cores for;
+    - `device`: as in `train`. On Ray, "cuda" requests one GPU per run;
     - `out`: path of a CSV of the table, written whenever a run ends.
 
-    Raises `ConfigError`, before any training, for no points, two equal runs, jobs out of range, a task that worker
-    processes cannot import, a script that would start again in them, a device that is not available, an `out` that must
-    not or cannot be written or that another sweep is writing, and under `torchrun`.
+    Raises `ConfigError`, before any training, for no points, two equal runs, an unknown engine, numbers out of range,
+    a task that worker processes cannot import, a script that would start again in them, a device that is not available
+    (local), Ray that is not installed, an `out` that must not or cannot be written or that another sweep is writing,
+    and under `torchrun`.
     """
     from ihlab.training.device import require_one_process
 
@@ -53,15 +59,17 @@ def sweep(
     require(len(points) > 0, "A sweep needs at least one run.")
     require_distinct(points)
     configs = [point.config for point in points]
-    require_importable(configs)
+    if choose("engine", engine, ENGINES) == "local":  # Ray sends its workers the code itself
+        require_importable(configs)
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
+    require(retries >= 0, f"retries is {retries}, but must not be negative.")
     require(out is None or out.suffix == ".csv", f"out is {str(out)!r}, but must end in .csv.")
     require_one_process()
     with only_writer(out) if out is not None else nullcontext():
         rows = [result_row(point, root) for point in points]
         todo = {i: configs[i] for i, row in enumerate(rows) if row["status"] not in (DONE, DIVERGED)}
         console.print(f"{len(points)} runs, {len(points) - len(todo)} of them ended before.", highlight=False)
-        usual = min(default_jobs(device), len(points)) if todo else 1
+        usual = min(default_jobs(device), len(points)) if todo and engine == "local" else 1
         started = time.perf_counter()
 
         def write() -> pd.DataFrame:
@@ -75,7 +83,7 @@ def sweep(
 
             def ended(index: int, future: Future[Any]) -> None:
                 killed = future.exception()
-                rows[index] = row = result_row(points[index], root, _in_one_line(killed) if killed else future.result())
+                rows[index] = row = result_row(points[index], root, in_one_line(killed) if killed else future.result())
                 done = row["status"] == DONE
                 show((index, configs[index].steps, {name: row[name] for name in ("eval_loss", "accuracy") if done}))
                 if not done:
@@ -83,7 +91,11 @@ def sweep(
                     console.print(line, highlight=False, markup=False)
                 write()
 
-            in_processes(todo, partial(attempt, root, device), jobs or usual, show, ended)
+            job = partial(attempt, root, device)
+            if engine == "ray":
+                in_ray(todo, job, jobs, retries, ended, n_gpus=int(device.startswith("cuda")))
+            else:
+                in_processes(todo, job, jobs or usual, retries, show, ended)
         for i, row in enumerate(rows):
             if row["status"] == UNFINISHED:  # another process may have finished it meanwhile
                 rows[i] = result_row(points[i], root)
@@ -91,25 +103,3 @@ def sweep(
         counts = ", ".join(f"{count} {status}" for status, count in table["status"].value_counts().items())
         console.print(f"{counts}; {time.perf_counter() - started:.0f} s.", highlight=False)
         return table
-
-
-def attempt(root: Path, device: str, config: RunConfig, report: Report) -> str:
-    """Train or resume a run, and return the error with which it failed, on one line. Only interrupts are raised.
-
-    It returns "" if the run ended, or if another process trains it: its folder says which.
-    """
-    from ihlab.training.run_writer import TrainingDivergedError
-    from ihlab.training.train import train
-
-    try:
-        wait_for_lock(config, root)
-        train(config, root, device, report)
-    except (TrainingDivergedError, TakenError):
-        return ""
-    except Exception as error:
-        return _in_one_line(error)
-    return ""
-
-
-def _in_one_line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -295,7 +295,7 @@ OPTIONS = {
     "heads": ["--root", "--step", "--rows", "--seed", "--csv", "--out"],
     "shift": ["--root", "--step", "--csv", "--out"],
     "view": ["--root", "--out", "--tokens", "--row", "--rows", "--checkpoints"],
-    "sweep": ["--jobs", "--root", "--out"],
+    "sweep": ["--engine", "--jobs", "--root", "--out", "--retries"],
 }  # fmt: skip
 FILES = st.sampled_from(
     ["a.csv", "a.png", "a.svg", "a.html", "A.CSV", "no/such/a.csv", "runs", "/proc/x.csv", "/proc/x.html"]

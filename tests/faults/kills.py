@@ -35,8 +35,8 @@ MOMENTS = ANY, WRITE, LATER = "at any moment", "in the middle of a write", "afte
 USUAL = {ANY: 0.2, WRITE: 0.4, LATER: 0.4}
 """Probabilities of the moments."""
 
-TO_END = 10.0
-"""Seconds after which no process of a killed command may still be alive."""
+TO_END, RAY_TO_END = 10.0, 90.0
+"""Seconds after which no process of a killed command may still be alive. Ray's agents notice its end after a minute."""
 
 FOR_EVER = 300.0  # seconds
 
@@ -80,6 +80,10 @@ def sweep(folder: Path) -> list[str]:
     return ["sweep", str(grid), "--device", "cpu", "--jobs", "2", "--root", str(folder), "--out", f"{folder}/all.csv"]
 
 
+def ray_sweep(folder: Path) -> list[str]:
+    return [*sweep(folder), "--engine", "ray"]
+
+
 def reproduce(folder: Path) -> list[str]:
     places = ["--runs", str(folder), "--figures", f"{folder}/figures"]
     return [*"reproduce table5 --scale smoke --device cpu --jobs 2".split(), *places]
@@ -93,15 +97,23 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
     "train": train,
     "train --members 3": ensemble,
     "sweep": sweep,
+    "sweep --engine ray": ray_sweep,
     "reproduce": reproduce,
     "notebook": notebook,
 }
 """The `ihlab` commands that are killed, by their names in the table. "notebook": a cell that trains."""
 
-SHARES = {"train": 0.25, "notebook": 0.1, "train --members 3": 0.15, "sweep": 0.25, "reproduce": 0.25}
+SHARES = {
+    "train": 0.23,
+    "notebook": 0.1,
+    "train --members 3": 0.15,
+    "sweep": 0.23,
+    "sweep --engine ray": 0.06,
+    "reproduce": 0.23,
+}
 """Fractions of all kills. A command with worker processes takes seconds, because each of them has to import torch."""
 
-POOLED = ("sweep", "reproduce")
+POOLED = ("sweep", "sweep --engine ray", "reproduce")
 """The commands with worker processes."""
 
 WRITES = {"train": 22, "notebook": 22, "train --members 3": 66, "sweep": 5, "reproduce": 8}
@@ -287,7 +299,10 @@ class Started:
                 os.kill(pid, kill.signum)
 
     def workers(self) -> list[int]:
-        """Return the living processes that train."""
+        """Return the living processes that train, of a pool or of Ray."""
+        with suppress(psutil.Error):
+            below = psutil.Process(self.process.pid).children(recursive=True)
+            return living(self.note) + [each.pid for each in below if "ray::_do" in each.cmdline()]
         return living(self.note)
 
     def alive(self) -> list[int]:
@@ -327,7 +342,7 @@ class Attempt:
         self.wrong = []
         if self.code not in self._codes(kill):
             self.wrong.append(f"exit code {self.code}")
-        deadline = time.monotonic() + TO_END
+        deadline = time.monotonic() + (RAY_TO_END if kind == "sweep --engine ray" else TO_END)
         while (alive := started.alive()) and time.monotonic() < deadline:
             time.sleep(0.1)
         if alive:

@@ -8,8 +8,10 @@ pytestmark = pytest.mark.slow
 
 
 def test_killed_trainings_end_as_if_nobody_had_killed_them(tmp_path):
-    rows = campaign(8, 0, tmp_path)
-    assert {row.what.partition(",")[0] for row in rows} == set(KINDS)
+    """Without Ray, which takes a minute a kill: `make faults` kills it, too."""
+    kinds = [kind for kind in KINDS if "ray" not in kind]
+    rows = campaign(8, 0, tmp_path, kinds=kinds)
+    assert {row.what.partition(",")[0] for row in rows} == set(kinds)
     assert sum(row.tried for row in rows) >= 8
     for moment in (WRITE, LATER):
         assert sum(row.tried for row in rows if row.what.endswith(moment)) >= 1

@@ -170,22 +170,21 @@ def test_a_killed_parent_leaves_no_worker_and_what_they_trained_is_saved(tmp_pat
     assert stopped.checkpoints[-1] > stopped.config.first_step
 
 
-def test_a_worker_that_is_stopped_alone_is_replaced_and_its_run_goes_on(tmp_path, monkeypatch):
+def test_a_worker_that_is_stopped_alone_is_replaced_and_its_run_goes_on(tmp_path):
     """As a killed one is, so often as there are retries; and it has lost nothing."""
     whole = train(BASE, tmp_path / "whole")
-    assert in_processes_once(BASE.replace(), tmp_path / "stopped", monkeypatch, retries=1).result() is None
+    assert in_processes_once(BASE.replace(), tmp_path / "stopped", retries=1).result() is None
     assert Run.open(BASE.folder(tmp_path / "stopped")).metrics.equals(whole.metrics)
     assert Run.open(BASE.folder(tmp_path / "stopped")).done["resumed_from"] > 0
-    ended = in_processes_once(BASE, tmp_path / "given up", monkeypatch, retries=0)
+    ended = in_processes_once(BASE, tmp_path / "given up", retries=0)
     assert isinstance(ended.exception(), Interrupted)
     assert "Stopped at step" in str(ended.exception())
 
 
-def in_processes_once(config, root, monkeypatch, retries):
+def in_processes_once(config, root, retries):
     ends = []
-    monkeypatch.setattr("ihlab.sweep.pool.RETRIES", retries)
     job = partial(train_and_stop, root)
-    in_processes({7: config}, job, 1, lambda update: None, lambda index, future: ends.append(future))
+    in_processes({7: config}, job, 1, retries, lambda update: None, lambda index, future: ends.append(future))
     [ended] = ends
     return ended
 

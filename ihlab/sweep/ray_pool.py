@@ -1,0 +1,91 @@
+"""Jobs on Ray: on this machine's cores, or on the cluster that RAY_ADDRESS names."""
+
+import logging
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from typing import Any
+
+from ihlab.sweep.pool import Ended, Job, costliest_first
+from ihlab.training.config import RunConfig
+from ihlab.training.progress import Row
+from tasks.config import ConfigError
+
+TIME_TO_STOP = 60.0  # seconds
+OBJECT_STORE = 100 * 2**20  # bytes: configs and outcomes are small
+
+
+def in_ray(
+    configs: Mapping[int, RunConfig], job: Job, jobs: int | None, retries: int, on_end: Ended, n_gpus: int = 0
+) -> None:
+    """Run jobs as `in_processes` does, each as a Ray task with one core and `n_gpus` GPUs; reports are dropped.
+
+    At most `jobs` run at a time; None: as many as Ray has cores for. Ray retries a job, at most `retries` times, when
+    its worker or its machine dies. A path in a job must mean the same folder on every machine of a cluster, so it must
+    be on a shared disk. When this process is killed, a Ray that it started ends within seconds, with the jobs; only two
+    idle Ray agents stay for a minute. Raises `ConfigError` if Ray is not installed or cannot be started.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("Ray is not installed: pip install 'ray>=2.50'.") from None
+    todo = deque(costliest_first(configs))
+    if not todo:
+        return  # Ray takes seconds to start
+    with _started(jobs):
+        task = ray.remote(num_cpus=1, num_gpus=n_gpus, max_retries=retries)(_do)
+        running: dict[Future[Any], tuple[int, Any]] = {}
+        try:
+            while todo or running:
+                while todo and len(running) < (jobs or len(configs)):
+                    index = todo.popleft()
+                    reference = task.remote(job, configs[index])
+                    running[reference.future()] = index, reference
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    index, _ = running.pop(future)
+                    on_end(index, future)
+        finally:
+            for _, reference in running.values():
+                ray.cancel(reference)  # interrupts the job, whose loop saves a checkpoint
+            wait(running, TIME_TO_STOP)
+
+
+@contextmanager
+def _started(jobs: int | None) -> Iterator[None]:
+    """Start Ray, and stop it afterwards, unless the caller already runs it."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    alone = {"num_cpus": jobs, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
+    answer = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if "RAY_ADDRESS" in os.environ else alone))
+    except Exception as error:  # Ray's processes and the network fail in many ways
+        ray.shutdown()
+        said = " ".join(str(error).split()).rstrip(".")
+        raise ConfigError(f"Ray cannot be started ({said}): try again, or use --engine local.") from None
+    if callable(answer) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, answer)  # Ray's own handler would end the process while runs still train
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _do(job: Job, config: RunConfig) -> Any:
+    import torch
+
+    torch.set_num_threads(1)
+
+    def report(step: int, row: Row) -> None:
+        return None
+
+    return job(config, report)

@@ -1,0 +1,41 @@
+"""Train one run of a sweep, and return its error instead of raising it."""
+
+from pathlib import Path
+
+from ihlab.files import TakenError
+from ihlab.training.config import RunConfig
+from ihlab.training.progress import Report
+
+PATIENCE = 10.0
+"""Seconds to wait for the lock of a run: the workers of a killed sweep hold it while they save."""
+
+
+def attempt(root: Path, device: str, config: RunConfig, report: Report) -> str:
+    """Train or resume a run, and return the error with which it failed, on one line. Only interrupts are raised.
+
+    It returns "" if the run ended, or if another process trains it: its folder says which.
+    """
+    from ihlab.training.run_writer import TrainingDivergedError
+    from ihlab.training.train import train
+
+    try:
+        wait_for_lock(config, root)
+        train(config, root, device, report)
+    except (TrainingDivergedError, TakenError):
+        return ""
+    except Exception as error:
+        return in_one_line(error)
+    return ""
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return the type and the message of an error on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def wait_for_lock(config: RunConfig, root: Path) -> None:
+    """Wait until the run's lock is free. Raises `TakenError` if that takes more than `PATIENCE` seconds."""
+    from ihlab.training.run import Run
+
+    with Run.create(config, root).lock(PATIENCE):
+        pass
