@@ -24,6 +24,7 @@ from ihlab.attribution.scores import CONTROLS, ProblemScores, rank_correlations
 from ihlab.attribution.truth import effects_by_metric
 from ihlab.progress import tracked
 from ihlab.settings import own_settings
+from ihlab.stored import read_json
 from ihlab.suite.standard import VERSION, standard_problems, standard_set
 from tasks.config import ConfigError, require, shown
 
@@ -180,13 +181,10 @@ def entry_text(entry: Entry) -> str:
 
 def read_entry(path: str | Path) -> Entry:
     """Read an entry. Raises `ConfigError` for a file that is not one, and for settings or numbers that are wrong."""
-    try:
-        entry = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON: {error}.") from None
+    entry = read_json(Path(path))
     needed = {"method": str, "standard_set": int, "estimates": dict}
     for name, kind in needed.items():
-        value = entry.get(name) if isinstance(entry, dict) else None
+        value = entry.get(name)
         require(isinstance(value, kind), f"{path}: {name} is {shown(value)}, but must be a {kind.__name__}.")
     version = entry["standard_set"]
     require(version == VERSION, f"{path} is of version {version} of the standard set, but this ihlab has {VERSION}.")

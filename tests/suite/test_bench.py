@@ -115,7 +115,7 @@ def test_a_strangers_file_is_run_and_a_changed_entry_is_noticed(tmp_path, monkey
 
 
 BAD = {
-    "cannot be read as JSON": "{",
+    "is not JSON": "{",
     "standard_set is None, but must be a int": {"method": "x", "estimates": {}},
     "is of version 1 of the standard set": {"method": "x", "standard_set": 1, "estimates": {}},
     "there is no setting .*; did you mean": {HEADS[1:]: [1]},
