@@ -95,7 +95,8 @@ def run_bench(methods: Mapping[str, Entry | None], table: pd.DataFrame) -> dict[
         for name in methods
     }
     passes: dict[str, list[list[float]]] = {name: [] for name in methods}
-    groups = table.groupby(["member", "step", "corruption"], sort=False)
+    groups: Any = table.groupby(["member", "step", "corruption"], sort=False)
+    nodes: Any
     for (member, step, corruption), group in tracked(groups, "problems"):
         by_metric = standard_problems(member, step, corruption)
         for nodes, rows in group.groupby("nodes", sort=False):

@@ -1,6 +1,7 @@
 """The leaderboard: what stored entries say about each method, by kind of nodes, with the worst setting."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -51,7 +52,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     for (nodes, method), group in table.groupby(["nodes", "method"], sort=False):
         ranks = group.groupby("member")["rank"].mean().dropna()
         interval = stats.mean(ranks.tolist(), (-1.0, 1.0)) if len(ranks) > 1 else None
-        worst = group["rank"].idxmin() if group["rank"].notna().any() else None
+        worst: Any = group["rank"].idxmin() if group["rank"].notna().any() else None
         low, high = group["largest"].quantile([0.05, 0.95])
         rows.append(
             {"nodes": nodes, "method": method, "settings": len(group)}
@@ -83,7 +84,7 @@ def page(entries: Iterable[Entry]) -> str:
     parts = [HEAD.format(version=VERSION)]
     overall = summary(table)
     for nodes, group in overall.groupby("nodes", sort=False):
-        parts += [f"## {TITLES[nodes]}", markdown(*_cells(group, passes))]
+        parts += [f"## {TITLES[str(nodes)]}", markdown(*_cells(group, passes))]
     heads = table[table["nodes"] == "head"]
     order = overall[overall["nodes"] == "head"]["method"]
     for column in ("corruption", "metric", "member"):
