@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         TextTask,
         TriggerTask,
         register_task,
-    )  # fmt: skip
+    )
 
 __all__ = [
     "Batch",

@@ -128,9 +128,14 @@ def learner(small):
     from tasks import InductionTask
 
     return small.replace(
-        task=InductionTask(vocab_size=24, length=12), model=small.model.replace(d_vocab=24), steps=60, batch_size=32,
-        lr=3e-2, eval_growth=0.0, eval_rows=128,
-    )  # fmt: skip
+        task=InductionTask(vocab_size=24, length=12),
+        model=small.model.replace(d_vocab=24),
+        steps=60,
+        batch_size=32,
+        lr=3e-2,
+        eval_growth=0.0,
+        eval_rows=128,
+    )
 
 
 # A container lacks the rights that the sandbox needs; the other flags keep Chromium from contacting its servers.

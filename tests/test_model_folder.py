@@ -167,7 +167,7 @@ CONFIGS = [
     ({"base_model_type": "clip"}, "base_model_type is 'clip', which has no causal language model."),
     ({"base_model_type": "gpt2"}, "The KVShiftGPT2LMHeadModel cannot be shifted: it has no decoder whose"),
     ({"model_type": "llama"}, "model_type is 'llama', but must be 'kv_shift': add_shift shifts other models."),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("fields", "sentence"), CONFIGS, ids=lambda given: str(given)[:40])

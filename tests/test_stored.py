@@ -53,7 +53,7 @@ def test_what_is_no_json_object_is_refused(tmp_path, content, sentence):
         (lambda path: path.write_bytes(b"\xff"), "is not UTF-8 text (byte 0)."),
         (lambda path: path.write_bytes(b"a ="), "is not TOML: Invalid value (at end of document)."),
     ],
-)  # fmt: skip
+)
 def test_a_sweep_file_that_cannot_be_read_is_named_once(tmp_path, put, sentence):
     path = tmp_path / "x.toml"
     if put:

@@ -149,15 +149,20 @@ def _reported(search: Search, task: Any, sampled: Tokens, worst: Tokens, answer:
     drawable = rule.drawable(worst[:, rule.begin :], answer)
     table = pd.DataFrame(
         {
-            "query": worst[:, -1], "answer": answer,
+            "query": worst[:, -1],
+            "answer": answer,
             "position": pd.array([each.get(EARLIER) for each in roles[1]], dtype="Int64"),
             "answer_position": pd.array([each.get(ANSWER) for each in roles[1]], dtype="Int64"),
             "sampled_margin": margins_of(model.logits(torch.from_numpy(sampled))[:, -1], answer)[0],
-            "margin": margin, "wrong": ~(margin > 0), "mistaken_for": rival,
+            "margin": margin,
+            "wrong": ~(margin > 0),
+            "mistaken_for": rival,
             "in_task": pd.array([None] * len(worst) if drawable is None else drawable, dtype="boolean"),
-            "how": how, "sampled": sampled.tolist(), "worst": worst.tolist(),
+            "how": how,
+            "sampled": sampled.tolist(),
+            "worst": worst.tolist(),
         }
-    )  # fmt: skip
+    )
     order = np.argsort(margin, kind="stable")
     at_query = None if patterns[1] is None else patterns[1][order, :, :, -1]
     return Attack(table.iloc[order].reset_index(drop=True), at_query)

@@ -80,9 +80,14 @@ def induction_run(scale: Scale) -> RunConfig:
     if scale == "laptop":
         task = InductionTask(vocab_size=128, length=32)
         return RunConfig(
-            task=task, model=_model(task, d_model=32, n_heads=4), steps=2000, batch_size=64, lr=4e-3,
-            schedule="trapezoid", eval_rows=1024,
-        )  # fmt: skip
+            task=task,
+            model=_model(task, d_model=32, n_heads=4),
+            steps=2000,
+            batch_size=64,
+            lr=4e-3,
+            schedule="trapezoid",
+            eval_rows=1024,
+        )
     task = InductionTask(vocab_size=64, length=16)
     return RunConfig(
         task=task, model=_model(task, d_model=16, n_heads=2), steps=30, batch_size=16, warmup=5, schedule="trapezoid",

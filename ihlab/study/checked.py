@@ -21,7 +21,7 @@ from ihlab.study.ask import (
     RepeatedSeedError,
     cell_key,
     cell_name,
-)  # fmt: skip
+)
 from ihlab.study.experiment import SCALES
 from tasks.config import ConfigError, choose, require, shown
 

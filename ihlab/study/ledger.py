@@ -227,12 +227,12 @@ def _in_words(facts: Any) -> str:
     return f"{facts['lines']} lines, digest {facts['sha256'][:8]}" if isinstance(facts, dict) else "unknown"
 
 
-def summary_text(made: str | pd.DataFrame) -> str:
+def summary_text(summary: str | pd.DataFrame) -> str:
     """Return a summary as the text of its file: a sentence, or a table as Markdown."""
-    if isinstance(made, str):
-        return f"{made}\n"
-    rows = [[_cell(cell) for cell in row] for row in made.itertuples(index=False)]
-    return f"{table([escaped(str(name)) for name in made.columns], rows)}\n"
+    if isinstance(summary, str):
+        return f"{summary}\n"
+    rows = [[_cell(cell) for cell in row] for row in summary.itertuples(index=False)]
+    return f"{table([escaped(str(name)) for name in summary.columns], rows)}\n"
 
 
 def _cell(cell: object) -> str:

@@ -15,14 +15,14 @@ def register_experiment(experiment: Any) -> Any:
     Returns its argument, so it works as a decorator. Raises `ConfigError` if a method of `Experiment` is missing (the
     message names it) or if an experiment that is defined elsewhere already has the name.
     """
-    made = experiment() if isinstance(experiment, type) else experiment
-    name, kind = getattr(made, "name", None), type(made)
+    instance = experiment() if isinstance(experiment, type) else experiment
+    name, kind = getattr(instance, "name", None), type(instance)
     require(isinstance(name, str) and name.isidentifier(), f"{kind.__name__}.name is {name!r}, but must be one word.")
-    missing = [method for method in METHODS if not callable(getattr(made, method, None))]
+    missing = [method for method in METHODS if not callable(getattr(instance, method, None))]
     require(not missing, f"{kind.__name__} is not an experiment: it has no {', '.join(missing)}.")
-    old, new = _owner(EXPERIMENTS.get(str(name), made)), _owner(made)
+    old, new = _owner(EXPERIMENTS.get(str(name), instance)), _owner(instance)
     require(old == new, f"There is an experiment '{name}' already, {old}: {new} needs another name.")
-    EXPERIMENTS[str(name)] = made
+    EXPERIMENTS[str(name)] = instance
     return experiment
 
 

@@ -96,10 +96,10 @@ def run_bench(methods: Mapping[str, Entry | None], table: pd.DataFrame) -> dict[
     }
     passes: dict[str, list[list[float]]] = {name: [] for name in methods}
     groups: Any = table.groupby(["member", "step", "corruption"], sort=False)
-    nodes: Any
     for (member, step, corruption), group in tracked(groups, "problems"):
         by_metric = standard_problems(member, step, corruption)
-        for nodes, rows in group.groupby("nodes", sort=False):
+        for kind, rows in group.groupby("nodes", sort=False):
+            nodes = str(kind)
             problems = [by_metric[metric] for metric in rows["metric"]]
             effects = effects_by_metric(problems, nodes)
             reverses = effects_by_metric([problem.swapped for problem in problems], nodes)

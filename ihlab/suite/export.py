@@ -47,13 +47,13 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
     require_writable("folder", folder)
     model = load(name, seed, step, root)
     converted = _converted(model)
-    found = truth(name, seed, step, root)
+    facts = truth(name, seed, step, root)
     converted.save_pretrained(folder)
     _tokenizer(model).save_pretrained(folder)
-    write_text(folder / "README.md", str(_card(found, model)))
-    tables = {key: value for key, value in found.items() if isinstance(value, pd.DataFrame)}
+    write_text(folder / "README.md", str(_card(facts, model)))
+    tables = {key: value for key, value in facts.items() if isinstance(value, pd.DataFrame)}
     rows = {key: json.loads(table.to_json(orient="records", double_precision=15)) for key, table in tables.items()}
-    write_json(folder / "truth.json", found | rows)  # NaN is null there
+    write_json(folder / "truth.json", facts | rows)  # NaN is null there
     write_json(folder / "prompts.json", _prompts(model))
     return folder
 
@@ -81,13 +81,13 @@ def read_truth(folder: str | Path) -> dict[str, Any]:
     """
     path = as_folder("folder", folder) / "truth.json"
     require(present(path), f"{folder} is not an exported member of the suite: it has no truth.json.")
-    found = read_json(path)
-    has = found.get("version")
+    facts = read_json(path)
+    has = facts.get("version")
     require(
         has == VERSION,
         f"{path} has the version {shown(has)}, but this ihlab reads version {VERSION}: export the member again.",
     )
-    return {key: pd.DataFrame(value) if isinstance(value, list) else value for key, value in found.items()}
+    return {key: pd.DataFrame(value) if isinstance(value, list) else value for key, value in facts.items()}
 
 
 def _converted(model: Transformer) -> Any:
@@ -116,28 +116,28 @@ def _tokenizer(model: Transformer) -> Any:
     )
 
 
-def _card(found: dict[str, Any], model: Transformer) -> ModelCard:
+def _card(facts: dict[str, Any], model: Transformer) -> ModelCard:
     about = ModelCardData(
         license="mit", library_name="transformers", tags=["mechanistic-interpretability", "induction-heads"]
     )
-    cfg, slices = model.cfg, found["accuracy"] | {f"control: {name}": of for name, of in found["control"].items()}
-    heads = found["heads"].sort_values("effect", key=abs, ascending=False)
-    edges = found["edges"].query("true") if "edges" in found else pd.DataFrame()
-    column = accuracy_of(found["member"])
-    onset, learned = found.get("onset"), found["accuracy"][column] >= LEARNED
+    cfg, slices = model.cfg, facts["accuracy"] | {f"control: {name}": of for name, of in facts["control"].items()}
+    heads = facts["heads"].sort_values("effect", key=abs, ascending=False)
+    edges = facts["edges"].query("true") if "edges" in facts else pd.DataFrame()
+    column = accuracy_of(facts["member"])
+    onset, learned = facts.get("onset"), facts["accuracy"][column] >= LEARNED
     return ModelCard(
         f"""---
 {about.to_yaml()}
 ---
 
-# {found["member"]}, seed {found["seed"]}, step {found["step"]}
+# {facts["member"]}, seed {facts["seed"]}, step {facts["step"]}
 
 A transformer with {model.n_params} parameters without embeddings, {cfg.n_layers} layers of {cfg.n_heads} heads,
-{cfg.attention} attention and {cfg.positional} positions. Its circuit was measured exactly by ihlab {found["ihlab"]}.
+{cfg.attention} attention and {cfg.positional} positions. Its circuit was measured exactly by ihlab {facts["ihlab"]}.
 
 ## Training
 
-{found.get("trained", "None: the weights are set by hand.")}
+{facts.get("trained", "None: the weights are set by hand.")}
 {f"`{column}` is halfway from the best guess to 1 at step {onset:.0f}." if onset is not None else ""}
 
 ## Accuracy
@@ -148,7 +148,7 @@ A transformer with {model.n_params} parameters without embeddings, {cfg.n_layers
 
 ## Circuit
 
-Clean and corrupted prompts differ by {found["swing"]:.2f} in the logit difference of the two answers (the swing).
+Clean and corrupted prompts differ by {facts["swing"]:.2f} in the logit difference of the two answers (the swing).
 `truth.json` defines every number, and has the effects of all heads, inputs and edges.
 
 {_rows(heads, ["layer", "head", "effect", "reverse", "fraction", "true"])}
@@ -166,9 +166,9 @@ Cite ihlab, the induction-head lab, by its CITATION.cff. MIT licence.
     )
 
 
-def _rows(found: pd.DataFrame, columns: list[str]) -> str:
+def _rows(table: pd.DataFrame, columns: list[str]) -> str:
     """Return columns of a table as Markdown; "" for an empty one."""
-    cells = found[columns].astype(object).to_numpy().tolist() if len(found) else []
+    cells = table[columns].astype(object).to_numpy().tolist() if len(table) else []
     return markdown(
         columns, [[f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row] for row in cells]
     )

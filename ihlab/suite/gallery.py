@@ -72,16 +72,16 @@ def _measured(name: str, seed: int, root: str | Path) -> Measured:
 
 
 def _row(name: str, seeds: Iterable[Measured]) -> list[str]:
-    found, column = [truths for _, truths in seeds], accuracy_of(name)
-    accuracy = [each["accuracy"][column] for each in found]
-    control = [each["control"]["accuracy"] for each in found if each["control"]]
-    swings = [each["swing"] for each in found]
-    seen = [each["heads"] if abs(each["swing"]) >= LEAST_SWING else each["heads"][:0] for each in found]
-    heads = [each.groupby("layer")["fraction"].max() for each in seen]
+    of_seeds, column = [truths for _, truths in seeds], accuracy_of(name)
+    accuracy = [each["accuracy"][column] for each in of_seeds]
+    control = [each["control"]["accuracy"] for each in of_seeds if each["control"]]
+    swings = [each["swing"] for each in of_seeds]
+    answering = [each["heads"] if abs(each["swing"]) >= LEAST_SWING else each["heads"][:0] for each in of_seeds]
+    heads = [each.groupby("layer")["fraction"].max() for each in answering]
     layers = [_range([largest.get(layer, np.nan) for largest in heads]) for layer in (0, 1)]
     shown = _range(accuracy) + (f", random repeats {_range(control)}" if control else "")
-    learned = f"{sum(each >= LEARNED for each in accuracy)} of {len(found)}"
-    onsets = _range([math.nan if each.get("onset") is None else each["onset"] for each in found], 0)
+    learned = f"{sum(each >= LEARNED for each in accuracy)} of {len(of_seeds)}"
+    onsets = _range([math.nan if each.get("onset") is None else each["onset"] for each in of_seeds], 0)
     return [name, learned, shown, onsets, _range(swings, 1), *layers]
 
 

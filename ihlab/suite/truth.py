@@ -63,22 +63,22 @@ def truth(
     """
     model = load(name, seed, step, root)
     task: Any = model.trained_on
-    found: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
-    found |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": dict(DEFINITIONS)}
+    facts: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
+    facts |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": dict(DEFINITIONS)}
     if name not in HAND_SET:
         member, onset = run(name, seed, root), onset_of(name, seed, root)
-        found |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
-        found["onset"] = None if math.isnan(onset) else onset
-    found["hops"] = getattr(task, "max_hops", None) if hops is None else hops
-    p = problem(model, hops=found["hops"])
-    found |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": p.swing}
+        facts |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
+        facts["onset"] = None if math.isnan(onset) else onset
+    facts["hops"] = getattr(task, "max_hops", None) if hops is None else hops
+    p = problem(model, hops=facts["hops"])
+    facts |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": p.swing}
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
         table = exact(p, kind)
         size = table[["effect", "reverse"]].abs().max(axis=1)
-        found[f"{kind}s"] = table.assign(true=(size >= TRUE_LEAST * abs(p.swing)) & p.answered)
-    found["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
-    found["pairs"] = find_induction_pair(model)
-    return found
+        facts[f"{kind}s"] = table.assign(true=(size >= TRUE_LEAST * abs(p.swing)) & p.answered)
+    facts["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
+    facts["pairs"] = find_induction_pair(model)
+    return facts
 
 
 @own_settings()

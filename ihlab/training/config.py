@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ihlab.model.config import ModelConfig
+from ihlab.model.registry import VARIANTS
 from ihlab.training.clamp import Clamp
 from ihlab.training.first_defaults import digested_defaults, first_defaults
 from tasks import InductionTask, StoredTask, Task
@@ -324,7 +325,8 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
     for name in ("task", "model"):
         require(isinstance(stored[name], dict), f"The stored config's {name} is {stored[name]!r}, but must be fields.")
     config_type = ForkConfig if "fork" in stored else RunConfig
-    parts = {"task": _stored_task(stored["task"], stored["model"]), "model": _stored_model(json.dumps(stored["model"]))}
+    model = _stored_model(json.dumps(stored["model"]), tuple(VARIANTS))
+    parts = {"task": _stored_task(stored["task"], stored["model"]), "model": model}
     if isinstance(stored.get("fork"), dict):
         parts["fork"] = _filled(Fork, stored["fork"])
     run: RunConfig = from_plain(config_type, {**_filled(RunConfig, stored), **parts})
@@ -332,8 +334,11 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
 
 
 @lru_cache
-def _stored_model(stored: str) -> ModelConfig:
-    """Return the config of a model stored as JSON, built once: thousands of runs have a few models."""
+def _stored_model(stored: str, registered: tuple[str, ...]) -> ModelConfig:
+    """Return the config of a model stored as JSON, built once: thousands of runs have a few models.
+
+    `registered`: the variants of attention at this time; without its own a config is refused.
+    """
     model: ModelConfig = from_plain(ModelConfig, _filled(ModelConfig, json.loads(stored)), name="model")
     return model
 

@@ -429,9 +429,14 @@ def test_integrated_gradients_are_refused_where_ids_are_read_twice(layers_read_i
     heads = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
     torch.manual_seed(0)
     config = Gemma4TextConfig(
-        **sizes, **heads, global_head_dim=8, layer_types=["full_attention"] * 2, num_kv_shared_layers=0,
-        hidden_size_per_layer_input=8 * layers_read_ids, initializer_range=0.2,
-    )  # fmt: skip
+        **sizes,
+        **heads,
+        global_head_dim=8,
+        layer_types=["full_attention"] * 2,
+        num_kv_shared_layers=0,
+        hidden_size_per_layer_input=8 * layers_read_ids,
+        initializer_range=0.2,
+    )
     p = problem(Gemma4ForCausalLM(config).eval(), TASK, size=4)
     assert attribute(p)["effect"].abs().max() > 0
     if layers_read_ids:

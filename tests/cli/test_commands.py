@@ -23,10 +23,14 @@ TINY = (
     "--model.n-layers 1 --model.d-model 8 --model.n-heads 2 --model.d-vocab 40 --model.n-ctx 12"
 ).split()
 TINY_FIELDS = {
-    "steps": 12, "batch_size": 4, "eval_rows": 8, "eval_every": 4, "checkpoints": 3,
+    "steps": 12,
+    "batch_size": 4,
+    "eval_rows": 8,
+    "eval_every": 4,
+    "checkpoints": 3,
     "task": InductionTask(vocab_size=40, length=12),
     "model": ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12, attention="kv_shift"),
-}  # fmt: skip
+}
 
 
 def test_help_names_every_command_and_loads_no_torch():

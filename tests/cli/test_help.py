@@ -46,8 +46,11 @@ def test_the_help_of_train_shows_the_defaults_of_run_config_and_names_the_other_
     shown = dict(re.findall(r"--([\w.-]+) (?:(?!--[a-z]).)*?\(default: ([^)]*)\)", " ".join(page.split())))
     run = RunConfig()
     assert {name: shown[name] for name in ("steps", "lr", "warmup", "batch-size")} == {
-        "steps": str(run.steps), "lr": str(run.lr), "warmup": str(run.warmup), "batch-size": str(run.batch_size),
-    }  # fmt: skip
+        "steps": str(run.steps),
+        "lr": str(run.lr),
+        "warmup": str(run.warmup),
+        "batch-size": str(run.batch_size),
+    }
     assert [shown[f"task.{name}"] for name in ("vocab-size", "length")] == [
         str(run.task.vocab_size),
         str(run.task.length),

@@ -28,8 +28,12 @@ def ended(arguments: list[str], folder: Path, limit: int) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "ihlab", *arguments, "--root", str(folder)],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-        capture_output=True, text=True, timeout=SECONDS, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     if done.returncode == 0:
         return ""
     last = done.stderr.splitlines()[-1:] or [""]

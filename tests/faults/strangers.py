@@ -166,8 +166,12 @@ def corpus(where: str) -> Callable[[Path, Path], None]:
 
     def change(content: dict[str, Any], home: Path) -> None:
         content["task"] = {
-            "kind": "text", "corpus": where.format(home=home), "vocab_size": 256, "length": 12, "split": "train",
-        }  # fmt: skip
+            "kind": "text",
+            "corpus": where.format(home=home),
+            "vocab_size": 256,
+            "length": 12,
+            "split": "train",
+        }
         content["model"]["d_vocab"] = 256
 
     return edited(change)
@@ -363,10 +367,14 @@ def models(kind: str, sound: Path) -> list[Hostile]:
         Hostile(kind, f"{name} with {fields}", tokenizer_with(name, fields))
         for name in ("tokenizer_config.json", "special_tokens_map.json")
         for fields in (
-            {"vocab": LETTER}, {"init_inputs": [LETTER]}, {"vocab_file": LETTER}, {"vocab": "../../home/letters/a.txt"},
-            {"fast_tokenizer_files": ["../../home/letters/tokenizer.4.json"]}, {"mecab_kwargs": {"mecab_dic": LETTER}},
+            {"vocab": LETTER},
+            {"init_inputs": [LETTER]},
+            {"vocab_file": LETTER},
+            {"vocab": "../../home/letters/a.txt"},
+            {"fast_tokenizer_files": ["../../home/letters/tokenizer.4.json"]},
+            {"mecab_kwargs": {"mecab_dic": LETTER}},
         )
-    ]  # fmt: skip
+    ]
     more: dict[str, Any] = {
         "quantization_config": [{"quant_method": q} for q in ("gptq", "awq", "bitsandbytes", "fp8", "x")],
         "attn_implementation": ["someone/kernel", "flash_attention_2"],
@@ -384,9 +392,13 @@ def models(kind: str, sound: Path) -> list[Hostile]:
     for named in ("x.bin", "../out.safetensors", "/etc/passwd", "nowhere.safetensors", "", "."):
         cases.append(Hostile(kind, f"an index that names {named!r}", through_index(named)))
     for what, content in {
-        "empty": b"", "no JSON": b"{", "a list": b"[1]", "deep": b"[" * 100_000, "large": b" " * 2**25,
+        "empty": b"",
+        "no JSON": b"{",
+        "a list": b"[1]",
+        "deep": b"[" * 100_000,
+        "large": b" " * 2**25,
         "binary": bytes(range(256)),
-    }.items():  # fmt: skip
+    }.items():
         for name in ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
                      "adapter_config.json", "model.safetensors"):  # fmt: skip
             cases.append(Hostile(kind, f"{name}: {what}", file(name, content)))
@@ -446,11 +458,15 @@ def sweeps() -> list[Hostile]:
     cases += [
         Hostile(SWEEPS, f"{old.strip()} becomes {new[:40]!r}", changed(old, new))
         for old, new in {
-            "seeds = 1": "seeds = 1000000000", "steps = 2": "steps = 1" + "0" * 5000, '"text"': '"os:system"',
-            'seeds = 1\n': 'name = "../../home"\nseeds = 1\n', "steps = 2\n": "steps = [2, 2]\n",
-            "batch_size = 4": "batch_size = 1000000000000", "n_layers = 1": "n_layers = 1000000000",
+            "seeds = 1": "seeds = 1000000000",
+            "steps = 2": "steps = 1" + "0" * 5000,
+            '"text"': '"os:system"',
+            "seeds = 1\n": 'name = "../../home"\nseeds = 1\n',
+            "steps = 2\n": "steps = [2, 2]\n",
+            "batch_size = 4": "batch_size = 1000000000000",
+            "n_layers = 1": "n_layers = 1000000000",
         }.items()
-    ]  # fmt: skip
+    ]
     files = {name: make for name, make in PLACED.items() if name != "1e6 columns"}
     return cases + [Hostile(SWEEPS, f"grid.toml: {name}", at("", make)) for name, make in files.items()]
 

@@ -26,9 +26,13 @@ from tests.forked import python
 SECONDS = 240.0
 
 FULL, LIMITED, READ_ONLY, CLOCK, TWICE, PLACES = (
-    "a full disk, and a full standard output", "files of limited size", "read-only folders of runs and figures",
-    "a clock that goes back", "two processes at the same time", "home and temporary folders that are missing or closed",
-)  # fmt: skip
+    "a full disk, and a full standard output",
+    "files of limited size",
+    "read-only folders of runs and figures",
+    "a clock that goes back",
+    "two processes at the same time",
+    "home and temporary folders that are missing or closed",
+)
 
 SCRIPT = "import os, sys; exec(sys.argv[1]); from ihlab.cli import main; main(sys.argv[2:])"
 

@@ -31,8 +31,13 @@ CONFIG = RunConfig(
     name="small",
     task=InductionTask(vocab_size=24, length=12),
     model=ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=24, n_ctx=12, attention="kv_shift"),
-    steps=9, batch_size=4, warmup=2, eval_every=3, eval_rows=8, checkpoints=4,
-)  # fmt: skip
+    steps=9,
+    batch_size=4,
+    warmup=2,
+    eval_every=3,
+    eval_rows=8,
+    checkpoints=4,
+)
 OPTIONS = """
 --name small --task.vocab-size 24 --task.length 12 --model.n-layers 1 --model.d-model 8 --model.n-heads 2
 --model.d-vocab 24 --model.n-ctx 12 --model.attention kv_shift --steps 9 --batch-size 4 --warmup 2 --eval-every 3

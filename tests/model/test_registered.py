@@ -74,8 +74,10 @@ def test_a_module_of_ones_own_is_built_hooked_and_scored():
     model = Transformer(config(attention="plain"), seed=3)
     _, cache = model.run_with_cache(TOKENS)
     assert cache["pattern", 1].shape == (3, 2, 9, 9)
-    torch.testing.assert_close(cache["z", 0][:, 0], model.blocks[0].attn.qkv(cache["normalized", 0, "ln1"])
-                               .chunk(3, dim=-1)[2].unflatten(-1, (2, -1))[:, 0])  # fmt: skip
+    torch.testing.assert_close(
+        cache["z", 0][:, 0],
+        model.blocks[0].attn.qkv(cache["normalized", 0, "ln1"]).chunk(3, dim=-1)[2].unflatten(-1, (2, -1))[:, 0],
+    )
     again = Transformer(config(attention="plain"), seed=3)
     assert all(torch.equal(*pair) for pair in zip(model.parameters(), again.parameters(), strict=True))
     other = Transformer(config(attention="plain"), seed=4)
@@ -276,8 +278,11 @@ def test_the_guides_example_runs(tmp_path, monkeypatch, capsys):
 RUN = RunConfig(
     task=InductionTask(vocab_size=40, length=12),
     model=ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12),
-    steps=20, batch_size=8, eval_rows=16, checkpoints=5,
-)  # fmt: skip
+    steps=20,
+    batch_size=8,
+    eval_rows=16,
+    checkpoints=5,
+)
 
 
 def of(attention):

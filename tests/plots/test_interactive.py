@@ -16,15 +16,19 @@ from tasks.config import ConfigError
 
 rng = np.random.default_rng(0)
 CURVES = pd.DataFrame(
-    [(kind, panel, seed, 0.01 if kind == "A" else 0.02, step, rng.random())
-     for kind, panel, seed, step in product("AB", ("x", "y"), range(3), (0, 10, 20, 40))],
+    [
+        (kind, panel, seed, 0.01 if kind == "A" else 0.02, step, rng.random())
+        for kind, panel, seed, step in product("AB", ("x", "y"), range(3), (0, 10, 20, 40))
+    ],
     columns=["curve", "setting", "seed", "lr", "step", "accuracy"],
-)  # fmt: skip
+)
 DOTS = pd.DataFrame(
-    [(row, kind, panel, seed, 0.01, math.inf if (row, seed) == ("two", 2) else 10 + 30 * rng.random())
-     for row, kind, panel, seed in product(("one", "two"), "AB", ("x", "y"), range(3))],
+    [
+        (row, kind, panel, seed, 0.01, math.inf if (row, seed) == ("two", 2) else 10 + 30 * rng.random())
+        for row, kind, panel, seed in product(("one", "two"), "AB", ("x", "y"), range(3))
+    ],
     columns=["rows", "kind", "panel", "seed", "lr", "steps_to_90"],
-)  # fmt: skip
+)
 PATTERNS = np.tril(rng.random((3, 2, 2, 5, 5)))
 METRICS = pd.DataFrame({"step": [0, 5, 9]}).assign(
     **{
@@ -46,10 +50,13 @@ PATHS = pd.DataFrame(
 )  # fmt: skip
 BASINS = basins(12, points=9)
 WORST = pd.DataFrame(
-    [(length, query, answer, "proved" if query else "refuted", rng.normal(), [f"<t{query}>"] * length)
-     for length, query, answer in product((4, 40), range(3), range(3)) if query != answer],
+    [
+        (length, query, answer, "proved" if query else "refuted", rng.normal(), [f"<t{query}>"] * length)
+        for length, query, answer in product((4, 40), range(3), range(3))
+        if query != answer
+    ],
     columns=["length", "query", "answer", "verdict", "margin", "worst"],
-)  # fmt: skip
+)
 
 
 def effects_of(nodes):
@@ -113,8 +120,12 @@ def test_dots_are_the_table_and_say_which_claims_they_enter():
     for panel, axis in (("x", "x"), ("y", "x2")):
         mine = DOTS[DOTS["panel"] == panel]
         finite = mine["steps_to_90"].replace(math.inf, np.nan)
-        drawn = [(round(float(y)), seed, x) for trace in dots if trace.xaxis == axis
-                 for x, y, seed in zip(trace.x, trace.y, trace.customdata, strict=True)]  # fmt: skip
+        drawn = [
+            (round(float(y)), seed, x)
+            for trace in dots
+            if trace.xaxis == axis
+            for x, y, seed in zip(trace.x, trace.y, trace.customdata, strict=True)
+        ]
         values = finite.fillna(views.NEVER * finite.max()).astype(np.float32)
         rows = [0 if row == "one" else 1 for row in mine["rows"]]
         assert sorted(drawn) == sorted(zip(rows, mine["seed"], values, strict=True))

@@ -15,7 +15,7 @@ def table(*rows):
 
 DATA = table(
     ("A", "x", 0, 100.0, 0.9), ("A", "x", 1, math.inf, 0.1), ("B", "x", 0, 400.0, 0.8), ("B", "y", 0, 40.0, 0.7)
-)  # fmt: skip
+)
 
 
 def drawn(axes):

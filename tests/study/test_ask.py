@@ -68,8 +68,11 @@ def test_the_measure_names_cells_rates_and_seeds():
 def test_nothing_is_compared_where_neither_side_has_learned():
     never = table([math.inf] * 3, [math.inf] * 3)
     assert ratio(A, B)(never) == (
-        ratio(A, B)(never).measure, None, 3, "Neither model reaches it within the steps, so nothing is compared."
-    )  # fmt: skip
+        ratio(A, B)(never).measure,
+        None,
+        3,
+        "Neither model reaches it within the steps, so nothing is compared.",
+    )
     low = table([0.52, 0.5], [0.5, 0.5], "check")
     assert less("check", A, B, guess=0.5)(low) == Measured("", None, 2, "Neither model has learned the task.")
     assert less("check", A, B)(low).estimate is not None
@@ -148,10 +151,13 @@ def test_waiting_times_are_not_counted_beyond_the_steps_of_a_run(horizon):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: ratio("steps", A, B), lambda: less(A, B, "best"), lambda: mean(A, "best"), lambda: learned("A"),
+        lambda: ratio("steps", A, B),
+        lambda: less(A, B, "best"),
+        lambda: mean(A, "best"),
+        lambda: learned("A"),
         lambda: named("n", stats.exact, "A"),
     ],
-)  # fmt: skip
+)
 def test_arguments_in_another_order_are_refused_at_once(call):
     with pytest.raises(ConfigError, match=r"\): (the column|a cell) is .*, but must"):
         call()

@@ -80,8 +80,12 @@ def test_what_a_scale_cannot_test_has_no_number_and_a_reason():
     assert stored["why"] == "None is as large."
     assert stored["verdict"] == "not tested at this scale"
     assert [stored[key] for key in ("value", "interval", "threshold", "p", "p_holm")] == [
-        None, [None, None], None, None, None,
-    ]  # fmt: skip
+        None,
+        [None, None],
+        None,
+        None,
+        None,
+    ]
 
 
 # Ids
@@ -91,8 +95,11 @@ def test_a_claim_without_an_id_is_named_by_its_sentence():
     sentences = ("It learns (2 heads): 90%!", "It learns 2 heads 90", "Else.")
     named = [replace(claim(None), sentence=sentence) for sentence in sentences]
     assert [c.id for c in judged([*named, claim(None, id="it_learns_2_heads_90")])] == [
-        "it_learns_2_heads_90_2", "it_learns_2_heads_90_3", "else", "it_learns_2_heads_90",
-    ]  # fmt: skip
+        "it_learns_2_heads_90_2",
+        "it_learns_2_heads_90_3",
+        "else",
+        "it_learns_2_heads_90",
+    ]
 
 
 def test_two_claims_cannot_have_one_id():

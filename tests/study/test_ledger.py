@@ -75,8 +75,12 @@ def folder(tmp_path):
 def test_publishing_stores_the_table_the_adjusted_claims_the_summary_and_one_picture(folder):
     folder.publish(Made(0.5, 9.0), DATA, {"scale": "smoke"})
     assert {path.name for path in folder.path.iterdir()} == {
-        "data.csv", "claims.json", "summary.md", "manifest.json", "made-smoke.svg",
-    }  # fmt: skip
+        "data.csv",
+        "claims.json",
+        "summary.md",
+        "manifest.json",
+        "made-smoke.svg",
+    }
     assert folder.data().equals(DATA)
     assert folder.summary() == "It was measured."
     near, far = folder.claims()

@@ -93,10 +93,14 @@ def test_a_ratio_is_a_bound_if_the_times_never_reached_could_change_it():
     never, times = math.inf, [100.0, 110.0, 120.0, 130.0, 140.0]
     few, one = [*times[:2], never, never, never], [*times[:4], never]
     for a, b, ratio, factor in (
-        (times, times, "", ""), (one, times, "", ""), (times, one, "", ""),
-        ([never] * 5, times, "at least", "at least"), (times, few, "at most", "at least"),
-        (few, [150.0] * 5, "at least", "at least"), ([10.0, 10.0, never, never, never], few, "about", "about"),
-    ):  # fmt: skip
+        (times, times, "", ""),
+        (one, times, "", ""),
+        (times, one, "", ""),
+        ([never] * 5, times, "at least", "at least"),
+        (times, few, "at most", "at least"),
+        (few, [150.0] * 5, "at least", "at least"),
+        ([10.0, 10.0, never, never, never], few, "about", "about"),
+    ):
         found = stats.ratio_of_times(a, b, 150.0)
         assert (found.bound, stats.factor(found).bound) == (ratio, factor)
         late = [np.median([min(x, x_late) / min(y, y_late) for x in a for y in b]) for x_late, y_late in LATE]

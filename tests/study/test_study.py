@@ -66,9 +66,10 @@ def test_without_tuning_every_cell_has_every_seed_once():
 
 def test_seeds_and_starts_can_depend_on_the_cell():
     uneven = study(
-        seeds=lambda cell: range(1 if cell["variant"] == "vanilla" else 4), stacked=True,
+        seeds=lambda cell: range(1 if cell["variant"] == "vanilla" else 4),
+        stacked=True,
         config=lambda cell, scale: config(cell, scale).replace(lr=0.5 + cell["seed"]),
-    )  # fmt: skip
+    )
     planned = uneven.runs("laptop")
     assert [(plan.cell_name, plan.config.seed) for plan in planned] == [
         ("vanilla", 0),
@@ -83,9 +84,11 @@ def test_every_cell_is_tuned_on_other_seeds_and_then_trained_at_its_own_rate():
     assert has_second_stage(tuned)
     first = tuned.runs("laptop")
     assert {(p.cell_name, p.config.lr, p.config.seed) for p in first} == {
-        (name, lr, seed) for name, rates in (("vanilla", (0.1, 0.2)), ("k_shift", (0.3, 0.4)))
-        for lr in rates for seed in (100, 101)
-    }  # fmt: skip
+        (name, lr, seed)
+        for name, rates in (("vanilla", (0.1, 0.2)), ("k_shift", (0.3, 0.4)))
+        for lr in rates
+        for seed in (100, 101)
+    }
     early = {0.2, 0.3}
     trained = [(p.cell_name, Fake(p.config, [0, 0.95, 1] if p.config.lr in early else [0, 0, 0.95])) for p in first]
     second = tuned.follow(trained, "laptop")
@@ -191,8 +194,10 @@ def test_claims_and_summary_are_of_the_runs_for_claims():
     assert (claim.estimate.value, claim.seeds, claim.declared) == (7.0, 1, "2026-01-01")
     summary = study().summary(data, "laptop")
     assert summary.to_dict("list") == {
-        "variant": ["vanilla", "k_shift"], "seeds": [3, 1], "steps_to_90": ["20 (2 of 3)", "never (0 of 1)"],
-    }  # fmt: skip
+        "variant": ["vanilla", "k_shift"],
+        "seeds": [3, 1],
+        "steps_to_90": ["20 (2 of 3)", "never (0 of 1)"],
+    }
     assert study(summary_columns=lambda data: data.head(1)).summary(data, "laptop").equals(data.head(1))
     assert medians(data, ["kind"], ["best"])["best"].tolist() == ["20 (2 of 3)", "1"]
 

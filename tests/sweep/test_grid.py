@@ -91,8 +91,11 @@ def test_quoted_names_nested_tables_and_dots_are_the_same(read):
 def test_lists_and_none_become_what_configs_hold(read):
     points = read('[grid]\nclip = ["none", 2]\nbetas = [[0.9, 0.99], [0.8, 0.9]]\nmodel.positional = ["none"]')
     assert [(point.config.clip, point.config.betas) for point in points] == [
-        (None, (0.9, 0.99)), (None, (0.8, 0.9)), (2.0, (0.9, 0.99)), (2.0, (0.8, 0.9))
-    ]  # fmt: skip
+        (None, (0.9, 0.99)),
+        (None, (0.8, 0.9)),
+        (2.0, (0.9, 0.99)),
+        (2.0, (0.8, 0.9)),
+    ]
     assert points[0].config.model.positional == "none"
     residual = read("[grid]\nmodel.residual = [[true, false], true]\nmodel.n_layers = [2]")
     assert [point.config.model.residual for point in residual] == [(True, False), True]

@@ -77,9 +77,13 @@ def test_stacked_runs_are_those_trained_alone_to_rounding(tmp_path):
     alone, other = BASE.replace(seed=3), BASE.replace(batch_size=8)
     updates = []
     train_all(
-        [*stacked, alone, other], tmp_path / "together", "cpu", 2, updates.append,
+        [*stacked, alone, other],
+        tmp_path / "together",
+        "cpu",
+        2,
+        updates.append,
         {config.digest for config in (*stacked, other)},
-    )  # fmt: skip
+    )
     columns = ["train_loss", "eval_loss"]
     for config in (*stacked, alone, other):
         together = Run.open(config.folder(tmp_path / "together"))

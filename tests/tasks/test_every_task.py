@@ -170,7 +170,7 @@ def repeats_and_forced(batch):
         (ManoTask(), None),
     ],
     ids=lambda value: getattr(value, "kind", ""),
-)  # fmt: skip
+)
 def test_show_writes_tokens_roles_and_targets(task, roles):
     batch = task.batch(3, np.random.default_rng(0))
     cells = shown(task.show(batch, 2))

@@ -48,9 +48,7 @@ def test_hash_leaves_defaults_out_so_that_a_new_field_renames_no_run(small):
 def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept):
     task = InductionTask(vocab_size=40, length=12)
     model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12)
-    run = RunConfig(
-        task=task, model=model, steps=steps, eval_every=every, eval_growth=growth, checkpoints=kept
-    )  # fmt: skip
+    run = RunConfig(task=task, model=model, steps=steps, eval_every=every, eval_growth=growth, checkpoints=kept)
     at = run.eval_steps()
     gaps = [b - a for a, b in pairwise(at)]
     assert at[0] == 0

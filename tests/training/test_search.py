@@ -53,8 +53,10 @@ def test_an_unreadable_run_is_listed_as_damaged_and_hides_nothing(made, tmp_path
     assert Run.open("another").folder == made["another"]
     table = ihlab.runs().set_index("run")
     assert table["status"].to_dict() == {
-        made["short"].name: "damaged", made["short-too"].name: "damaged", made["another"].name: "unfinished",
-    }  # fmt: skip
+        made["short"].name: "damaged",
+        made["short-too"].name: "damaged",
+        made["another"].name: "unfinished",
+    }
     main(["runs", "runs"])
     printed = capsys.readouterr().out
     assert "another" in printed

@@ -34,9 +34,12 @@ from ihlab.study.study import Run, Study
 from ihlab.training.config import RunConfig
 
 V2, V2_LEARNED, NO_MLP, KV1, K1 = (
-    "vanilla, 2 layers", "vanilla, 2 layers, learned positions", "vanilla, 2 layers, no MLP", "KV shifting, 1 layer",
+    "vanilla, 2 layers",
+    "vanilla, 2 layers, learned positions",
+    "vanilla, 2 layers, no MLP",
+    "KV shifting, 1 layer",
     "K only, 1 layer",
-)  # fmt: skip
+)
 HOPS_V2, HOPS_KV2 = "2 hops, vanilla, 2 layers", "2 hops, KV shifting, 2 layers"
 MODELS: dict[str, dict[str, Any]] = {
     V2: {"n_layers": 2},
@@ -96,22 +99,27 @@ def by_checkpoint(run: Run) -> pd.DataFrame:
     for step, (table, weights) in tables.items():
         now = table["exact"].abs() >= TRUE_LEAST * table["swing"].abs()
         facts = {
-            "step": step, "accuracy": accuracy[step], "swing": table["swing"].iloc[0],
+            "step": step,
+            "accuracy": accuracy[step],
+            "swing": table["swing"].iloc[0],
             "saturation": weights[true & last].mean(),
-        }  # fmt: skip
+        }
         for method in METHODS:
             size = table[method].abs()
             largest = size >= size.nlargest(int(now.sum())).min() if now.any() else now
             only_last = size >= size.nlargest(int((now & last).sum())).min() if (now & last).any() else now
             row = facts | {
-                "method": method, "rho": size.corr(table["exact"].abs(), method="spearman"),
-                "recall": largest[now].mean(), "recall_last": only_last[now & last].mean(),
-            }  # fmt: skip
+                "method": method,
+                "rho": size.corr(table["exact"].abs(), method="spearman"),
+                "recall": largest[now].mean(),
+                "recall_last": only_last[now & last].mean(),
+            }
             if previous is not None:
                 row |= {
-                    "prev_exact": table["exact"][previous], "prev_estimate": table[method][previous],
+                    "prev_exact": table["exact"][previous],
+                    "prev_estimate": table[method][previous],
                     "prev_below": float((size[previous] < size[true & last]).all()),
-                }  # fmt: skip
+                }
             rows.append(row)
     columns = ["prev_exact", "prev_estimate", "prev_below"]
     return pd.DataFrame(rows, columns=[*rows[0], *(name for name in columns if name not in rows[0])])
@@ -352,9 +360,14 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
 
 
 _seen = curves(
-    "step", "seen", colors="method", panels="model", xlabel="training step", ylabel="estimated / exact effect",
+    "step",
+    "seen",
+    colors="method",
+    panels="model",
+    xlabel="training step",
+    ylabel="estimated / exact effect",
     ylim=(-0.1, 1.6),
-)  # fmt: skip
+)
 
 ATTRIBUTION = Study(
     name="attribution",

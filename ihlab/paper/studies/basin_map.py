@@ -167,11 +167,14 @@ class BasinMap:
         }
         rows = [
             (
-                name, len(mine), int((mine["accuracy"] >= FOUND).sum()), f"{mine['accuracy_start'].mean():.3f}",
+                name,
+                len(mine),
+                int((mine["accuracy"] >= FOUND).sum()),
+                f"{mine['accuracy_start'].mean():.3f}",
                 _whole(mine["steps"].median()),
             )
             for name, mine in groups.items()
-        ]  # fmt: skip
+        ]
         return pd.DataFrame(rows, columns=["starts", "runs", within, "accuracy before training", "median steps"])
 
     @printed

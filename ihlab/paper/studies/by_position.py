@@ -47,9 +47,14 @@ ROWS = 1024
 def config(cell: Cell, scale: Scale) -> RunConfig:
     """Return the config of a variant."""
     model = ModelConfig(
-        n_layers=2, d_model=32, n_heads=2, d_vocab=TASK.vocab_size, n_ctx=TASK.length, positional="learned",
+        n_layers=2,
+        d_model=32,
+        n_heads=2,
+        d_vocab=TASK.vocab_size,
+        n_ctx=TASK.length,
+        positional="learned",
         mlp="none" if cell["variant"] == NO_MLP else "swiglu",
-    )  # fmt: skip
+    )
     run = RunConfig(
         task=TASK, model=model, steps=1000, batch_size=128, warmup=50, eval_rows=512, eval_growth=0.1, checkpoints=2,
         stop_at_accuracy=0.95, clamped=() if cell["variant"] == FREE else (CUT,),
@@ -142,7 +147,10 @@ BY_POSITION = Study(
     ],
     summary_columns=("steps_to_90", "moved"),
     view=dots(
-        "variant", "moved", xlabel="fraction of answers that follow the position", lines=(1 / (TASK.length - 2),),
+        "variant",
+        "moved",
+        xlabel="fraction of answers that follow the position",
+        lines=(1 / (TASK.length - 2),),
         xlim=(0, 1.03),
     ),
-)  # fmt: skip
+)

@@ -34,9 +34,13 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     task = CheckerTask(vocab_size=16, length=8, asked=cell["asked"]) if smoke else CheckerTask(asked=cell["asked"])
     width, heads = (8, 2) if smoke else (32, 4)
     model = ModelConfig(
-        n_layers=1, d_model=width, n_heads=heads, d_vocab=task.vocab_size, n_ctx=task.length,
+        n_layers=1,
+        d_model=width,
+        n_heads=heads,
+        d_vocab=task.vocab_size,
+        n_ctx=task.length,
         attention=ATTENTION[cell["variant"]],
-    )  # fmt: skip
+    )
     return RunConfig(
         task=task, model=model, steps=10 if smoke else 600, batch_size=32, warmup=20, eval_every=50, eval_growth=0.1,
         eval_rows=512, checkpoints=2,

@@ -47,8 +47,11 @@ if TYPE_CHECKING:
 
 CANON = "Canon ABCD"
 VARIANTS: dict[str, dict[str, Any]] = {
-    VANILLA: {}, K_ONLY: {"attention": "k_shift"}, KV: {"attention": "kv_shift"}, CANON: {"canon": "ABCD"}
-}  # fmt: skip
+    VANILLA: {},
+    K_ONLY: {"attention": "k_shift"},
+    KV: {"attention": "kv_shift"},
+    CANON: {"canon": "ABCD"},
+}
 LAYERS, HOPS = (1, 2, 3), ("k1", "k2", "k3")
 TASK = DepoTask(vocab_size=21, length=32, names=8, max_hops=len(HOPS))
 SEQUENCES = 4096
@@ -62,9 +65,14 @@ MORE = 0.05
 def config(cell: Cell, scale: Scale) -> RunConfig:
     """Return the config of a variant with a number of layers."""
     model = ModelConfig(
-        n_layers=cell["layers"], d_model=64, n_heads=4, d_vocab=TASK.vocab_size, n_ctx=TASK.length,
-        positional="learned", **VARIANTS[cell["variant"]],
-    )  # fmt: skip
+        n_layers=cell["layers"],
+        d_model=64,
+        n_heads=4,
+        d_vocab=TASK.vocab_size,
+        n_ctx=TASK.length,
+        positional="learned",
+        **VARIANTS[cell["variant"]],
+    )
     run = RunConfig(
         task=TASK, model=model, steps=2000, batch_size=32, lr=3e-3, warmup=50, schedule="trapezoid", compile=True,
         checkpoints=2, eval_every=200, eval_growth=0.0,
@@ -198,9 +206,14 @@ def view(data: pd.DataFrame) -> Figure:
     long = data.melt(["variant", "layers", "seed"], list(HOPS), "hops", "accuracy")
     long = long.assign(hops="k = " + long["hops"].str[1:], layers=long["layers"].map(in_words))
     drawn = dots(
-        "variant", "accuracy", panels="layers", colors="hops", lines=(1 / (TASK.names - 1), BAR),
-        xlabel="accuracy at the first query", xlim=(-0.03, 1.05),
-    )  # fmt: skip
+        "variant",
+        "accuracy",
+        panels="layers",
+        colors="hops",
+        lines=(1 / (TASK.names - 1), BAR),
+        xlabel="accuracy at the first query",
+        xlim=(-0.03, 1.05),
+    )
     return drawn(long)
 
 
@@ -229,9 +242,10 @@ DEPO = Study(
         Ask(
             "third_pair_earlier",
             "Two layers of the key tap follow a third step where the third pair comes before the second.",
-            later_pairs, above=0.5,
+            later_pairs,
+            above=0.5,
         ),
     ],
     view=view,
     summary_columns=shown,
-)  # fmt: skip
+)

@@ -75,9 +75,11 @@ def measure(run: Run) -> dict[str, float]:
     last = float(losses[-LAST:].mean()) if finite else float(np.log(run.config.model.d_vocab))
     frequencies = _frequencies(cast(TextTask, run.config.task))
     return {
-        "least": float(np.nanmin(losses)), "last": last, "frequencies": frequencies,
+        "least": float(np.nanmin(losses)),
+        "last": last,
+        "frequencies": frequencies,
         "diverged": not finite or last >= frequencies,
-    }  # fmt: skip
+    }
 
 
 @lru_cache

@@ -109,8 +109,13 @@ def _no_effect(size: str, kind: str, number: Number) -> Ask:
     return Ask(
         ".".join(filter(None, ("no_effect_on_3_grams", kind, slug(size)))),
         f"KV shifting learns 3-grams as well as vanilla attention, within {MARGIN:g} of its accuracy ({size}).",
-        number, below=MARGIN, source="Appendix E.3, Figure 9", of_paper=True, statement=37, setting={"size": size},
-    )  # fmt: skip
+        number,
+        below=MARGIN,
+        source="Appendix E.3, Figure 9",
+        of_paper=True,
+        statement=37,
+        setting={"size": size},
+    )
 
 
 MEASURES = {"final": "final accuracy", "mean": "mean accuracy over training (linear between evaluations)"}

@@ -50,9 +50,14 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
         return run.replace(model=model)
     assert isinstance(task, TextTask)
     return run.replace(
-        task=replace(task, vocab_size=512), model=model.replace(d_model=64, n_heads=2, d_vocab=512),
-        steps=240, lr=8e-3, eval_every=40, eval_rows=32, checkpoints=7,
-    )  # fmt: skip
+        task=replace(task, vocab_size=512),
+        model=model.replace(d_model=64, n_heads=2, d_vocab=512),
+        steps=240,
+        lr=8e-3,
+        eval_every=40,
+        eval_rows=32,
+        checkpoints=7,
+    )
 
 
 def measure(run: Run) -> dict[str, float]:

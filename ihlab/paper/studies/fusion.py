@@ -75,9 +75,14 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     run, (attention, clamped) = figure1_run(scale), GIVEN[cell["given"]]
     shape = {"n_layers": 2, "n_heads": 1, "d_mlp": None, "attention": attention, **SETTINGS[cell["setting"]]}
     run = run.replace(
-        model=run.model.replace(**shape), clamped=clamped, weight_decay=0.0, schedule="constant", compile=False,
-        checkpoints=2, stop_at_accuracy=ACCURACY,
-    )  # fmt: skip
+        model=run.model.replace(**shape),
+        clamped=clamped,
+        weight_decay=0.0,
+        schedule="constant",
+        compile=False,
+        checkpoints=2,
+        stop_at_accuracy=ACCURACY,
+    )
     return run if scale == "smoke" else run.replace(steps=800, warmup=20, eval_every=5, eval_rows=256)
 
 
@@ -126,9 +131,10 @@ def fused_keys(setting: str) -> tuple[Ask, Ask]:
 
 
 CELLS = [
-    cell for cell in cells(given=tuple(GIVEN), setting=tuple(SETTINGS))
+    cell
+    for cell in cells(given=tuple(GIVEN), setting=tuple(SETTINGS))
     if cell["setting"] != ROPE or cell["given"] not in (CONCATENATED, ADDED)  # key_offset also rotates less
-]  # fmt: skip
+]
 FUSION = Study(
     name="fusion",
     title="Two layers that are given a part of induction",

@@ -211,14 +211,18 @@ def figure8_asks(scale: Scale) -> list[Ask]:
         paper(
             "vanilla_degrades_beyond_8",
             "The vanilla model will significantly degrade when the hop number exceeds 8 (L = 5).",
-            _growth(5, 8) if large else why, above=SMALL_ERROR, statement=34,
+            _growth(5, 8) if large else why,
+            above=SMALL_ERROR,
+            statement=34,
         ),
         paper(
             "kv_small_error_at_16",
             "KV shifting attention still has a small error when the hop count reaches 16 (L = 5).",
-            _error(5, 16) if large else why, below=SMALL_ERROR, statement=34,
+            _error(5, 16) if large else why,
+            below=SMALL_ERROR,
+            statement=34,
         ),
-    ]  # fmt: skip
+    ]
     if scale in ("gpu", "paper"):
         number = named("mean distance of the error from the published one, over depths and hops", _distance_to_origin)
         agree = partial(paper, source="Figure 8a and 8b", below=0.05)
@@ -338,8 +342,12 @@ def _less(one: Cell, other: Cell) -> Number:
 
 
 COLUMNS = {
-    "n_layers": "layers", "by_hand": "by hand", "pointers": "by pointers", "hops": "whole hops", "k_star": "median k*"
-}  # fmt: skip
+    "n_layers": "layers",
+    "by_hand": "by hand",
+    "pointers": "by pointers",
+    "hops": "whole hops",
+    "k_star": "median k*",
+}
 
 
 def _cells(layers: int) -> tuple[Cell, Cell, Cell]:
@@ -357,9 +365,14 @@ def _no_more(id: str, sentence: str, one: Cell, statement: int | None = None) ->
         "room for more than one doubling."
     )
     return ask(
-        id, sentence, _untested(why, FEWER), below=1 + MARGIN, first=_less(one, FEWER), changed=CHANGED,
+        id,
+        sentence,
+        _untested(why, FEWER),
+        below=1 + MARGIN,
+        first=_less(one, FEWER),
+        changed=CHANGED,
         statement=statement,
-    )  # fmt: skip
+    )
 
 
 SAVED_LAYER = Study(
@@ -378,12 +391,15 @@ SAVED_LAYER = Study(
         ask(
             "worth_no_less_than_a_doubling",
             "The shift at least doubles the hops, as one more layer does in hand-built models.",
-            _less(SHIFTED, FEWER), above=1 - MARGIN, statement=8,
+            _less(SHIFTED, FEWER),
+            above=1 - MARGIN,
+            statement=8,
         ),
         _no_more(
             "worth_no_more_than_a_doubling",
             "The shift at most doubles the hops, as one more layer does in hand-built models.",
-            SHIFTED, statement=8,
+            SHIFTED,
+            statement=8,
         ),
     ],
-)  # fmt: skip
+)

@@ -101,11 +101,14 @@ def measure(run: "Run") -> dict[str, float]:
         rises = [without(layer) - whole for layer in layers]
     gates = [float(cache[name].mean()) for name in names]
     return {
-        "accuracy": float(run.metrics["accuracy"].iloc[-1]), "loss": whole, "least": min(rises),
+        "accuracy": float(run.metrics["accuracy"].iloc[-1]),
+        "loss": whole,
+        "least": min(rises),
         "idle": float(np.sum(np.array(rises) < IDLE)),
         "match": float(np.argmin(gates) == np.argmin(rises)),
-        **{f"rise_{i}": rise for i, rise in enumerate(rises)}, **{f"gate_{i}": gate for i, gate in enumerate(gates)},
-    }  # fmt: skip
+        **{f"rise_{i}": rise for i, rise in enumerate(rises)},
+        **{f"gate_{i}": gate for i, gate in enumerate(gates)},
+    }
 
 
 def idle(cell: Cell, predicted: bool) -> Ask:
@@ -124,8 +127,11 @@ def idle(cell: Cell, predicted: bool) -> Ask:
     return Ask(
         claim_id("idle", cell["task"], cell["sites"]),
         f"In most models {models} ({cell['task']}), {what}.",
-        number, above=0.5, setting=dict(cell), source="a prediction of our own",
-    )  # fmt: skip
+        number,
+        above=0.5,
+        setting=dict(cell),
+        source="a prediction of our own",
+    )
 
 
 def shuts(task: str) -> Ask:
@@ -139,8 +145,11 @@ def shuts(task: str) -> Ask:
     return Ask(
         claim_id("shuts", task),
         f"Convolutions at keys and at both outputs shut the first layer's gates ({task}).",
-        number, above=SHUT, setting={"task": task}, source="a question to marin-community/marin 8820",
-    )  # fmt: skip
+        number,
+        above=SHUT,
+        setting={"task": task},
+        source="a question to marin-community/marin 8820",
+    )
 
 
 def tells(data: pd.DataFrame) -> Measured:
@@ -178,10 +187,13 @@ IDLE_LAYERS = Study(
         *(idle(cell, predicted=False) for cell in cells(task=(TEXT,), sites=(NO_CONV, "KOM"))),
         *map(shuts, (INDUCTION, HOPS, DEEP, TEXT)),
         Ask(
-            "tells", "The layer with the lowest mean gate is the least needed one in most models with an idle layer.",
-            tells, above=0.5, source="a question to marin-community/marin 8820",
+            "tells",
+            "The layer with the lowest mean gate is the least needed one in most models with an idle layer.",
+            tells,
+            above=0.5,
+            source="a question to marin-community/marin 8820",
         ),
     ],
     view=rises,
     summary_columns=("accuracy", "idle", *(f"{what}_{i}" for what in ("rise", "gate") for i in range(4))),
-)  # fmt: skip
+)

@@ -246,11 +246,14 @@ def shift_helps(model: str, positions: str) -> Ask:
         claim_id("helps", model, positions),
         f"Trained to the same accuracy on 16 tokens, {model}, is better than two vanilla layers on 128 ({positions}).",
         of_equals,
-        above=AHEAD, setting={"model": model, "positions": positions}, statement=27, source="section 5",
+        above=AHEAD,
+        setting={"model": model, "positions": positions},
+        statement=27,
+        source="section 5",
         first=declared,
         changed="2026-11-28: seeds that have not learned the task are left out; with RoPE there was one, so the mean "
         "was too low to compare anything",
-    )  # fmt: skip
+    )
 
 
 LENGTHS_16 = replace(

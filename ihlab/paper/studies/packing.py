@@ -49,8 +49,11 @@ if TYPE_CHECKING:
 
 CONV, LEAK, ZERO, OWN, MASKED, OPEN = "conv KV", "leak", "zero", "own", "masked", "open"
 VARIANTS: dict[str, dict[str, Any]] = {
-    VANILLA: {}, K_ONLY: {"attention": "k_shift"}, SMEAR_EMBED: {"smear": "embedding"}, CONV: {"canon": "KV"},
-}  # fmt: skip
+    VANILLA: {},
+    K_ONLY: {"attention": "k_shift"},
+    SMEAR_EMBED: {"smear": "embedding"},
+    CONV: {"canon": "KV"},
+}
 LEAKS: dict[Any, Any] = {
     (MASKED, ZERO): "none",
     (MASKED, LEAK): "shift",
@@ -80,9 +83,14 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     corpus, vocab_size, length, width = ("sample", 300, 40, 16) if small else ("stdlib", 512, 128, 48)
     task = TextTask(corpus=f"{corpus}:paragraphs", vocab_size=vocab_size, length=length, pack=True, bos=bos)
     model = ModelConfig(
-        n_layers=1, d_model=width, n_heads=2, d_vocab=vocab_size, n_ctx=length, **VARIANTS[cell["variant"]],
+        n_layers=1,
+        d_model=width,
+        n_heads=2,
+        d_vocab=vocab_size,
+        n_ctx=length,
+        **VARIANTS[cell["variant"]],
         document_leak=leak,
-    )  # fmt: skip
+    )
     model = model.replace(shift_first=OWN) if rule == OWN else model
     run = RunConfig(
         task=task, model=model, steps=cell["steps"], batch_size=8, lr=1.6e-2, warmup=50, schedule="linear",
@@ -177,11 +185,14 @@ def ask(
 
     what = f"{'size of ' * size}{column}, {one['rule']}, {one['attention']}, less {other['rule']}, {other['attention']}"
     return Ask(
-        claim_id(id, *settings), f"{sentence} ({', '.join(settings)}).",
-        named(f"{what}, nats per target", estimate, one), above=threshold.get("above"), below=threshold.get("below"),
+        claim_id(id, *settings),
+        f"{sentence} ({', '.join(settings)}).",
+        named(f"{what}, nats per target", estimate, one),
+        above=threshold.get("above"),
+        below=threshold.get("below"),
         setting={"variant": settings[0], "condition": ", ".join(settings[1:])},
         source="a question of the field about packing",
-    )  # fmt: skip
+    )
 
 
 def of_shift(variant: str, attentions: tuple[str, ...] = (MASKED, OPEN), steps: int = STEPS) -> list[Ask]:
@@ -236,9 +247,14 @@ def leaks(data: pd.DataFrame) -> Figure:
     cost["setting"] = cost["variant"] + ", " + cost["attention"] + longer
     reach = 1.1 * float(cost[list(columns.values())].abs().to_numpy().max())
     view = dots(
-        "setting", list(columns.values()), panels="bos", xlabel="nats per target that the leak costs", lines=(0.0,),
-        xlim=(-reach, reach), log=False,
-    )  # fmt: skip
+        "setting",
+        list(columns.values()),
+        panels="bos",
+        xlabel="nats per target that the leak costs",
+        lines=(0.0,),
+        xlim=(-reach, reach),
+        log=False,
+    )
     return view(cost)
 
 

@@ -211,13 +211,17 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
         times = {f"steps until {name}": median_in_words(runs[column].tolist()) for name, column in TIMES.items()}
         rows.append(
             {
-                "model": variant, "positions": setting, "width": width, **times,
-                "ever proved": f"{held} of {len(runs)}", "lost it": f"{runs['lost'].sum():.0f} of {held}",
+                "model": variant,
+                "positions": setting,
+                "width": width,
+                **times,
+                "ever proved": f"{held} of {len(runs)}",
+                "lost it": f"{runs['lost'].sum():.0f} of {held}",
                 "perfect samples at the end": f"{runs['perfect'].sum():.0f} of {len(runs)}",
                 "proved at the end": f"{runs['proved'].sum():.0f} of {len(runs)}",
                 "longest proved length": f"{lengths.median():g} ({lengths.min()}-{lengths.max()})",
             }
-        )  # fmt: skip
+        )
     return pd.DataFrame(rows)
 
 

@@ -71,11 +71,16 @@ def ask(name: str, one: str, kind: Kind, other: str, setting: str, sentence: str
 def faster(setting: str) -> Ask:
     """Ask whether Figure 1a's speed-up is there in a setting."""
     return ask(
-        "faster", KV1, "much faster", V2, setting,
+        "faster",
+        KV1,
+        "much faster",
+        V2,
+        setting,
         f"KV shifting attention converges much faster than two-layer transformers ({setting}), each at its own "
         "learning rate.",
-        source="an objection to Figure 1a", statement=9,
-    )  # fmt: skip
+        source="an objection to Figure 1a",
+        statement=9,
+    )
 
 
 def causes(setting: str) -> tuple[Ask, Ask, Ask]:

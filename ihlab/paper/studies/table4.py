@@ -106,9 +106,13 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     ops = f"<={(SMOKE if smoke else SETTING).train}"
     task = IGSMTask(difficulty="mini", format="pairs", letters="parts", draw="even", ops=ops, length=68)
     model = ModelConfig(
-        d_vocab=task.vocab_size, n_layers=1 if smoke else 3, d_model=16 if smoke else 64, n_heads=2, n_ctx=160,
+        d_vocab=task.vocab_size,
+        n_layers=1 if smoke else 3,
+        d_model=16 if smoke else 64,
+        n_heads=2,
+        n_ctx=160,
         attention=MODELS[cell["model"]],
-    )  # fmt: skip
+    )
     run = RunConfig(task=task, model=model, betas=(0.9, 0.98), eval_rows=256, eval_every=50, checkpoints=4)
     if smoke:
         return run.replace(steps=20, batch_size=8, warmup=5, eval_rows=32)

@@ -46,8 +46,12 @@ def heads(run: Run) -> pd.DataFrame:
     parts = []
     for when, step in ((START, run.checkpoints[0]), (END, run.checkpoints[-1])):
         report = shift_report(run.model(step))
-        larger = {"alpha_raw": "key_raw", "beta_raw": "value_raw",
-                  "alpha_larger": "key_gauge_free", "beta_larger": "value_gauge_free"}  # fmt: skip
+        larger = {
+            "alpha_raw": "key_raw",
+            "beta_raw": "value_raw",
+            "alpha_larger": "key_gauge_free",
+            "beta_larger": "value_gauge_free",
+        }
         stored = report[["layer", "head", "alpha1", "alpha2", "beta1", "beta2", *larger]].rename(columns=larger)
         shares = {"key": 1 - report["alpha_share"], "value": 1 - report["beta_share"]}
         parts.append(stored.assign(when=when, step=step, **shares))
@@ -81,22 +85,31 @@ def of_heads(id: str, sentence: str, words: str, column: str) -> Ask:
         return Measured(measure, stats.clustered_share(hits, sizes), len(by_seed))
 
     return Ask(
-        id, sentence, number, above=0.5, source="Appendix F.1, about a 2.9B language model; added after the runs",
-        statement=32, declared="2026-11-27",
-    )  # fmt: skip
+        id,
+        sentence,
+        number,
+        above=0.5,
+        source="Appendix F.1, about a 2.9B language model; added after the runs",
+        statement=32,
+        declared="2026-11-27",
+    )
 
 
 # Appendix F's sentences about the table are of a language model: notebook 15 and `text` have them.
 ASKS = (
     of_heads(
-        "sum_leaves_1", "After training alpha1 + alpha2 is away from 1 in most heads trained for induction.",
-        "alpha1 + alpha2 below .9 or above 1.1", "sum_away",
+        "sum_leaves_1",
+        "After training alpha1 + alpha2 is away from 1 in most heads trained for induction.",
+        "alpha1 + alpha2 below .9 or above 1.1",
+        "sum_away",
     ),
     of_heads(
-        "some_negative", "After training most heads trained for induction have a negative weight.",
-        "a negative alpha or beta", "negative",
+        "some_negative",
+        "After training most heads trained for induction have a negative weight.",
+        "a negative alpha or beta",
+        "negative",
     ),
-)  # fmt: skip
+)
 
 
 # What is shown
@@ -108,11 +121,16 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
     for count, words in COUNTS.items():
         for when in (START, END):
             (both_own, induction), (crossed, both_before) = counted(data[data["when"] == when], count)
-            rows.append({
-                "heads": f"at {when}" if when == START else f"at the {when}", "counted": words,
-                "key before, own value (Theorem 3.3)": induction, "own key and value": both_own,
-                "both of the token before": both_before, "own key, value before": crossed,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "heads": f"at {when}" if when == START else f"at the {when}",
+                    "counted": words,
+                    "key before, own value (Theorem 3.3)": induction,
+                    "own key and value": both_own,
+                    "both of the token before": both_before,
+                    "own key, value before": crossed,
+                }
+            )
     return pd.DataFrame(rows)
 
 

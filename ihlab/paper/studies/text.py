@@ -223,8 +223,11 @@ WHERE = f"positions that can be copied (the last {CONTEXT} bytes and what follow
 """Positions that can be copied."""
 ABSTRACT = "related to the abstract"
 OF_WEIGHTS: Mapping[str, Any] = {
-    "source": "Appendix F.1, added after the runs", "of_paper": True, "statement": 32, "declared": "2026-11-27",
-}  # fmt: skip
+    "source": "Appendix F.1, added after the runs",
+    "of_paper": True,
+    "statement": 32,
+    "declared": "2026-11-27",
+}
 
 
 def models_better(shifted: str, plain: str) -> Ask:
@@ -312,8 +315,11 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
         lr, row = data.loc[data["arm"] == arm, "lr"].iloc[0], {}
         if plain := {**BETTER, LONG_V2: V2}.get(arm):
             whole, _, there, alike = gained(data, arm, plain).mean()
-            row = {"gain over vanilla": round(whole, 3), "% copyable": round(100 * there / whole),
-                   "% if all bits were cheaper alike": round(100 * alike / whole)}  # fmt: skip
+            row = {
+                "gain over vanilla": round(whole, 3),
+                "% copyable": round(100 * there / whole),
+                "% if all bits were cheaper alike": round(100 * alike / whole),
+            }
         edge = " (highest of the grid)" if lr == RATES[-1] else ""
         seeds = f"{np.isfinite(onsets).sum()} of {len(onsets)} seeds"
         rows.append({"arm": arm, "rate": f"{lr:g}{edge}", "bits per byte": round(cost.mean(), 3),
@@ -325,9 +331,11 @@ _by_tokens = partial(curves, "million tokens", colors="arm", each_seed=True, xla
 _bump = _by_tokens("repeat_gain", ylabel="nats a token saved by\nreading the text before")
 _cost = _by_tokens("bits_per_byte", ylabel="held-out bits per byte")
 _where = dots(
-    "arm", list(POSITIONS.values()), lines=(0.0,),
+    "arm",
+    list(POSITIONS.values()),
+    lines=(0.0,),
     xlabel=f"bits per byte saved over vanilla at positions whose last {CONTEXT} bytes were ...",
-)  # fmt: skip
+)
 
 
 def _of_vanilla_and_kv(data: pd.DataFrame) -> pd.DataFrame:

@@ -180,14 +180,18 @@ FIGURE7 = study(
 # are our addition. 3-grams are learned in about 70 steps and evaluated every ten, so smaller differences in steps are
 # not resolved. Two claims on 3-grams hold by less than that: those of "KV gate" and "KV, projected to 0-1".
 FIGURE10 = study(
-    "figure10", "Constraints on the mixing weights",
+    "figure10",
+    "Constraints on the mixing weights",
     (KV, GATE, SUM1, CLIP, PROJECT),
     (INDUCTION1, INDUCTION2, NGRAM),
     many_seeds=(INDUCTION1, NGRAM),
     asks=[
         *(
             asked(
-                one, "not faster", KV, task,
+                one,
+                "not faster",
+                KV,
+                task,
                 id=claim_id("more_controls_no_better", one, task),
                 setting={"variant": one, "task": task},
                 statement=31,
@@ -200,7 +204,7 @@ FIGURE10 = study(
             for one in (GATE, SUM1, CLIP, PROJECT)
         ),
     ],
-)  # fmt: skip
+)
 
 # Queries shifted as well (Appendix G), and Primer's convolutions (MDHA). The paper says "not as good as KV shifting,
 # and not even as vanilla" about the benchmarks of a 19B model, whose losses are "similar". For the steps of toy tasks,
@@ -278,15 +282,19 @@ def no_alleviation(one: str) -> Ask:
     of_paper = one not in _OUTSIDE_APPENDIX_G
     by_number = "Appendix G; this variant shifts keys, values and queries by one number per layer"
     as_declared = asked(
-        one, "as accurate", KV, NARROW,
+        one,
+        "as accurate",
+        KV,
+        NARROW,
         id=claim_id("no_alleviation", one),
         setting={"variant": one},
-        statement=40, against=True,
+        statement=40,
+        against=True,
         sentence=f"A narrow layer with a shift elsewhere ({one}) learns induction: its accuracy is within .3 of KV "
         "shifting's.",
         source=_OUTSIDE_APPENDIX_G.get(one, by_number if one == AFTER_NORM else "Appendix G"),
         of_paper=of_paper,
-    )  # fmt: skip
+    )
     if not of_paper:
         return as_declared
     return replace(
@@ -298,14 +306,18 @@ def no_alleviation(one: str) -> Ask:
 
 
 ELSEWHERE = study(
-    "elsewhere", "Shifts at other places than keys and values",
+    "elsewhere",
+    "Shifts at other places than keys and values",
     (VANILLA, KV, RWKV, BEFORE_NORM, AFTER_NORM, ADDED, *CANON_AT_PLACES),
     (NARROW, INDUCTION1),
     asks=[
         *map(no_alleviation, (RWKV, BEFORE_NORM, AFTER_NORM, ADDED, *CANON_AT_PLACES)),
         *(
             asked(
-                one, "slower", KV, INDUCTION1,
+                one,
+                "slower",
+                KV,
+                INDUCTION1,
                 id=claim_id("slower_than_kv", one),
                 setting={"variant": one},
                 statement=40,
@@ -317,19 +329,23 @@ ELSEWHERE = study(
             for one in (BEFORE_NORM, AFTER_NORM, ADDED)
         ),
     ],
-)  # fmt: skip
+)
 
 # Latent attention with one shifted key and one shifted value (Appendix J). The paper compares one rank; this study has
 # four. On induction a rank of 2 is too narrow with and without shifts, and hardly any rank learns without them.
 TABLE15 = study(
-    "table15", "Latent attention with and without shifts",
+    "table15",
+    "Latent attention with and without shifts",
     (VANILLA, KV, *MLA_AT_RANKS),
     (INDUCTION2, NGRAM),
     many_seeds=(NGRAM,),
     asks=[
         *(
             asked(
-                f"{MLA}, rank {rank}", "slower", f"{MLA_KV}, rank {rank}", task,
+                f"{MLA}, rank {rank}",
+                "slower",
+                f"{MLA_KV}, rank {rank}",
+                task,
                 id=claim_id("shift_helps_mla", f"latent {rank}", task),
                 setting={"setting": f"latent vector of {rank}; {task}"},
                 statement=45,
@@ -340,7 +356,7 @@ TABLE15 = study(
             for rank in RANKS
         ),
     ],
-)  # fmt: skip
+)
 
 
 def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
@@ -381,13 +397,17 @@ def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
 # Appendix H says that differential and selective attention are worse. One layer of them cannot do what takes the key of
 # the previous token, whether they are worse or not. So they are compared on the tasks that do not take it in one layer.
 ZOO = study(
-    "zoo", "Steps that attention variants need, relative to KV shifting",
+    "zoo",
+    "Steps that attention variants need, relative to KV shifting",
     tuple(ZOO_VARIANTS),
     (INDUCTION1, INDUCTION2, NGRAM, HOPS, RECALL_GAP1, RECALL_GAP2),
     asks=[
         *(
             asked(
-                one, "slower", KV, task,
+                one,
+                "slower",
+                KV,
+                task,
                 id=claim_id("slower_than_kv", one, task),
                 setting={"variant": one, "task": task},
                 statement=42,
@@ -402,4 +422,4 @@ ZOO = study(
     view=lambda data: matrix(relative(data), "steps to 90% accuracy / KV shifting's (8: or never)"),
     caption="*: differs beyond chance. 5/8: seeds that get there. Never: not within the steps of a run.\n"
     "Where KV shifting never gets there (recall, gap 2), relative to the steps of a run.",
-)  # fmt: skip
+)

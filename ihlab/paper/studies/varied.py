@@ -95,7 +95,7 @@ class Changes:
         """
         for name in self.sizes:
             values = {_value(plan.config, name) for plan in planned}
-            require(len(values) == 1, f"{name} cannot be set: the curves of {experiment.name} differ in it.")
+            require(len(values) <= 1, f"{name} cannot be set: the curves of {experiment.name} differ in it.")
         continued = self.seeds is not None and any(isinstance(plan.config, ForkConfig) for plan in planned)
         require(
             not continued, f"seeds cannot be set: runs of {experiment.name} continue other runs, which fix the seeds."

@@ -36,9 +36,12 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     run, width = figure1_run(scale), cell["width"]
     sizes = {"d_model": width, "d_head": None, "d_mlp": None}  # None: in proportion to the width
     run = run.replace(
-        model=run.model.replace(**sizes, positional="learned", **DEPTHS[cell["variant"]]), schedule="constant",
-        compile=False, checkpoints=2, stop_at_accuracy=ACCURACY,
-    )  # fmt: skip
+        model=run.model.replace(**sizes, positional="learned", **DEPTHS[cell["variant"]]),
+        schedule="constant",
+        compile=False,
+        checkpoints=2,
+        stop_at_accuracy=ACCURACY,
+    )
     return run if scale == "smoke" else run.replace(steps=500, warmup=20, eval_every=5, eval_rows=256)
 
 

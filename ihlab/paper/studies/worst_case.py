@@ -56,9 +56,14 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     """Return the config of a model, its positions and its MLP. It stops at a sampled accuracy of .999."""
     task = InductionTask(vocab_size=32, length=16, min_token=0)
     model = ModelConfig(
-        d_model=32, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length, positional=POSITIONS[cell["setting"]],
-        mlp=MLPS[cell["mlp"]], **MODELS[cell["variant"]],
-    )  # fmt: skip
+        d_model=32,
+        n_heads=4,
+        d_vocab=task.vocab_size,
+        n_ctx=task.length,
+        positional=POSITIONS[cell["setting"]],
+        mlp=MLPS[cell["mlp"]],
+        **MODELS[cell["variant"]],
+    )
     run = RunConfig(
         task=task, model=model, steps=3000, batch_size=64, warmup=20, lr=8e-3 if cell["variant"] == V2 else 1e-2,
         eval_every=5, eval_growth=0.05, eval_rows=1024, checkpoints=2, stop_at_accuracy=SAMPLED,
@@ -161,12 +166,15 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
         worst = there["worst_case"]
         rows.append(
             {
-                "model": variant, "positions": setting, "MLP": mlp,
-                "reach .999": f"{len(there)} of {len(runs)}", "median steps": f"{there['steps_to_999'].median():.0f}",
+                "model": variant,
+                "positions": setting,
+                "MLP": mlp,
+                "reach .999": f"{len(there)} of {len(runs)}",
+                "median steps": f"{there['steps_to_999'].median():.0f}",
                 "worst-case accuracy, mean": f"{worst.mean():.2f} ({worst.min():.2f}-{worst.max():.2f})",
                 "median margin": f"{there['median_margin'].median():.1f}",
             }
-        )  # fmt: skip
+        )
     return pd.DataFrame(rows)
 
 

@@ -64,9 +64,12 @@ def test_any_parameter_that_can_come_next_is_planned():
     tokens = PAIRS.encode(row.format(true))[None]
     size = np.array([tokens.shape[1]])
     problems = type(PAIRS.prompts(1, np.random.default_rng(0)))(
-        tokens=tokens, answers=tokens[:, 1:], prompt_size=np.array([PAIRS.decode(tokens[0]).index("<sol>") + 1]),
-        size=size, ops=np.array([3]),
-    )  # fmt: skip
+        tokens=tokens,
+        answers=tokens[:, 1:],
+        prompt_size=np.array([PAIRS.decode(tokens[0]).index("<sol>") + 1]),
+        size=size,
+        ops=np.array([3]),
+    )
 
     class Starts(Writes):
         def forward(self, tokens, return_type):

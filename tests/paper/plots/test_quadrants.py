@@ -12,8 +12,11 @@ def test_every_count_stands_in_its_cell():
     axes = Figure().subplots()
     quadrants(axes, np.array([[50, 17], [9, 52]]), ["left", "right"], ["top", "bottom"], "Table 5")
     assert {text.get_position(): text.get_text() for text in axes.texts} == {
-        (0, 0): "50", (1, 0): "17", (0, 1): "9", (1, 1): "52"
-    }  # fmt: skip
+        (0, 0): "50",
+        (1, 0): "17",
+        (0, 1): "9",
+        (1, 1): "52",
+    }
     assert [label.get_text() for label in axes.get_xticklabels()] == ["left", "right"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["top", "bottom"]
 
@@ -28,5 +31,8 @@ def test_each_head_has_its_marker_and_counts_in_its_quarter():
     corners(axes, heads, {"a": Mark("#000000", "o"), "b": Mark("#111111", "s")})
     assert [points.get_offsets().tolist() for points in axes.collections] == [[[0.1, 0.9], [0.5, 0.7]], [[0.9, 0.2]]]
     assert {text.get_position(): text.get_text() for text in axes.texts} == {
-        (0.25, 0.75): "2", (0.75, 0.75): "0", (0.25, 0.25): "0", (0.75, 0.25): "1"
-    }  # fmt: skip
+        (0.25, 0.75): "2",
+        (0.75, 0.75): "0",
+        (0.25, 0.25): "0",
+        (0.75, 0.25): "1",
+    }

@@ -22,8 +22,13 @@ def decided(recall, check):
 def test_verdicts_can_come_out_either_way():
     equations = {("second", V_ONLY): 0.9, ("second", KV): 0.9, ("first", K_ONLY): 0.9, ("first", KV): 0.9}
     assert decided(equations, equations) == {"holds"}
-    swapped = {("second", VANILLA): 0.9, ("second", K_ONLY): 0.9, ("second", V_ONLY): 0.7,
-               ("first", VANILLA): 0.9, ("first", V_ONLY): 0.9}  # fmt: skip
+    swapped = {
+        ("second", VANILLA): 0.9,
+        ("second", K_ONLY): 0.9,
+        ("second", V_ONLY): 0.7,
+        ("first", VANILLA): 0.9,
+        ("first", V_ONLY): 0.9,
+    }
     assert decided(swapped, swapped) == {"fails"}
     assert decided({}, {}) == {"not tested at this scale"}
 

@@ -123,8 +123,9 @@ def test_the_verdicts_are_the_tables(made, data):
     assert numbers["printed", OTHERS[0], AWAY] > 0.01
     assert by_coordinate["value"] == max(numbers["exact", OTHERS[0], name] for name in COORDINATES)
     assert [claim["value"] for claim in consistent] == [
-        numbers["exact", OTHERS[-1], AWAY], max(numbers["exact", OTHERS[-1], name] for name in COORDINATES),
-    ]  # fmt: skip
+        numbers["exact", OTHERS[-1], AWAY],
+        max(numbers["exact", OTHERS[-1], name] for name in COORDINATES),
+    ]
     ratios = [numbers["exact", b, "mean slope"] / numbers["exact", a, "mean slope"] for a, b in pairwise(OTHERS)]
     assert slows["value"] == pytest.approx(max(ratios))
     assert (leads["verdict"], by_distance["verdict"]) == ("holds", "fails")

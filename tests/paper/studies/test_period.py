@@ -110,8 +110,9 @@ def test_models_are_trained_on_and_measured(tmp_path, monkeypatch):
     trained = [(curve, train(first[curve].config, tmp_path)) for curve in (KV_2, V_2)]
     later = [(plan.cell_name, train(plan.config, tmp_path)) for plan in PERIOD.follow(trained, "smoke")]
     assert [(curve, run.config.task.period, run.config.first_step) for curve, run in later] == [
-        (KV_2_RANDOM, None, 10), (KV_2_3, 3, 10)
-    ]  # fmt: skip
+        (KV_2_RANDOM, None, 10),
+        (KV_2_3, 3, 10),
+    ]
     data = PERIOD.gather([*trained, *later], "smoke")
     assert data["curve"].unique().tolist() == [KV_2, V_2, KV_2_RANDOM, KV_2_3]
     assert set(data["horizon"]) == {10}

@@ -145,8 +145,9 @@ def test_figure1b():
     for figure, name, shape in (
         ("figure1b_learned", "learned.1_head", "8, learned positions"),
         ("figure1b_learned", "learned.2_heads", "8, 2 heads, learned positions"),
-        ("figure1b", "rope.2_heads", "8, 2 heads"), ("figure1b", "rope.1_head", "8"),
-    ):  # fmt: skip
+        ("figure1b", "rope.2_heads", "8, 2 heads"),
+        ("figure1b", "rope.1_head", "8"),
+    ):
         data = curves(figure)
         [share], [accuracy] = claims(figure, f"narrow.share.{name}"), claims(figure, f"narrow.accuracy.{name}")
         if share["value"] is not None:
@@ -311,9 +312,11 @@ def test_robustness():
     data = data[data["kind"] == "run"]
     kv, vanilla, given = "KV shifting, 1 layer", "vanilla, 2 layers", "vanilla, 2 layers, previous-token head given"
     compared = {
-        "faster": (kv, vanilla), "head_given_helps": (given, vanilla), "faster_than_head_given": (kv, given),
+        "faster": (kv, vanilla),
+        "head_given_helps": (given, vanilla),
+        "faster_than_head_given": (kv, given),
         "four_layers_no_faster": ("vanilla, 4 layers", vanilla),
-    }  # fmt: skip
+    }
 
     def steps(model, setting):
         return data[(data["variant"] == model) & (data["setting"] == setting)]["steps_to_90"].to_numpy()

@@ -112,7 +112,7 @@ assert "torch" not in sys.modules, "redrawing imported torch"
         ({"scale": "laptpo"}, "There is no scale 'laptpo'; did you mean 'laptop'"),
         ({"jobs": 0}, "jobs is 0, but must be at least 1"),
         ({"names": ["figure1a"], "from_data": True}, "There is no .*data.csv to draw from"),
-        ({"names": ["figure9"], "interactive": True}, "figure9 has no interactive picture: leave out --interactive"),
+        ({"names": ["figure4"], "interactive": True}, "figure4 has no interactive picture: leave out --interactive"),
     ],
 )
 def test_bad_requests_are_refused_before_anything_is_written(tmp_path, arguments, message):

@@ -59,8 +59,10 @@ def test_the_sentence_about_width_is_not_judged_of_what_learns_at_neither_width(
         claim.setting.get("variant"): claim for claim in judged(ELSEWHERE.claims(data, "laptop")) if claim.against
     }
     assert {variant: claims[variant].verdict for variant in learns} == {
-        "Canon C": NOT_TESTED, "Canon D": "fails", "Canon A": "holds",
-    }  # fmt: skip
+        "Canon C": NOT_TESTED,
+        "Canon D": "fails",
+        "Canon A": "holds",
+    }
     assert claims["Canon C"].first.verdict == "fails", "in the measure that was declared"
 
 
@@ -72,14 +74,20 @@ def runs(*cells):
 def test_the_matrix_shows_ratios_and_marks_what_differs():
     drawn = relative(
         runs(
-            (KV, INDUCTION1, AROUND), (K_ONLY, INDUCTION1, AROUND + 1), (VANILLA, INDUCTION1, NEVER),
-            (KV, NGRAM, NEVER), (K_ONLY, NGRAM, 0.5 * AROUND),
+            (KV, INDUCTION1, AROUND),
+            (K_ONLY, INDUCTION1, AROUND + 1),
+            (VANILLA, INDUCTION1, NEVER),
+            (KV, NGRAM, NEVER),
+            (K_ONLY, NGRAM, 0.5 * AROUND),
         )
-    )  # fmt: skip
+    )
     assert {key: text for key, (_, text) in drawn.items()} == {
-        (KV, INDUCTION1): "100 steps", (K_ONLY, INDUCTION1): "1", (VANILLA, INDUCTION1): "never*",
-        (KV, NGRAM): "never", (K_ONLY, NGRAM): "50 steps*",
-    }  # fmt: skip
+        (KV, INDUCTION1): "100 steps",
+        (K_ONLY, INDUCTION1): "1",
+        (VANILLA, INDUCTION1): "never*",
+        (KV, NGRAM): "never",
+        (K_ONLY, NGRAM): "50 steps*",
+    }
     assert drawn[KV, INDUCTION1][0] == 1
     assert drawn[K_ONLY, INDUCTION1][0] == pytest.approx(1.01, abs=0.01)
     assert drawn[VANILLA, INDUCTION1][0] == drawn[KV, NGRAM][0] == np.inf
