@@ -107,7 +107,7 @@ def setting_config(label: str, scale: Scale, **fields: Any) -> RunConfig:
 def asked(one: str, kind: Kind, other: str, label: str, /, **fields: Any) -> Ask:
     """Return a question about two variants in a setting, such as `one` is slower than `other`."""
     cell, beside = ({"variant": variant, "setting": label} for variant in (one, other))
-    number = less("best", beside, cell) if kind.endswith("accurate") else ratio(cell, beside, factor=kind == "equal")
+    number = less(beside, cell, "best") if kind.endswith("accurate") else ratio(cell, beside, factor=kind == "equal")
     threshold, side = LIMITS[kind]
     fields[side] = threshold
     return Ask(number=number, cells=(cell, beside), **fields)

@@ -324,7 +324,7 @@ def learned(cell: Cell) -> Number:
 
 
 def less(
-    column: str, one: Cell, other: Cell, within: stats.Range = stats.DIFFERENCE, guess: float | None = None
+    one: Cell, other: Cell, column: str, within: stats.Range = stats.DIFFERENCE, guess: float | None = None
 ) -> Number:
     """Return a column of one cell minus that of another: the median over all pairs of runs.
 
@@ -341,7 +341,7 @@ def less(
         measure = f"{WORDS.get(column, column.replace('_', ' '))}, {sides}"
         return Measured(measure, stats.shift(a, b, within), len(a))
 
-    return _of_cells("less(column, one, other)", column, (one, other), number)
+    return _of_cells("less(one, other, column)", column, (one, other), number)
 
 
 def ratio(

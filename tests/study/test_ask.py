@@ -51,7 +51,7 @@ def test_numbers_are_those_of_stats_on_the_picked_rows():
     assert learned(A)(STEPS).estimate == stats.share(2, 3)
     data = table([0.5, 0.6], [0.1, 0.2], "best")
     assert mean("best", A, stats.SHARE)(data).estimate == stats.mean([0.5, 0.6], stats.SHARE)
-    assert less("best", A, B)(data).estimate == stats.shift([0.5, 0.6], [0.1, 0.2], stats.DIFFERENCE)
+    assert less(A, B, "best")(data).estimate == stats.shift([0.5, 0.6], [0.1, 0.2], stats.DIFFERENCE)
     assert named("n", lambda rows: stats.exact(len(rows)), A)(data) == Measured("n", stats.exact(len(data)), 2)
 
 
@@ -74,8 +74,8 @@ def test_nothing_is_compared_where_neither_side_has_learned():
         "Neither model reaches it within the steps, so nothing is compared.",
     )
     low = table([0.52, 0.5], [0.5, 0.5], "check")
-    assert less("check", A, B, guess=0.5)(low) == Measured("", None, 2, "Neither model has learned the task.")
-    assert less("check", A, B)(low).estimate is not None
+    assert less(A, B, "check", guess=0.5)(low) == Measured("", None, 2, "Neither model has learned the task.")
+    assert less(A, B, "check")(low).estimate is not None
 
 
 def ask(**changes):
@@ -152,7 +152,7 @@ def test_waiting_times_are_not_counted_beyond_the_steps_of_a_run(horizon):
     "call",
     [
         lambda: ratio("steps", A, B),
-        lambda: less(A, B, "best"),
+        lambda: less("best", A, B),
         lambda: mean(A, "best"),
         lambda: learned("A"),
         lambda: named("n", stats.exact, "A"),

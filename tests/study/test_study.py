@@ -314,7 +314,7 @@ def asks(*numbers, **more):
         (asks(), "has no asks"),
         ({"asks": [Ask("q", "q", mean("x", A), above=0)] * 2}, "two questions with the id 'q'"),
         (asks(mean("x", {**A, "b": "Y"})), "question 'q0': the study does not train"),
-        (asks(less("x", A, {**A, "a": "X"})), "does not train"),
+        (asks(less(A, {**A, "a": "X"}, "x")), "does not train"),
         (asks(unless(lambda data: "", learned({**A, "a": "X"}))), "does not train"),
         (asks(mean("x", A), cells=[{"c": 1}]), "does not train {'c': 1}, a cell of the question"),
         (asks(mean("x", {"a": "x"})), "leaves out b, so it counts the runs of 2 cells as seeds of one"),

@@ -69,7 +69,7 @@ def better(
         sentence,
         of(
             lambda data: data.replace({"asked": SIDES}),
-            less(what, high, low, stats.DIFFERENCE, guess),
+            less(high, low, what, stats.DIFFERENCE, guess),
         ),
         above=threshold,
         source=f"section 3.3, equation {equation}" if equation else "related to section 3.3",

@@ -152,7 +152,7 @@ def ask(model: str, positions: str, threshold: float) -> Ask:
 
 def ahead(one: Cell, other: Cell, data: pd.DataFrame) -> Measured:
     """Return the accuracy of one cell at the longest length minus that of another."""
-    return less(f"accuracy_at_{lengths(data)[-1]}", one, other)(data)
+    return less(one, other, f"accuracy_at_{lengths(data)[-1]}")(data)
 
 
 def helps(positions: str) -> Ask:
@@ -301,7 +301,7 @@ def of_table(variant: str, table: str, lr: float | None = None) -> Cell:
 
 def longest(column: str) -> Callable[[Cell, Cell], Number]:
     """Return what makes the difference of two cells at the longest length, in a column `<column>_at_<length>`."""
-    return lambda one, other: lambda data: less(f"{column}_at_{lengths(data)[-1]}", one, other)(data)
+    return lambda one, other: lambda data: less(one, other, f"{column}_at_{lengths(data)[-1]}")(data)
 
 
 def keeps_with_zeros(variant: str) -> Number:

@@ -97,9 +97,9 @@ def asks_of(variant: str) -> list[Ask]:
     )
     where: dict[str, Any] = {"setting": {"model": variant}, "statement": 11, "source": "section 3.2"}
     compared = [
-        less("found", one, four)
+        less(one, four, "found")
         if variant == KV1
-        else unless(partial(not_learned, variant, one["width"]), less("found", one, four))
+        else unless(partial(not_learned, variant, one["width"]), less(one, four, "found"))
         for one, four in ((narrow_one, narrow_four), (wide_one, wide_four))
     ]
     suffix = "" if variant == KV1 else ".vanilla"
