@@ -281,7 +281,7 @@ def open_page(browser, tmp_path):
     """Opens a picture as a page, which must log no error and load nothing but itself and the library."""
     complaints, requests = [], []
     page = browser.new_page(viewport={"width": 880, "height": 900})
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))

@@ -60,7 +60,7 @@ def show(browser, tmp_path):
     def open_page(source, words=None, tokens=(3, 4, 5, 3, 4, 4, 7, 3, 5, 3, 4, 5), fragment="", **context):
         path = write_view(source, tmp_path / "view.html", tokens, words)
         page = browser.new_page(**{"viewport": {"width": 1280, "height": 1000}, **context})
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(60_000)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
