@@ -9,7 +9,6 @@ induction sequences of each length, drawn from the same vocabulary. Longer seque
 tell apart. Measures, thresholds and seeds were fixed before the runs.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +20,7 @@ from matplotlib.figure import Figure
 from ihlab.plots.views import curves
 from ihlab.recipes.induction import DEPTHS, KV1, V2, figure1_run
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, less, mean, unless, values
+from ihlab.study.ask import Ask, Cell, Measured, claim_id, less, mean, unless, values
 from ihlab.study.experiment import Scale
 from ihlab.study.rates import ACCURACY
 from ihlab.study.study import Study, Tuned, cells, steps_to_90
@@ -106,11 +105,14 @@ def lengths(data: pd.DataFrame) -> list[int]:
     return [int(column.rpartition("_")[2]) for column in data.columns if column.startswith("accuracy_at_")]
 
 
-def change(cell: Cell, data: pd.DataFrame) -> Measured:
-    """Return the accuracy at the longest length minus that at the trained length."""
+def change(cell: Cell, data: pd.DataFrame, column: str = "accuracy", words: str = "accuracy at length {}") -> Measured:
+    """Return the accuracy at the longest length, in columns `<column>_at_<length>`, minus that at the trained length.
+
+    `words`: what the first of these is, with {} for the length.
+    """
     short, *_, long = lengths(data)
-    words = f"accuracy at length {long} minus that at {short}"
-    return mean(f"accuracy_at_{long} - accuracy_at_{short}", cell, stats.DIFFERENCE, words)(data)
+    difference = f"{words.format(long)} minus that at {short}"
+    return mean(f"{column}_at_{long} - accuracy_at_{short}", cell, stats.DIFFERENCE, difference)(data)
 
 
 def not_learned(cell: Cell, data: pd.DataFrame, bar: float = ACCURACY) -> str:
@@ -150,9 +152,9 @@ def ask(model: str, positions: str, threshold: float) -> Ask:
     )
 
 
-def ahead(one: Cell, other: Cell, data: pd.DataFrame) -> Measured:
-    """Return the accuracy of one cell at the longest length minus that of another."""
-    return less(one, other, f"accuracy_at_{lengths(data)[-1]}")(data)
+def ahead(one: Cell, other: Cell, data: pd.DataFrame, column: str = "accuracy") -> Measured:
+    """Return one cell minus another in the column `<column>_at_<length>` of the longest length."""
+    return less(one, other, f"{column}_at_{lengths(data)[-1]}")(data)
 
 
 def helps(positions: str) -> Ask:
@@ -174,17 +176,25 @@ def helps(positions: str) -> Ask:
     )
 
 
-def view(data: pd.DataFrame) -> Figure:
-    """Draw the accuracy against the length, one panel per model."""
-    by_length = {f"accuracy_at_{length}": length for length in lengths(data)}
-    long = data.rename(columns=by_length).melt(
-        ["variant", "setting", "seed"], list(by_length.values()), "length", "answers right"
-    )
+def by_length(data: pd.DataFrame, lines: str, column: str = "accuracy") -> pd.DataFrame:
+    """Return a row for each run and length, with the column `lines` and what `<column>_at_<length>` has."""
+    columns = {f"{column}_at_{length}": length for length in lengths(data)}
+    long = data[["variant", lines, "seed", *columns]].rename(columns=columns)
+    return long.melt(["variant", lines, "seed"], list(columns.values()), "length", "answers right")
+
+
+def against_length(long: pd.DataFrame, lines: str) -> Figure:
+    """Draw a table of `by_length`, one panel per model."""
     draw = curves(
-        "length", "answers right", colors="setting", panels="variant", xlabel="length of the tested sequences",
-        ylabel="accuracy", ylim=(-0.02, 1.02), xticks=lengths(data),
+        "length", "answers right", colors=lines, panels="variant", xlabel="length of the tested sequences",
+        ylabel="accuracy", ylim=(-0.02, 1.02), xticks=sorted(long["length"].unique()),
     )  # fmt: skip
     return draw(long)
+
+
+def view(data: pd.DataFrame) -> Figure:
+    """Draw the accuracy against the length, one line per position scheme."""
+    return against_length(by_length(data, "setting"), "setting")
 
 
 LENGTHS = Study(
@@ -299,31 +309,13 @@ def of_table(variant: str, table: str, lr: float | None = None) -> Cell:
     return {"variant": variant, "table": table, "lr": lr or RATES_OF_LENGTHS[variant]}
 
 
-def longest(column: str) -> Callable[[Cell, Cell], Number]:
-    """Return what makes the difference of two cells at the longest length, in a column `<column>_at_<length>`."""
-    return lambda one, other: lambda data: less(one, other, f"{column}_at_{lengths(data)[-1]}")(data)
-
-
-def keeps_with_zeros(variant: str) -> Number:
-    """Return the change of accuracy from the trained length to the longest, with untrained positions set to 0."""
-
-    def number(data: pd.DataFrame) -> Measured:
-        short, *_, long = lengths(data)
-        words = f"accuracy at {long} with untrained positions set to 0, minus that at {short}"
-        return mean(f"zeroed_at_{long} - accuracy_at_{short}", of_table(variant, UNDECAYED), stats.DIFFERENCE, words)(
-            data
-        )
-
-    return number
-
-
 def better(setting: str, column: str, one: Cell, other: Cell) -> Ask:
     """Ask whether KV shifting reads longer sequences better, whatever becomes of untrained positions."""
     return Ask(
         id=claim_id("helps", setting),
         sentence="On sequences eight times as long as in training one layer of KV shifting is better than two vanilla "
         f"layers (learned positions; {setting}).",
-        number=longest(column)(one, other),
+        number=partial(ahead, one, other, column=column),
         above=AHEAD,
         setting={"untrained positions": setting},
         statement=27,
@@ -337,7 +329,7 @@ def from_decay(variant: str) -> Ask:
     return Ask(
         id=claim_id("decay", variant),
         sentence=f"{variant}, is better on sequences eight times as long if weight decay acts on untrained positions.",
-        number=longest("accuracy")(of_table(variant, DECAYED), of_table(variant, UNDECAYED)),
+        number=partial(ahead, of_table(variant, DECAYED), of_table(variant, UNDECAYED)),
         above=BY_DECAY,
         setting={"model": variant},
     )
@@ -348,37 +340,23 @@ def needs_none(variant: str) -> Ask:
     return Ask(
         id=claim_id("keeps", variant),
         sentence=f"{variant}, keeps its accuracy on sequences eight times as long with untrained positions set to 0.",
-        number=keeps_with_zeros(variant),
+        number=partial(
+            change,
+            of_table(variant, UNDECAYED),
+            column="zeroed",
+            words="accuracy at {} with untrained positions set to 0,",
+        ),
         above=KEEPS,
         setting={"model": variant},
     )
 
 
 def view_of_tables(data: pd.DataFrame) -> Figure:
-    """Draw the accuracy against the length, one panel per model, one line per treatment of untrained positions."""
-    runs = data[data["lr"] == data["variant"].map(RATES_OF_LENGTHS)]
-    treated: list[tuple[str, pd.DataFrame, Any]] = [
-        ("accuracy", runs, runs["table"]),
-        ("zeroed", runs[runs["table"] == UNDECAYED], "set to 0"),
-    ]
-    parts = [
-        part[["variant", "seed"]]
-        .assign(treatment=treatment, length=length, right=part[f"{column}_at_{length}"])
-        .rename(columns={"treatment": "untrained positions", "right": "answers right"})
-        for column, part, treatment in treated
-        for length in lengths(data)
-    ]
-    draw = curves(
-        "length",
-        "answers right",
-        colors="untrained positions",
-        panels="variant",
-        xlabel="length of the tested sequences",
-        ylabel="accuracy",
-        ylim=(-0.02, 1.02),
-        xticks=lengths(data),
-    )
-    return draw(pd.concat(parts))
+    """Draw the accuracy against the length, one line per treatment of untrained positions."""
+    lines = "untrained positions"
+    runs = data[data["lr"] == data["variant"].map(RATES_OF_LENGTHS)].rename(columns={"table": lines})
+    zeroed = runs[runs[lines] == UNDECAYED].assign(**{lines: "set to 0"})
+    return against_length(pd.concat([by_length(runs, lines), by_length(zeroed, lines, "zeroed")]), lines)
 
 
 UNTRAINED_POSITIONS = replace(
