@@ -106,7 +106,7 @@ def prompt_pair(
         batch, before = task.batch(size, rng), len(clean)
         n_hops = np.asarray(batch.groups.get("hops", np.ones(size, dtype=int)))
         n_hops = np.broadcast_to(n_hops if n_hops.ndim == 2 else n_hops[:, None], batch.inputs.shape)
-        asked = (batch.groups.get("choices", 1) == 1) & ((n_hops == hops) if hops else True)
+        asked = (batch.groups.get("choices", 1) == 1) & (True if hops is None else n_hops == hops)
         for tokens, answers, n in zip(batch.inputs, np.where(asked, batch.answers, IGNORE), n_hops, strict=True):
             swapped_prompt = swap(tokens, answers, rules, n, rng)
             if swapped_prompt is not None and len(clean) < size:

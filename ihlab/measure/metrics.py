@@ -129,19 +129,20 @@ def slices(batch: Batch) -> list[tuple[str, int]]:
     Because there are many gaps, they are sliced by powers of two: ("gap", 4) covers the gaps 4 to 7.
     """
     answered = batch.answers != IGNORE
-    return [(group, int(value)) for group in batch.groups for value in np.unique(_by_position(group, batch)[answered])]
+    return [(group, int(value)) for group in batch.groups for value in np.unique(by_position(group, batch)[answered])]
 
 
 def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice gathered"]:
     """Mark the positions of `EvaluationBatch.index` whose answers belong to each slice."""
     answered = batch.answers != IGNORE
     gathered = answered | (batch.targets != IGNORE)
-    of_group = {group: _by_position(group, batch)[gathered] for group in batch.groups}
+    of_group = {group: by_position(group, batch)[gathered] for group in batch.groups}
     members = [answered[gathered] & (of_group[group] == value) for group, value in slices]
     return torch.from_numpy(np.array(members, dtype=bool).reshape(len(slices), gathered.sum()))
 
 
-def _by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
+def by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
+    """Return the value of a group at each position, as metrics slice it: a gap counts as the power of two below it."""
     values = batch.groups[group]
     if group == "gap":
         values = np.left_shift(1, np.frexp(values)[1]) // 2  # the largest power of two that is not larger

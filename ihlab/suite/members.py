@@ -15,6 +15,7 @@ from ihlab import kept
 from ihlab.files import as_folder
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.guess import guess_of
+from ihlab.measure.metrics import by_position
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.recipes.induction import induction_run
@@ -128,23 +129,19 @@ def accuracy_of(name: str) -> str:
     return {"2-hop": "accuracy_hops_2", "triggers": "accuracy_source_2"}.get(task_of(name), "accuracy")
 
 
-def onset_of(name: str, seed: int = 0, root: str | Path = "runs") -> float:
-    """Return the first step at which a member's accuracy (`accuracy_of`) is halfway from the best guess to 1.
+def onset_of(member: Run, column: str) -> float:
+    """Return the first step at which an accuracy of a member's run is halfway from the best guess to 1.
 
     NaN if it ends below `LEARNED`: what rose may have been the guess. The guess is `ihlab.measure.guess.guess_of` of
     held-out sequences, at the answers that the accuracy counts.
     """
-    member, column = run(name, seed, root), accuracy_of(name)
-    accuracy = member.metrics.set_index("step")[column]
+    steps, accuracy = member.metrics["step"], member.metrics[column]
     batch = draw(member.config.task, EVAL_SEED, "eval", 0, member.config.eval_rows)
     group, _, value = column.removeprefix("accuracy_").rpartition("_")
     if group in batch.groups:
-        counted = np.broadcast_to(
-            (batch.groups[group] == int(value)).reshape(len(batch.inputs), -1), batch.inputs.shape
-        )
+        counted = by_position(group, batch) == int(value)
         batch = replace(batch, answers=np.where(counted, batch.answers, IGNORE))
-    learned = accuracy.iloc[-1] >= LEARNED
-    return first_reach(accuracy.index.to_series(), accuracy, (1 + guess_of(batch)) / 2) if learned else math.nan
+    return first_reach(steps, accuracy, (1 + guess_of(batch)) / 2) if accuracy.iloc[-1] >= LEARNED else math.nan
 
 
 def task_of(name: str) -> str:
@@ -204,8 +201,8 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
         there = [s for s in SEEDS if _shipped(name, s) or has_ended(config(name, s), root)]
         row = _row(name, member.model, task=member.task.kind, steps=member.steps, seeds=there)
         if there:
-            accuracy = run(name, there[0], root).metrics.set_index("step")[accuracy_of(name)]
-            row |= {"accuracy": accuracy.iloc[-1], "onset": onset_of(name, there[0], root)}
+            member_run, column = run(name, there[0], root), accuracy_of(name)
+            row |= {"accuracy": member_run.metrics[column].iloc[-1], "onset": onset_of(member_run, column)}
         rows.append(row)
     rows += [
         _row(name, build_model().cfg, task=CONTROL.kind, steps=0, seeds=[0]) for name, build_model in HAND_SET.items()

@@ -17,7 +17,7 @@ from ihlab.interp.prompt_pair import REPLACED, PromptPair, prompt_pair
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.transformer import Transformer
 from ihlab.settings import own_settings
-from ihlab.suite.members import CONTROL, HAND_SET, load, onset_of, run
+from ihlab.suite.members import CONTROL, HAND_SET, accuracy_of, load, onset_of, run
 from ihlab.training.config import RunConfig
 from tasks import NGramTask, Task
 from tasks.config import choose, require, shown
@@ -66,16 +66,18 @@ def truth(
     facts: dict[str, Any] = {"version": VERSION, "member": name, "seed": seed, "step": step or 0}
     facts |= {package: version(package) for package in ("ihlab", "torch")} | {"definitions": dict(DEFINITIONS)}
     if name not in HAND_SET:
-        member, onset = run(name, seed, root), onset_of(name, seed, root)
+        member = run(name, seed, root)
+        onset = onset_of(member, accuracy_of(name))
         facts |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
         facts["onset"] = None if math.isnan(onset) else onset
     facts["hops"] = getattr(task, "max_hops", None) if hops is None else hops
     p = problem(model, hops=facts["hops"])
     facts |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": p.swing}
+    least = TRUE_LEAST * abs(p.swing) if p.answered else math.inf
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
         table = exact(p, kind)
         size = table[["effect", "reverse"]].abs().max(axis=1)
-        facts[f"{kind}s"] = table.assign(true=(size >= TRUE_LEAST * abs(p.swing)) & p.answered)
+        facts[f"{kind}s"] = table.assign(true=size >= least)
     facts["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
     facts["pairs"] = find_induction_pair(model)
     return facts

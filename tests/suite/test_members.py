@@ -92,8 +92,8 @@ def test_an_onset_is_halfway_from_the_best_guess_to_1_and_only_of_what_was_learn
     batch = draw(run.config.task, EVAL_SEED, "eval", 0, run.config.eval_rows)
     halfway = (1 + guess_of(batch)) / 2
     metrics = run.metrics
-    assert members.onset_of("recall-attention-only-2") == metrics["step"][metrics["accuracy"] >= halfway].iloc[0]
-    assert np.isnan(members.onset_of("2-hop-vanilla-2")), "it ends at .85 after two hops"
+    assert members.onset_of(run, "accuracy") == metrics["step"][metrics["accuracy"] >= halfway].iloc[0]
+    assert np.isnan(members.onset_of(suite.run("2-hop-vanilla-2"), "accuracy_hops_2")), "it ends at .85 after two hops"
 
 
 @pytest.mark.parametrize(
