@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
@@ -284,9 +285,14 @@ def require_finite(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return values
 
 
+def over_prompts(effects: Float[Tensor, "prompt node"]) -> Float[np.ndarray, " node"]:
+    """Return the mean effect of each node."""
+    return effects.detach().double().mean(dim=0).cpu().numpy()
+
+
 def table_of(problem: Problem, nodes: str, effects: Float[Tensor, "prompt node"]) -> pd.DataFrame:
     """Return the table of a kind of nodes with their mean `effect` over prompts, and its `fraction` of the swing."""
-    effect = effects.detach().double().mean(dim=0).cpu().numpy()
+    effect = over_prompts(effects)
     return problem.nodes(nodes).assign(effect=effect, fraction=effect / problem.swing)
 
 

@@ -14,7 +14,7 @@ from ihlab.attribution import TRUE_LEAST
 from ihlab.attribution.circuits import DRAWN_NODES, DRAWS, FEW_DRAWS, Faithfulness, best_area, circuits, curves_known
 from ihlab.attribution.estimates import NotFiniteError, estimated, examined
 from ihlab.attribution.libraries import LIBRARIES, METHODS
-from ihlab.attribution.problems import Problem
+from ihlab.attribution.problems import Problem, over_prompts
 from ihlab.attribution.truth import exact_effects
 from ihlab.progress import tracked
 from ihlab.settings import own_settings
@@ -115,15 +115,15 @@ class ProblemScores:
         self.best_area = np.nan
         if not brief and self.measured is not None and truth.shape[1] <= REGRET_NODES:
             self.best_area = best_area(circuits(problem, nodes, self.measured))
-        self.exact_cpr, _ = self._areas(_mean(truth))
+        self.exact_cpr, _ = self._areas(over_prompts(truth))
 
     def scores(self, estimates: Float[Tensor, "prompt node"]) -> dict[str, float]:
         """Return the scores of estimates; see `compare`."""
-        return self._with_areas(agreement(estimates, self.truth, self.swing), _mean(estimates))
+        return self._with_areas(agreement(estimates, self.truth, self.swing), over_prompts(estimates))
 
     def scores_of_mean(self, estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
         """Return the scores of estimates that are means over prompts: those of `scores` without an interval."""
-        return self._with_areas(scores_of_means(estimate, _mean(self.truth), self.swing), estimate)
+        return self._with_areas(scores_of_means(estimate, over_prompts(self.truth), self.swing), estimate)
 
     def control(self, method: str) -> dict[str, float]:
         """Return the scores of a control: means over its draws."""
@@ -131,8 +131,10 @@ class ProblemScores:
         if method == "constant":
             return self.scores(estimated(self.problem, method, self.nodes))
         option, draws = ("start", range(n)) if method == "previous-position" else ("seed", range(DRAWS))
-        drawn = [_mean(torch.as_tensor(METHODS[method](self.problem, self.nodes, **{option: draw}))) for draw in draws]
-        effect = _mean(self.truth)
+        drawn = [
+            over_prompts(torch.as_tensor(METHODS[method](self.problem, self.nodes, **{option: draw}))) for draw in draws
+        ]
+        effect = over_prompts(self.truth)
         rows = [scores_of_means(estimate, effect, self.swing) for estimate in drawn]
         measured = drawn[:: -(-len(drawn) // self.draws)]
         areas = pd.DataFrame([self._with_areas({}, estimate) for estimate in measured])
@@ -153,10 +155,6 @@ class ProblemScores:
         _, absolute = self.measured.curves(np.abs(estimate), self.draws)
         cpr, cmd = np.trapezoid(signed, fractions), np.trapezoid(np.abs(1 - absolute), fractions)
         return float(cpr.mean()), float(cmd.mean())
-
-
-def _mean(effects: Float[Tensor, "prompt node"]) -> Float[np.ndarray, " node"]:
-    return effects.double().mean(dim=0).cpu().numpy()
 
 
 def agreement(

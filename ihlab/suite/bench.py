@@ -19,7 +19,7 @@ from jaxtyping import Float
 from ihlab.attribution import TRUE_LEAST
 from ihlab.attribution.estimates import examined
 from ihlab.attribution.libraries import LIBRARIES, METHODS
-from ihlab.attribution.problems import Problem
+from ihlab.attribution.problems import Problem, over_prompts
 from ihlab.attribution.scores import CONTROLS, ProblemScores, rank_correlations
 from ihlab.attribution.truth import effects_by_metric
 from ihlab.progress import tracked
@@ -128,7 +128,7 @@ class _Setting:
 
     def __init__(self, problem: Problem, nodes: str, effect: Any, reverse: Any) -> None:
         self.problem, self.nodes = problem, nodes
-        self.effect, self.reverse = (each.double().mean(dim=0).numpy() for each in (effect, -reverse))
+        self.effect, self.reverse = over_prompts(effect), over_prompts(-reverse)
         self.scores = ProblemScores(problem, nodes, effect, brief=True)
 
     def measured(
@@ -148,7 +148,7 @@ class _Setting:
             estimate = self.effect
         else:
             estimates, _, cost = examined(self.problem, method, self.nodes)
-            estimate = estimates.double().mean(dim=0).cpu().numpy()
+            estimate = over_prompts(estimates)
         return estimate, self._scored(estimate), cost
 
     def _scored(self, estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
