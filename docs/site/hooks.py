@@ -63,7 +63,7 @@ PLOTLY = "application/vnd.plotly.v1+json"
 FOLDED = (
     "CHANGELOG.md",
     "benchmarks/results.md",
-    *(f"docs/{name}.md" for name in ("LOG", "cli", "conformance", "hooks", "token_shifts", "variants")),
+    *(f"docs/{name}.md" for name in ("cli", "conformance", "hooks", "token_shifts", "variants")),
 )
 """Pages of which only the headings of sections are open."""
 
@@ -74,14 +74,15 @@ log = logging.getLogger("mkdocs.ihlab")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of the reference into the navigation, in place of "API", and those of figures for "FIGURES"."""
+    """Fill the navigation: the pages of the reference stand where it says "API", so "FIGURES" and "LOG"."""
     links = re.findall(r"\((\w+/README\.md)\)(?:<br>)?$", (ROOT / "figures/README.md").read_text("utf-8"), flags=re.M)
     figures = [f"figures/{link}" for link in dict.fromkeys(links)]
     reference = [
         {package: [_page_of(package), *({module: _page_of(f"{package}.{module}")} for module in modules(package))]}
         for package in packages()
     ]
-    filled = {"API": reference, "FIGURES": figures}
+    log_pages = ["docs/LOG.md", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/log/*.md"))]
+    filled = {"API": reference, "FIGURES": figures, "LOG": log_pages}
     for section in config.nav or []:
         for pages in section.values():
             for page in pages if isinstance(pages, list) else []:
@@ -234,12 +235,12 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 def _of_figure(soup: BeautifulSoup, name: str) -> list[tuple[Tag, str]]:
     """Return the first still of a figure's page, with the JSON of its picture to explore, drawn from the table."""
     from ihlab.paper.studies.registry import EXPERIMENTS
-    from ihlab.study.experiment import require_interactive
     from ihlab.study.ledger import Folder
 
     folder = Folder(ROOT / "figures", name, "laptop")
     still = soup.select_one(f'img[src$="{folder.picture.name}"]')
-    return [(still, require_interactive(EXPERIMENTS[name]).draw_interactive(folder.pictured(), folder.scale).to_json())]
+    experiment: Any = EXPERIMENTS[name]
+    return [(still, experiment.draw_interactive(folder.pictured(), folder.scale).to_json())]
 
 
 def _in_notebook(soup: BeautifulSoup, page: Page) -> list[tuple[Tag, str]]:
