@@ -6,10 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ihlab.attribution.activations import Edits, Place, gradients, in_each_layer
+from ihlab.attribution.activations import Edits, Place, gradients, in_each_layer, require_inputs
 from ihlab.attribution.problems import INPUTS, Problem
-from ihlab.interp.patching import require_direct_paths
-from tasks.config import require
 
 Values = Mapping[Place, Tensor]
 
@@ -17,25 +15,17 @@ Values = Mapping[Place, Tensor]
 def places_of(problem: Problem, nodes: str) -> list[Place]:
     """Return the places of a kind of nodes: z, or the heads' inputs, or (for edges) what heads write to the stream.
 
-    Raises `ConfigError` for inputs and edges of a model with grouped keys, where several heads read one key, and for
-    edges of a model without direct paths.
+    Raises `ConfigError` as `require_inputs` does.
     """
     problem.nodes(nodes)
     if nodes in ("head", "position"):
         return in_each_layer(problem, "z")
-    cfg = problem.transformer.cfg
-    require(
-        cfg.kv_heads == cfg.n_heads,
-        f"The model has {cfg.kv_heads} key/value heads for {cfg.n_heads} query heads, so several heads share the "
-        "gradient of a key: inputs and edges can only be patched exactly.",
-    )
-    if nodes == "edge":
-        require_direct_paths(problem.transformer, 0, cfg.n_layers - 1)
+    require_inputs(problem, nodes)
     return in_each_layer(problem, *(INPUTS if nodes == "input" else ("result",)))
 
 
 def norm_scales(problem: Problem) -> list[Place]:
-    """Return the places of the scales of all norms. Raises `ConfigError` for a model of another library."""
+    """Return the places of the scales of all norms. Raises `ConfigError` as `Problem.transformer` does."""
     return [(name, 0) for name in problem.transformer.hook_dict if name.endswith(".hook_scale")]
 
 
@@ -57,16 +47,47 @@ def linear(
     edits = dict(edits or {}) | (dict.fromkeys(norm_scales(problem), Tensor.detach) if frozen_norms else {})
     places = places_of(problem, nodes)
     if nodes == "edge":
-        x, slopes = gradients(problem, tokens, [*in_each_layer(problem, *INPUTS, "resid_pre")], edits, noted=places)
-        return _of_edges(problem, {place: value(place, x[place].detach()) for place in places}, x, slopes)
-    x, slopes = gradients(problem, tokens, places, edits)
-    products = torch.stack([(value(place, x[place].detach()) * slopes[place]).sum(dim=3) for place in places], dim=1)
+        inputs, streams = in_each_layer(problem, *INPUTS, "z"), in_each_layer(problem, "resid_pre")[1:]
+        x, slopes = gradients(problem, tokens, inputs, edits, noted=[*streams, *places])
+        written = {place: value(place, x[place].detach()) for place in places}
+        return _of_edges(problem, written, x, by_head(problem, x, slopes))
+    z = in_each_layer(problem, "z") if nodes == "input" else []
+    x, slopes = gradients(problem, tokens, [*places, *z], edits)
+    values = {place: value(place, x[place].detach()) for place in places}
+    if nodes == "input":
+        slopes = by_head(problem, x, slopes)
+        values = {place: _copied(problem, each) for place, each in values.items()}
+    products = torch.stack([(values[place] * slopes[place]).sum(dim=3) for place in places], dim=1)
     if nodes == "position":
         masks = problem.position_masks().to(products)
         return torch.einsum("blph,kbp->blhk", products, masks).flatten(1)
     of_kind = 1 if nodes == "head" else len(INPUTS)
     by_kind = products.sum(dim=2).unflatten(1, (of_kind, -1))  # [prompt, kind, layer, head]
     return by_kind.permute(0, 2, 3, 1).flatten(1)
+
+
+def _copied(problem: Problem, x: Float[Tensor, "batch pos kv_head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+    """Return keys or values with one copy for each query head that reads them."""
+    return x.repeat_interleave(problem.model.n_heads // x.shape[2], dim=2)
+
+
+def by_head(problem: Problem, x: Values, slopes: Values) -> dict[Place, Float[Tensor, "batch pos head d_head"]]:
+    """Return the gradients by each query head's own queries, keys and values.
+
+    Where several query heads share a key, its gradient through one of them is the gradient by this head's z, taken back
+    to the key: one backward pass for each head of a group.
+    """
+    n_heads, alone = problem.model.n_heads, dict(slopes)
+    for kind, layer in in_each_layer(problem, "k", "v"):
+        n_keys = x[kind, layer].shape[2]
+        if n_keys < n_heads:
+            of_group: list[Tensor] = []
+            for member in range(n_heads // n_keys):
+                only = torch.zeros_like(slopes["z", layer]).unflatten(2, (n_keys, -1))
+                only[:, :, :, member] = slopes["z", layer].unflatten(2, (n_keys, -1))[:, :, :, member]
+                of_group += torch.autograd.grad(x["z", layer], x[kind, layer], only.flatten(2, 3), retain_graph=True)
+            alone[kind, layer] = torch.stack(of_group, dim=3).flatten(2, 3)
+    return alone
 
 
 def _of_edges(problem: Problem, written: Values, x: Values, slopes: Values) -> Float[Tensor, "prompt edge"]:
@@ -84,7 +105,7 @@ def _stream_gradients(x: Values, slopes: Values, layer: int, n_heads: int) -> Fl
     stream_slopes: list[Tensor] = []
     for head in range(n_heads):
         for kind in INPUTS:
-            only = torch.zeros_like(slopes[kind, layer])
-            only[:, :, head] = slopes[kind, layer][:, :, head]
+            only = torch.zeros_like(x[kind, layer])
+            only[:, :, head * only.shape[2] // n_heads] = slopes[kind, layer][:, :, head]
             stream_slopes += torch.autograd.grad(x[kind, layer], x["resid_pre", layer], only, retain_graph=True)
     return torch.stack(stream_slopes)

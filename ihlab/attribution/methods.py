@@ -23,17 +23,21 @@ from ihlab.attribution.activations import (
 from ihlab.attribution.linear import linear, norm_scales, places_of
 from ihlab.attribution.problems import Metric, Problem
 from ihlab.attribution.registry import METHODS, heads_only, register_method
-from ihlab.attribution.truth import exact_effects
+from ihlab.attribution.truth import exact_effects, patched_paths
 from ihlab.interp.ablation import replacement
 from ihlab.interp.heads import locate_induction_heads
-from ihlab.interp.patching import patched_paths, replacing_layers
+from ihlab.interp.patching import replacing_layers
 from tasks.config import require, require_integer
 
 __all__ = ["METHODS"]
 
 Estimates = Float[Tensor, "prompt node"]
 
-register_method("exact")(exact_effects)
+
+@register_method("exact")
+def exact_patching(problem: Problem, nodes: str) -> Estimates:
+    """Return the exact effects."""
+    return exact_effects(problem, nodes)
 
 
 @register_method("attribution-patching")
@@ -94,6 +98,11 @@ def integrated_gradients(problem: Problem, nodes: str, steps: int = 10) -> Estim
     )
     places = places_of(problem, nodes)
     clean, corrupted = (activations(problem, tokens, places) for tokens in (problem.clean, problem.corrupted))
+    require(
+        all(x.shape[2] == problem.model.n_heads for x in clean.values()),
+        "In this model several heads share a key, which cannot move for one of them alone: patch inputs exactly "
+        "(method 'exact').",
+    )
     middle = (torch.arange(steps, device=problem.clean.device) + 0.5) / steps
     several = replace(
         problem,
@@ -188,7 +197,6 @@ def _pattern_changes(problem: Problem, nodes: str) -> PatternChanges:
     """Return the changes of patterns by every query and key: those of the clean run, or along the path of an edge."""
     if nodes in ("head", "position"):
         return []
-    places_of(problem, nodes)  # refuses grouped keys
     before = activations(problem, problem.corrupted, in_each_layer(problem, "pattern"))
     changes: PatternChanges = []
 
@@ -197,10 +205,8 @@ def _pattern_changes(problem: Problem, nodes: str) -> PatternChanges:
         changes.append((rows.to_numpy().nonzero()[0].tolist(), place, pattern - before[place]))
 
     if nodes == "edge":
-        for sender, layer, kind, cache in patched_paths(
-            problem.transformer, problem.corrupted, problem.clean, "qk", ("pattern",)
-        ):
-            pattern = cache["pattern", layer]
+        layers = range(problem.model.n_layers)
+        for sender, layer, kind, pattern in patched_paths(problem, layers, ("q", "k"), "pattern"):
             add(("pattern", layer), pattern, from_layer=sender[0], from_head=sender[1], to_layer=layer, input=kind)
         return changes
     clean = activations(problem, problem.clean, in_each_layer(problem, "q", "k"))

@@ -1,7 +1,7 @@
 """Metrics by name: one number per prompt, from the logits where it is scored."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -43,6 +43,12 @@ class NamedMetric:
         pair = self.pair
         answer, other = (ids.to(logits.device) for ids in (pair.answer, pair.other))
         return METRICS[self.name](scored(logits, pair), answer, other, self.clean)
+
+    def shuffled(self, other: Ids) -> "NamedMetric":
+        """Return the metric that asks each prompt for the answers of another one."""
+        order = other.to(self.pair.answer.device)
+        answers = {"answer": self.pair.answer[order], "other": self.pair.other[order]}
+        return replace(self, pair=replace(self.pair, **answers), clean=self.clean[other])
 
 
 def scored(logits: Float[Tensor, "batch pos d_vocab"], pair: PromptPair) -> Scored:

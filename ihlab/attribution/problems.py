@@ -1,6 +1,6 @@
 """What is attributed: a model, clean and corrupted prompts, and a metric with one number per prompt."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +24,7 @@ from ihlab.model.lens.token_ids import token_rows
 from ihlab.model.transformer import Transformer
 from ihlab.settings import own_settings
 from ihlab.training.run import Run
-from tasks.config import choose, require
+from tasks.config import choose, require, shown
 
 Metric = Callable[[Float[Tensor, "batch pos d_vocab"]], Float[Tensor, " batch"]]
 
@@ -49,6 +49,8 @@ CHANGED = 1e-4
 
 SHUFFLES = 200
 """How often the answers are shuffled among the prompts, to know a swing without meaning."""
+
+DIFFERENCE = "logit-difference"
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """Where a module of torch keeps its hooks."""
@@ -125,9 +127,13 @@ class Problem:
     def answered(self) -> bool:
         """Whether the swing says something about the answers: it is larger than every swing with shuffled answers.
 
-        A shuffle reads the metric of each prompt from the logits of another prompt. In an untrained model the swing is
-        such a number. True for one prompt, and for a metric that is the same function for all prompts.
+        A shuffle asks each prompt for the answers of another one. In an untrained model the swing is such a number.
+        Every named metric is judged by its logit difference, because wrong answers have large swings of log
+        probability, too. A metric of your own reads the logits of another prompt. True for one prompt, and for a metric
+        that is the same function for all prompts.
         """
+        if isinstance(self.metric, NamedMetric) and self.metric.name != DIFFERENCE:
+            return replace(self, metric=replace(self.metric, name=DIFFERENCE)).answered
         n, generator = len(self.clean), torch.Generator().manual_seed(0)
         ends = self.ends
         if n == 1:
@@ -137,12 +143,18 @@ class Problem:
             logits = [self.model.differentiable_logits(tokens) for tokens in (self.clean, self.corrupted)]
             for _ in range(SHUFFLES):
                 circle = torch.randperm(n, generator=generator)
-                other = circle.roll(1)[circle.argsort()].to(self.clean.device)  # no prompt keeps its own logits
-                clean, corrupted = (self.metric(of_prompts[other]) for of_prompts in logits)
-                if torch.allclose(clean, ends[0][other]) and torch.allclose(corrupted, ends[1][other]):
+                other = circle.roll(1)[circle.argsort()].to(self.clean.device)  # no prompt keeps its own answers
+                clean, corrupted = map(self._shuffled(other), logits)
+                if torch.allclose(clean, ends[0]) and torch.allclose(corrupted, ends[1]):
                     return True
                 swings.append(abs((clean.double() - corrupted.double()).mean().item()))
         return abs(self.swing) > max(swings)
+
+    def _shuffled(self, other: Int[Tensor, " batch"]) -> Metric:
+        """Return the metric with the answers of other prompts."""
+        if isinstance(self.metric, NamedMetric):
+            return self.metric.shuffled(other)
+        return lambda logits: self.metric(logits[other])[other.argsort()]
 
     @property
     def swapped(self) -> "Problem":
@@ -154,22 +166,31 @@ class Problem:
         """The model, if it is one of ours. Raises `ConfigError` for a model of another library."""
         require(
             isinstance(self.model, OurModel),
-            f"The model is a {self.model.name}, of which only z can be patched: give nodes='head' and a method that "
-            "needs no other activation, or convert it (ihlab.model.hf.from_llama, from_gpt2).",
+            f"The model is a {self.model.name}, which has no hook points for this: use another method, or convert it "
+            "(ihlab.model.hf.from_llama, from_gpt2).",
         )
         return self.model.module  # type: ignore[return-value]
 
-    def nodes(self, kind: str) -> pd.DataFrame:
-        """Return a table that names every node of a kind, one per row, in the order of all tables and tensors here."""
+    def nodes(self, kind: str, layers: Sequence[int] | None = None) -> pd.DataFrame:
+        """Return a table that names every node of a kind, one per row, in the order of all tables and tensors here.
+
+        `layers`: only nodes of these layers, with the index that they have among all. Raises `ConfigError` for an
+        unknown kind, for layers that the model does not have, and for edges in fewer than two layers.
+        """
         n_layers, n_heads = self.model.n_layers, self.model.n_heads
         columns = COLUMNS[choose("nodes", kind, COLUMNS)]
         sizes = {"layer": range(n_layers), "head": range(n_heads), "input": INPUTS, "position": POSITIONS}
         index = pd.MultiIndex.from_product([sizes[name.rpartition("_")[2]] for name in columns], names=columns)
         table = index.to_frame(index=False)
-        if kind != "edge":
+        if kind == "edge":
+            require(n_layers >= 2, f"The model has {n_layers} layer, but an edge between heads needs at least 2.")
+            table = table[table["from_layer"] < table["to_layer"]].reset_index(drop=True)
+        if layers is None:
             return table
-        require(n_layers >= 2, f"The model has {n_layers} layer, but an edge between heads needs at least 2.")
-        return table[table["from_layer"] < table["to_layer"]].reset_index(drop=True)
+        known = set(layers) <= set(range(n_layers)) and len(set(layers)) > (kind == "edge")
+        least = "two layers" if kind == "edge" else "layers"
+        require(known, f"layers is {shown(layers)}, but must have {least} from 0 to {n_layers - 1}.")
+        return table[table[[name for name in columns if name.endswith("layer")]].isin(layers).all(axis=1)]
 
     def position_masks(self) -> Bool[Tensor, "position batch pos"]:
         """Return which positions of each prompt are each of `POSITIONS`. Every position is one of them.
@@ -237,7 +258,7 @@ def problem(
         )
         choose("corruption", corrupt, CORRUPTIONS)
         pair = prompt_pair(task, size, seed, "key" if corrupt in NOISE else corrupt)
-        return pair_problem(model, pair, metric if isinstance(metric, str) else "logit-difference", corrupt)
+        return pair_problem(model, pair, metric if isinstance(metric, str) else DIFFERENCE, corrupt)
     clean, corrupted = (model.on_device(token_rows(tokens).long()).clone() for tokens in (clean, corrupted))
     require(
         clean.shape == corrupted.shape,
@@ -252,7 +273,7 @@ def problem(
     return _checked(Problem(model, clean, corrupted, function))
 
 
-def pair_problem(source: Any, pair: PromptPair, metric: str = "logit-difference", corrupt: str = "key") -> Problem:
+def pair_problem(source: Any, pair: PromptPair, metric: str = DIFFERENCE, corrupt: str = "key") -> Problem:
     """Return the problem of a pair of prompts with a metric of `METRICS`. Raises `ConfigError` as `problem` does.
 
     `corrupt` is the corruption that the pair has already, or one by noise (`NOISE`), for which the pair is that of
@@ -290,10 +311,12 @@ def over_prompts(effects: Float[Tensor, "prompt node"]) -> Float[np.ndarray, " n
     return effects.detach().double().mean(dim=0).cpu().numpy()
 
 
-def table_of(problem: Problem, nodes: str, effects: Float[Tensor, "prompt node"]) -> pd.DataFrame:
+def table_of(
+    problem: Problem, nodes: str, effects: Float[Tensor, "prompt node"], layers: Sequence[int] | None = None
+) -> pd.DataFrame:
     """Return the table of a kind of nodes with their mean `effect` over prompts, and its `fraction` of the swing."""
     effect = over_prompts(effects)
-    return problem.nodes(nodes).assign(effect=effect, fraction=effect / problem.swing)
+    return problem.nodes(nodes, layers).assign(effect=effect, fraction=effect / problem.swing)
 
 
 @contextmanager

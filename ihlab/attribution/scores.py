@@ -11,7 +11,17 @@ from scipy import stats
 from torch import Tensor
 
 from ihlab.attribution import TRUE_LEAST
-from ihlab.attribution.circuits import DRAWN_NODES, DRAWS, FEW_DRAWS, Faithfulness, best_area, circuits, curves_known
+from ihlab.attribution.circuits import (
+    DRAWN_NODES,
+    DRAWS,
+    FEW_DRAWS,
+    Faithfulness,
+    best_area,
+    circuits,
+    curves_known,
+    mask_of,
+    orders,
+)
 from ihlab.attribution.estimates import NotFiniteError, estimated, examined
 from ihlab.attribution.libraries import LIBRARIES, METHODS
 from ihlab.attribution.problems import Problem, over_prompts
@@ -35,7 +45,7 @@ TRUTHS = ("effect", "reverse")
 COLUMNS = ["method", "rank_correlation", "low", "high", "recall", "sign_errors", "cpr", "cmd", "cpr_gap", "regret"]
 COLUMNS += ["forward", "backward", "seconds", "relative", "note"]
 
-_loaded: set[str] = set()
+_called_before: set[str] = set()
 
 
 @own_settings()
@@ -103,18 +113,19 @@ def compare(
 class ProblemScores:
     """The truth about a problem, and the circuits that are measured.
 
-    `brief`: no regret, areas of heads alone, and few orders of equal estimates.
+    `brief`: areas of heads alone, regret for at most `DRAWN_NODES` of them, and few orders of equal estimates.
     """
 
     def __init__(self, problem: Problem, nodes: str, truth: Float[Tensor, "prompt node"], brief: bool = False) -> None:
         self.problem, self.nodes, self.truth = problem, nodes, truth
         self.draws = FEW_DRAWS if brief or truth.shape[1] > DRAWN_NODES else DRAWS
-        self.swing = problem.swing if problem.answered else np.inf
+        self.swing = problem.swing if problem.answered else np.inf  # inf: no node is true
         known = nodes == "head" if brief else curves_known(problem, nodes)
         self.measured = Faithfulness(problem, nodes) if known else None
-        self.best_area = np.nan
-        if not brief and self.measured is not None and truth.shape[1] <= REGRET_NODES:
-            self.best_area = best_area(circuits(problem, nodes, self.measured))
+        self.best_area, self.circuits = np.nan, None
+        if self.measured is not None and truth.shape[1] <= (DRAWN_NODES if brief else REGRET_NODES):
+            self.circuits = circuits(problem, nodes, self.measured)
+            self.best_area = best_area(self.circuits)
         self.exact_cpr, _ = self._areas(over_prompts(truth))
 
     def scores(self, estimates: Float[Tensor, "prompt node"]) -> dict[str, float]:
@@ -145,7 +156,20 @@ class ProblemScores:
     def _with_areas(self, scores: dict[str, float], estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
         cpr, cmd = self._areas(estimate)
         gaps = {"cpr_gap": self.exact_cpr - cpr, "regret": self.best_area - cpr}
-        return scores | {"cpr": cpr, "cmd": cmd} | gaps
+        return scores | {"cpr": cpr, "cmd": cmd, "worst_ablation": self._worst_ablation(estimate)} | gaps
+
+    def _worst_ablation(self, estimate: Float[np.ndarray, " node"]) -> float:
+        """Return the lowest faithfulness of a circuit that has the largest estimates, as many as there are true nodes.
+
+        The other nodes are patched in every combination. NaN where recall is, and where not all circuits are measured.
+        """
+        size, effect = np.abs(estimate), over_prompts(self.truth)
+        n = int((np.abs(effect) >= TRUE_LEAST * abs(self.swing)).sum())
+        if self.circuits is None or n in (0, len(size)):
+            return np.nan
+        mask, f = self.circuits["mask"], self.circuits["faithfulness"]
+        chosen = [mask_of(order[:n]) for order in orders(-size, self.draws)]
+        return float(np.mean([f[mask & circuit == circuit].min() for circuit in chosen]))
 
     def _areas(self, estimate: Float[np.ndarray, " node"]) -> tuple[float, float]:
         """Return CPR and CMD, mean over the orders of equal estimates."""
@@ -221,7 +245,7 @@ def faithfulness(
 def _timed(
     problem: Problem, method: str, nodes: str
 ) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
-    if method not in _loaded:
+    if method not in _called_before:
         examined(problem, method, nodes)
-        _loaded.add(method)
+        _called_before.add(method)
     return examined(problem, method, nodes)

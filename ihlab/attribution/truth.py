@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ihlab.attribution.activations import Patch, activations, holding, in_each_layer, patched
+from ihlab.attribution.activations import Patch, activations, holding, in_each_layer, patched, require_inputs
 from ihlab.attribution.problems import INPUTS, Problem, table_of
-from ihlab.interp.patching import patched_paths, require_own_patterns
+from ihlab.interp.ablation import Head
 from ihlab.settings import own_settings
 
 
 @own_settings()
-def exact(problem: Problem, nodes: str = "head") -> pd.DataFrame:
+def exact(problem: Problem, nodes: str = "head", layers: Sequence[int] | None = None) -> pd.DataFrame:
     """Patch every node of a kind exactly. The table has one row per node, in the order of `Problem.nodes`.
 
     - `effect`: the metric on the corrupted prompts with the node's activation from the clean ones, minus the metric on
@@ -26,44 +26,50 @@ def exact(problem: Problem, nodes: str = "head") -> pd.DataFrame:
 
     `nodes`: "head" patches a head's z (its output before W_O) at all positions. "input" patches only the head's
     queries, keys or values, after the shift and before rotation; other heads that share them keep their own.
-    "edge" patches the direct path from a head to an input of a head in a later layer (`ihlab.interp.patching`).
+    "edge" patches the direct path from a head to an input of a head in a later layer, as `path_patch` does.
     "position" patches a head's z only at positions of one name (`POSITIONS`), which needs the prompts of a task.
-    Inputs and edges need a `Transformer`. Edges raise `ConfigError` as `path_patch` does.
+    Of a Hugging Face model, inputs and edges need a class of `FAMILY` (Llama and its relatives). `layers`: only nodes
+    of these layers; an edge has both ends in them. Raises `ConfigError` for layers that do not exist, and for inputs
+    and edges of other models.
     """
     problem = replace(problem)  # the metric is measured again, whatever has changed
-    table = table_of(problem, nodes, exact_effects(problem, nodes))
-    reverse = table_of(problem, nodes, -exact_effects(problem.swapped, nodes))
+    table = table_of(problem, nodes, exact_effects(problem, nodes, layers), layers)
+    reverse = table_of(problem, nodes, -exact_effects(problem.swapped, nodes, layers), layers)
     return table.assign(reverse=reverse["effect"], reverse_fraction=reverse["fraction"])
 
 
 @own_settings()
 @torch.no_grad()
-def exact_effects(problem: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
+def exact_effects(problem: Problem, nodes: str, layers: Sequence[int] | None = None) -> Float[Tensor, "prompt node"]:
     """Return the change of each prompt's metric when a node is patched from its clean into its corrupted prompt."""
-    return effects_by_metric([problem], nodes)[0]
+    return effects_by_metric([problem], nodes, layers)[0]
 
 
 @own_settings()
 @torch.no_grad()
-def effects_by_metric(problems: Sequence[Problem], nodes: str) -> list[Float[Tensor, "prompt node"]]:
+def effects_by_metric(
+    problems: Sequence[Problem], nodes: str, layers: Sequence[int] | None = None
+) -> list[Float[Tensor, "prompt node"]]:
     """Return the exact effects of problems that differ only in their metric, from the same forward passes."""
     first = problems[0]
-    first.nodes(nodes)  # refuses an unknown kind
-    patches = list({"head": _heads, "input": _inputs, "edge": _edges, "position": _positions}[nodes](first))
+    first.nodes(nodes, layers)  # refuses an unknown kind
+    chosen = range(first.model.n_layers) if layers is None else sorted(set(layers))
+    patches_of = {"head": _heads, "input": _inputs, "edge": _edges, "position": _positions}[nodes]
+    patches = list(patches_of(first, chosen))
     together = replace(first, metric=lambda logits: torch.stack([each.metric(logits) for each in problems]))
     values = patched(together, first.corrupted, patches)
     return [(values[:, i] - each.ends[1]).T for i, each in enumerate(problems)]
 
 
-def _heads(problem: Problem) -> Iterator[Patch]:
-    for place, z in activations(problem, problem.clean, in_each_layer(problem, "z")).items():
+def _heads(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
+    for place, z in activations(problem, problem.clean, [("z", layer) for layer in layers]).items():
         for head in range(problem.model.n_heads):
             yield {place: ([head], z)}
 
 
-def _positions(problem: Problem) -> Iterator[Patch]:
+def _positions(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
     """Yield patches of z at some positions. A head's z elsewhere stays that of the corrupted prompt."""
-    places = in_each_layer(problem, "z")
+    places = [("z", layer) for layer in layers]
     clean, corrupted = (activations(problem, tokens, places) for tokens in (problem.clean, problem.corrupted))
     for place in places:
         z = [torch.where(mask[..., None, None], clean[place], corrupted[place]) for mask in problem.position_masks()]
@@ -71,11 +77,11 @@ def _positions(problem: Problem) -> Iterator[Patch]:
             yield from ({place: ([head], at_positions)} for at_positions in z)
 
 
-def _inputs(problem: Problem) -> Iterator[Patch]:
+def _inputs(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
     """Yield patches of z: each head's z in a run where its whole layer reads another input. Heads share no z."""
-    require_own_patterns(problem.transformer)
+    require_inputs(problem, "input")
     clean = activations(problem, problem.clean, in_each_layer(problem, *INPUTS))
-    for layer in range(problem.model.n_layers):
+    for layer in layers:
         place = ("z", layer)
         z = [
             activations(problem, problem.corrupted, [place], holding(clean, [(kind, layer)]))[place] for kind in INPUTS
@@ -84,13 +90,33 @@ def _inputs(problem: Problem) -> Iterator[Patch]:
             yield from ({place: ([head], of_input)} for of_input in z)
 
 
-def _edges(problem: Problem) -> Iterator[Patch]:
-    z = {
-        (sender, layer, kind): cache["z", layer]
-        for sender, layer, kind, cache in patched_paths(
-            problem.transformer, problem.corrupted, problem.clean, INPUTS, ("z",)
-        )
-    }
+def _edges(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
+    z = {(sender, layer, kind): value for sender, layer, kind, value in patched_paths(problem, layers, INPUTS, "z")}
     for sender, layer in dict.fromkeys(path[:2] for path in z):
         for head in range(problem.model.n_heads):
             yield from ({("z", layer): ([head], z[sender, layer, kind])} for kind in INPUTS)
+
+
+@torch.no_grad()
+def patched_paths(
+    problem: Problem, layers: Sequence[int], inputs: Sequence[str], kind: str
+) -> Iterator[tuple[Head, int, str, Tensor]]:
+    """Yield an activation of a layer (its z or pattern: `kind`) with one input read along a path from one sender.
+
+    Each item is the sender, the later layer, the input, and the activation on the corrupted prompts. All heads of the
+    layer read this input from the residual stream in which the sender's own output is that of the clean prompts.
+    Senders come layer by layer, then layers, then inputs.
+    """
+    require_inputs(problem, "edge")
+    places = [("result", layer) for layer in layers]
+    clean, corrupted = (activations(problem, tokens, places) for tokens in (problem.clean, problem.corrupted))
+    for place in places:
+        for head in range(problem.model.n_heads):
+            change = (clean[place] - corrupted[place])[:, :, head]
+            for late in (layer for layer in layers if layer > place[1]):
+                moved = {("resid_pre", late): change.add}
+                read = activations(problem, problem.corrupted, [(each, late) for each in inputs], moved)
+                for each in inputs:
+                    holds = holding(read, [(each, late)])
+                    value = activations(problem, problem.corrupted, [(kind, late)], holds)[kind, late]
+                    yield (place[1], head), late, each, value

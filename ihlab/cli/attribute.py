@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHOWN = ("attribution-patching", "eap-ig")
-"""The methods that are shown beside the truth by default."""
+"""The methods that are shown beside the truth by default. Heads of a run have "integrated-gradients", too."""
 
 SCORES = {"rank_correlation": "ranks", "recall": "recall", "sign_errors": "sign errors", "cpr": "cpr", "cmd": "cmd"}
 """The scores of methods that are printed, and their column's name."""
@@ -38,6 +38,7 @@ def attribute(
     hf: str | None = None,
     method: tuple[str, ...] = (),
     nodes: str = "head",
+    layer: tuple[int, ...] = (),
     corrupt: str = "key",
     metric: str = "logit-difference",
     compare: bool = False,
@@ -51,8 +52,10 @@ def attribute(
 
     Args:
         hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
-        method: Methods to hold against exact patching, such as eap-ig; by default attribution-patching and eap-ig.
+        method: Methods to hold against exact patching, such as eap-ig; by default attribution-patching and eap-ig, and
+            for heads of a run integrated-gradients.
         nodes: head, input (a head's queries, keys or values) or edge (a path from a head to an input of a later head).
+        layer: Only nodes of these layers: in a large model exact patching takes minutes.
         corrupt: What is corrupted: key (where the answer is found), answer (what it is), absent (the key is gone),
             resample (the whole prompt), or the key's embedding: noise-0.5, noise-1 or noise-3.
         metric: logit-difference, logit, log-probability, probability or kl.
@@ -67,6 +70,8 @@ def attribute(
     require(hf is None or step is None, "--step names a checkpoint of a run, but the model of --hf has no checkpoints.")
     page = out is not None and out.suffix.lower() in PAGES
     require(out is None or not compare, "--out draws effects: leave out --compare.")
+    require(not layer or not compare, "--layer leaves out nodes, but --compare scores all: leave out --layer.")
+    require(out is None or page or not layer, "--out draws all layers: leave out --layer, or write an .html.")
     require(out is None or page or nodes == "head", "--out draws heads: leave out --nodes, or write an .html.")
     opened = found_run(run, hf, root, task, corpus)
     check_output("--csv", csv, TABLES, opened)
@@ -84,11 +89,12 @@ def attribute(
             model, name = causal_lm(str(hf)), model_name(str(hf))
             asked = InductionTask(vocab_size=model.config.get_text_config().vocab_size, length=HF_LENGTH)
         patching = problem(model, asked, corrupt, rows, seed, metric=metric)
+        shown = method or (*SHOWN, *(["integrated-gradients"] if hf is None and nodes == "head" else []))
         if compare:
             table = scored(patching, method or None, nodes, libraries=libraries)
         else:
-            table = exact(patching, nodes)
-            for each in method or SHOWN:
+            table = exact(patching, nodes, layer or None)
+            for each in shown:
                 table[each] = estimate(patching, each, nodes)["effect"]
     clean, corrupted = (end.mean().item() for end in patching.ends)
     title = f"{'Methods' if compare else nodes.capitalize() + 's'} of {text(name)}"
@@ -104,11 +110,11 @@ def attribute(
     if out is not None and page:
         from ihlab.plots.interactive import effects
 
-        write_interactive(effects(table, *(method or SHOWN), title=heading), out)
+        write_interactive(effects(table, *shown, title=heading), out)
     elif out is not None:
         from ihlab.plots.head_map import head_map
 
-        write_picture(head_map(table, heading, ("effect", *(method or SHOWN))), out)
+        write_picture(head_map(table, heading, ("effect", *shown)), out)
 
 
 def _effects_table(effects: "pd.DataFrame", title: str) -> Table:

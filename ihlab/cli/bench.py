@@ -59,7 +59,7 @@ def bench(
     if out is not None:
         for name, entry in entries.items():
             write_text(out / f"{name}.json", entry_text(entry))
-    columns = ["nodes", "method", "settings", "rank", "worst_rank", "recall", "sign_errors", "cpr_gap", "largest"]
+    columns = ["nodes", "method", "settings", "rank", "worst_rank", "recall", "sign_errors", "regret", "largest"]
     rows = summary(scores_table(entries.values()))[columns]
     console().print(rows.round(2).to_string(index=False, na_rep=""), soft_wrap=True)
     for name, entry in entries.items():

@@ -7,14 +7,17 @@ anywhere. A circuit is a list of true and false.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from difflib import get_close_matches
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from torch import Tensor
 
 from ihlab.attribution import TRUE_LEAST
 from ihlab.attribution.estimates import examined
@@ -28,6 +31,8 @@ from ihlab.stored import read_json
 from ihlab.suite.standard import VERSION, standard_problems, standard_set
 from tasks.config import ConfigError, require, shown
 
+Entry = dict[str, Any]
+
 KINDS = {"head": 1, "input": 3, "position": 4, "edge": 3}
 """The kinds of nodes, and how many a model has for each head (at least, for edges of two layers)."""
 
@@ -37,20 +42,23 @@ FEWEST = 4
 HARDER_METRICS = ("logit-difference", "probability")
 """The metrics under which inputs, positions, edges and models of more than two layers are scored."""
 
-SCORES = ("rank", "reverse_rank", "recall", "sign_errors", "cpr_gap", "largest")
+SCORES = ("rank", "reverse_rank", "recall", "sign_errors", "cpr_gap", "largest", "regret", "worst_ablation")
 """The scores of a setting.
 
 - `rank`, `reverse_rank`: Spearman's correlation of |estimate| with |effect|, and with |reverse|, of `exact`;
 - `recall`: the fraction of the n true nodes among the n largest |estimates|;
 - `sign_errors`: the fraction of true nodes with an estimate of the wrong sign;
 - `cpr_gap`: the CPR of exact patching minus that of the estimates, for heads;
-- `largest`: estimate / effect of the node with the largest |effect|.
+- `largest`: estimate / effect of the node with the largest |effect|;
+- `regret`: the area below the best circuits of every size minus the CPR of the estimates, for at most 8 heads;
+- `worst_ablation`: the faithfulness of the n largest estimates for n true heads, the lowest over all ablations of the
+  other heads, for at most 8.
 """
+
+NOTHING_RUN: Entry = {"passes": None, "notes": {}}
 
 DEAR = ("integrated-gradients",)
 """Methods that take more passes than exact patching: they are run only by name."""
-
-Entry = dict[str, Any]
 
 
 def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
@@ -89,12 +97,13 @@ def run_bench(methods: Mapping[str, Entry | None], table: pd.DataFrame) -> dict[
     """Return an entry per method, measured in the settings of a table.
 
     `methods` maps names to entries whose estimates are scored, or to None for a method of `METHODS`, which is run. A
-    setting that a method refuses is left out of its entry, and the reason is a note.
+    setting that a method refuses is left out of its entry, and the reason is a note. A scored entry keeps its passes
+    and notes.
     """
-    entries: dict[str, Entry] = {
-        name: {"method": name, "standard_set": VERSION, "estimates": {}, "scores": {}, "passes": None, "notes": {}}
-        for name in methods
-    }
+    entries: dict[str, Entry] = {}
+    for name, entry in methods.items():
+        already = deepcopy({field: (entry or {}).get(field, value) for field, value in NOTHING_RUN.items()})
+        entries[name] = {"method": name, "standard_set": VERSION, "estimates": {}, "scores": {}} | already
     passes: dict[str, list[list[float]]] = {name: [] for name in methods}
     groups: Any = table.groupby(["member", "step", "corruption"], sort=False)
     for (member, step, corruption), group in tracked(groups, "problems"):
@@ -102,10 +111,9 @@ def run_bench(methods: Mapping[str, Entry | None], table: pd.DataFrame) -> dict[
         for kind, rows in group.groupby("nodes", sort=False):
             nodes = str(kind)
             problems = [by_metric[metric] for metric in rows["metric"]]
-            effects = effects_by_metric(problems, nodes)
-            reverses = effects_by_metric([problem.swapped for problem in problems], nodes)
-            for key, problem, effect, reverse in zip(rows["key"], problems, effects, reverses, strict=True):
-                setting = _Setting(problem, nodes, effect, reverse)
+            truths = cache(partial(_truths, problems, nodes))
+            for i, key in enumerate(rows["key"]):
+                setting = _Setting(problems[i], nodes, truths, i)
                 for name, entry in entries.items():
                     try:
                         estimate, scores, cost = setting.measured(name, key, methods[name])
@@ -123,13 +131,28 @@ def run_bench(methods: Mapping[str, Entry | None], table: pd.DataFrame) -> dict[
     return entries
 
 
-class _Setting:
-    """A problem of the standard set with its truth."""
+def _truths(problems: Sequence[Problem], nodes: str) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the exact effects of problems, and those of the reverse direction with the opposite sign."""
+    return effects_by_metric(problems, nodes), effects_by_metric([problem.swapped for problem in problems], nodes)
 
-    def __init__(self, problem: Problem, nodes: str, effect: Any, reverse: Any) -> None:
-        self.problem, self.nodes = problem, nodes
-        self.effect, self.reverse = over_prompts(effect), over_prompts(-reverse)
-        self.scores = ProblemScores(problem, nodes, effect, brief=True)
+
+class _Setting:
+    """A problem of the standard set with its truth, which is measured once a method gives estimates."""
+
+    def __init__(self, problem: Problem, nodes: str, truths: Callable[[], tuple[list[Tensor], ...]], i: int) -> None:
+        self.problem, self.nodes, self._truths, self._i = problem, nodes, truths, i
+
+    @cached_property
+    def effect(self) -> Float[np.ndarray, " node"]:
+        return over_prompts(self._truths()[0][self._i])
+
+    @cached_property
+    def reverse(self) -> Float[np.ndarray, " node"]:
+        return over_prompts(-self._truths()[1][self._i])
+
+    @cached_property
+    def scores(self) -> ProblemScores:
+        return ProblemScores(self.problem, self.nodes, self._truths()[0][self._i], brief=True)
 
     def measured(
         self, method: str, key: str, entry: Entry | None
@@ -190,10 +213,15 @@ def read_entry(path: str | Path) -> Entry:
     require(version == VERSION, f"{path} is of version {version} of the standard set, but this ihlab has {VERSION}.")
     known = set(settings()["key"])
     for key, values in {**entry["estimates"], **entry.get("scores", {})}.items():
-        near = get_close_matches(key, known, 1)
-        hint = f"; did you mean {near[0]!r}" if near else ""
-        require(key in known, f"{path}: there is no setting {key!r}{hint}.")
+        if key not in known:
+            near = get_close_matches(key, known, 1)  # slow
+            raise ConfigError(
+                f"{path}: there is no setting {key!r}" + (f"; did you mean {near[0]!r}." if near else ".")
+            )
         require(isinstance(values, list), f"{path}: the numbers of {key} are {shown(values)}, but must be a list.")
+    for key, values in entry.get("scores", {}).items():
+        right = len(values) == len(SCORES)
+        require(right, f"{path}: {key} has {len(values)} scores, but must have {len(SCORES)}: leave out the scores.")
     for key, values in entry["estimates"].items():
         wrong = [value for value in values if not isinstance(value, int | float) or not np.isfinite(value)]
         require(not wrong, f"{path}: an estimate of {key} is {shown(wrong[:1])}, but must be a finite number.")
@@ -212,7 +240,7 @@ def differences(entry: Entry, members: Sequence[str] = ()) -> list[str]:
     differ = []
     if entry["estimates"]:
         [again] = run_bench({name: entry}, stored).values()
-        differ += [f"{key}: {note}" for key, note in again["notes"].items()]
+        differ += [f"{key}: {note}" for key, note in again["notes"].items() if note != entry["notes"].get(key)]
         differ += _differ(entry["scores"], again["scores"], "scores", SAME_SCORE)
     if name in METHODS:
         [again] = run_bench({name: None}, stored).values()

@@ -23,9 +23,16 @@ standard set. [What is measured](attribution.md), and [how to enter](../CONTRIBU
 - **signs**: fraction of the true nodes with a wrong sign.
 - **largest**: estimated / exact effect of the node with the largest effect: median, and the range of 90% of settings.
 - **CPR gap**: the CPR of exact patching minus that of the method (heads only): mean and largest.
+- **regret**: the area below the best circuits of each size minus the CPR (at most 8 heads): mean and largest.
+- **worst ablation**: faithfulness of the method's n best heads, where n are true, with the other heads patched in the
+  combination that harms most (at most 8 heads): mean and lowest.
 - **passes**: forward + backward, of all prompts, on heads.
 
-The row `exact` is the oracle. `constant` and `random` (mean over 200 draws) know nothing."""
+The row `exact` is the oracle. `constant`, `random` (mean over 200 draws) and `previous-position` know nothing. Compare
+rows with equal numbers of settings: those with 130 leave out the models of three and four layers, which are harder."""
+
+WITH_WORST = {"cpr_gap": "worst_gap", "regret": "worst_regret", "worst_ablation": "lowest_ablation"}
+"""Scores of heads that are shown as the mean and the worst of the settings, which is this column of `summary`."""
 
 TITLES = {"head": "Heads", "input": "Inputs of heads", "position": "Heads at positions", "edge": "Edges between heads"}
 
@@ -46,7 +53,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
     Columns: `settings` (their number), the mean of each score over members' means, `low` and `high` of `rank` (95%,
     Student's t over members), `worst_rank` with its `worst_setting`, `worst_recall`, `largest_low`, `largest_high` (5%
-    and 95% of the settings; `largest` is the median) and `worst_gap`.
+    and 95% of the settings; `largest` is the median), `worst_gap`, `worst_regret` and `lowest_ablation`.
     """
     rows = []
     for (nodes, method), group in table.groupby(["nodes", "method"], sort=False):
@@ -67,6 +74,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
                 "worst_setting": "" if worst is None else group["key"][worst].rpartition("/")[0],
                 "worst_recall": group["recall"].min(),
                 "worst_gap": group["cpr_gap"].max(),
+                "worst_regret": group["regret"].max(),
+                "lowest_ablation": group["worst_ablation"].min(),
             }
         )
     order = {nodes: i for i, nodes in enumerate(KINDS)}
@@ -98,7 +107,8 @@ def page(entries: Iterable[Entry]) -> str:
 
 
 def _cells(group: pd.DataFrame, passes: dict[str, list[float] | None]) -> tuple[list[str], list[list[str]]]:
-    columns = ["method", "rank", "worst", "in setting", "reverse", "recall", "signs", "largest", "CPR gap", "passes"]
+    columns = ["method", "rank", "worst", "in setting", "reverse", "recall", "signs", "largest"]
+    columns += ["CPR gap", "regret", "worst ablation", "passes"]
     rows = []
     for row in group.to_dict("records"):
         cost = passes[row["method"]]
@@ -113,7 +123,10 @@ def _cells(group: pd.DataFrame, passes: dict[str, list[float] | None]) -> tuple[
                 f"{row['recall']:.2f}, {row['worst_recall']:.2f}",
                 f"{row['sign_errors']:.2f}",
                 f"{row['largest']:z.2f} [{row['largest_low']:z.2f}, {row['largest_high']:z.2f}]" if knows_sizes else "",
-                f"{row['cpr_gap']:z.2f}, {row['worst_gap']:z.2f}" if np.isfinite(row["cpr_gap"]) else "",
+                *(
+                    f"{row[mean]:z.2f}, {row[worst]:z.2f}" if np.isfinite(row[mean]) else ""
+                    for mean, worst in WITH_WORST.items()
+                ),
                 "" if cost is None else " + ".join(f"{each:.3g}" for each in cost),
             ]
         )

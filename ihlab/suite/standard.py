@@ -1,8 +1,8 @@
 """The standard set: the problems on which every attribution method is compared.
 
-It has the members that come with the package, each in the middle of the formation of its circuit (the first checkpoint
-at which the swing is at least a tenth of the last one) and after training, and the package's models of three and four
-layers after training, under every corruption and every metric.
+It has the trained members that come with the package, each in the middle of the formation of its circuit (the first
+checkpoint at which the swing is at least a tenth of the last one) and after training, those of three and four layers
+after training, and the two circuits of Theorems 3.2 and 3.3 set by hand, under every corruption and every metric.
 """
 
 from hashlib import sha256
@@ -14,10 +14,12 @@ import pandas as pd
 
 from ihlab.attribution import Problem
 from ihlab.attribution.metrics import METRICS
+from ihlab.attribution.problems import pair_problem
+from ihlab.interp.prompt_pair import PromptPair
 from ihlab.model.transformer import Transformer
-from ihlab.suite.members import HAND_SET, MEMBERS, load
-from ihlab.suite.truth import problem, prompts
-from ihlab.training.run import Run
+from ihlab.settings import own_settings
+from ihlab.suite.members import load
+from ihlab.suite.truth import prompts
 from tasks.config import choose, require
 
 VERSION = 2
@@ -55,19 +57,21 @@ def standard_problems(member: str, step: int, corruption: str) -> dict[str, Prob
         f"The standard set has no problem ({member}, {step}, {corruption}): ihlab.suite.standard.standard_set lists "
         "them.",
     )
-    model = load(member, step=step) if member in {*MEMBERS, *HAND_SET} else Run.open(member).model(step)
-    digest = digest_of(model, corruption)
+    model = load(member, step=step)
+    pair = prompts(model.trained_on, corruption)
+    digest = digest_of(model, pair)
     require(
         digest == row["digest"].item(),
         f"The weights or prompts of {member} at step {step} with the corruption '{corruption}' have the digest "
         f"{digest}, but version {VERSION} of the standard set has {row['digest'].item()}: numbers cannot be compared.",
     )
-    return {metric: problem(model, corruption, metric) for metric in METRICS}
+    with own_settings():
+        return {metric: pair_problem(model, pair, metric, corruption) for metric in METRICS}
 
 
-def digest_of(model: Transformer, corruption: str) -> str:
+def digest_of(model: Transformer, pair: PromptPair) -> str:
     """Return the first 16 hexadecimal digits of the SHA-256 of a member's weights and of its prompts."""
-    pair, content = prompts(model.trained_on, corruption), BytesIO()
+    content = BytesIO()
     weights = sorted(model.state_dict().items())
     for array in (
         *(weight for _, weight in weights),

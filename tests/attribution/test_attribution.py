@@ -15,7 +15,7 @@ from ihlab.attribution.scores import agreement, faithfulness
 from ihlab.attribution.truth import exact_effects
 from ihlab.interp.patching import path_patch
 from ihlab.interp.prompt_pair import prompt_pair
-from ihlab.model.hf import from_gpt2
+from ihlab.model.hf import from_gpt2, from_llama
 from ihlab.theory.constructions import kv_shift_induction_head, two_layer_induction_head
 from tasks import ConfigError, InductionTask
 
@@ -88,9 +88,10 @@ def test_heads_that_share_keys_are_patched_one_by_one():
     apart.model.module.load_state_dict(copied)
     apart = problem(apart.model, TASK, size=5)
     for nodes in ("head", "input", "edge"):
-        same(exact(shared, nodes)["effect"], exact(apart, nodes)["effect"])
-    with pytest.raises(ConfigError, match="The model has 2 key/value heads for 4 query heads"):
-        attribute(shared, nodes="input")
+        for method in ("exact", "attribution-patching", "eap-ig", "atp-star"):
+            same(*(attribute(each, method, nodes)["effect"] for each in (shared, apart)))
+    with pytest.raises(ConfigError, match="several heads share a key, which cannot move for one of them alone"):
+        attribute(shared, "integrated-gradients", "input")
     assert np.isnan(compare(shared, ["random"], "input").loc[0, "cpr"])
 
 
@@ -240,8 +241,31 @@ def test_a_hugging_face_model_has_the_effects_of_its_conversion():
     same(exact(theirs)["effect"], exact(ours)["effect"], 0.02)
     for method in ("attribution-patching", "eap-ig", "mean-ablation"):
         same(attribute(theirs, method)["effect"], attribute(ours, method)["effect"], 0.02)
-    with pytest.raises(ConfigError, match="The model is a GPT2LMHeadModel, of which only z can be patched"):
+    with pytest.raises(ConfigError, match=r"The GPT2LMHeadModel is none of .* only z can be patched"):
         exact(theirs, "edge")
+
+
+@pytest.mark.parametrize("n_keys", [4, 2])
+def test_inputs_and_edges_of_a_llama_are_those_of_its_conversion(n_keys):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 3, "vocab_size": 40}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": n_keys, "head_dim": 8, "initializer_range": 0.3}
+    torch.manual_seed(0)
+    llama = LlamaForCausalLM(LlamaConfig(**sizes, **heads)).eval()
+    theirs, ours = (problem(model, TASK, size=4) for model in (llama, from_llama(llama, n_ctx=TASK.length)))
+    for nodes in ("input", "edge"):
+        right = exact(ours, nodes)
+        same(exact(theirs, nodes)[["effect", "reverse"]], right[["effect", "reverse"]], 1e-5)
+        some = exact(theirs, nodes, layers=[2, 1])
+        same(some["effect"], right.loc[some.index, "effect"], 1e-5)
+        assert set(some.filter(like="layer").to_numpy().flatten()) == {1, 2}
+        for method in ("attribution-patching", "eap-ig", "activation-gradient"):
+            same(*(attribute(each, method, nodes)["effect"] for each in (theirs, ours)), 1e-5)
+    with pytest.raises(ConfigError, match=r"layers is \[2\], but must have two layers from 0 to 2"):
+        exact(theirs, "edge", layers=[2])
+    with pytest.raises(ConfigError, match="which has no hook points for this: use another method, or convert it"):
+        attribute(theirs, "atp-star", "edge")
 
 
 def test_frozen_weights_and_gradients_are_left_alone(p):

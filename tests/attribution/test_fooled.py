@@ -1,6 +1,7 @@
 """Scores that cannot be fooled: methods that know nothing or change what others get, and problems that change."""
 
 import random
+from dataclasses import replace
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from ihlab import ModelConfig, Run, Transformer, suite
 from ihlab.attribution import METHODS, attribute, compare, exact, problem, register_method
 from ihlab.attribution.circuits import Faithfulness, circuits, orders
+from ihlab.attribution.problems import pair_problem
 from ihlab.attribution.scores import CONTROLS, agreement, expected_recall
 from tasks import ConfigError, InductionTask
 
@@ -108,6 +110,18 @@ def test_an_untrained_model_has_no_true_head(step):
     assert not p.answered
     assert np.isnan(compare(p, ["exact"]).loc[0, "recall"])
     assert problem(run).answered
+
+
+def test_shuffled_answers_are_hardly_ever_taken_for_answers():
+    """One shuffle in 201 would be by chance."""
+    model = suite.load("recall-attention-only-2")
+    pair, generator = suite.problem(model).metric.pair, torch.Generator().manual_seed(7)
+    accepted = []
+    for _ in range(10):
+        order = torch.randperm(len(pair.answer), generator=generator)
+        shuffled = replace(pair, answer=pair.answer[order], other=pair.other[order])
+        accepted.append(pair_problem(model, shuffled).answered)
+    assert sum(accepted) <= 1
 
 
 def test_a_metric_without_prompts_is_not_shuffled():

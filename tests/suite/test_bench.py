@@ -73,6 +73,36 @@ def test_the_oracle_is_right_and_controls_are_at_chance(entries):
         assert table.loc[(nodes, "random"), "sign_errors"] == pytest.approx(0.5, abs=0.1)
 
 
+@torch.no_grad()
+def test_regret_and_the_worst_ablation_are_over_all_circuits(entries):
+    """The oracle patches the heads of every set by plain hooks."""
+    p = suite.problem(suite.load(SMALL[0]))
+    model, sets = p.model.module, [set(np.flatnonzero([mask >> i & 1 for i in range(4)])) for mask in range(16)]
+    _, cache = model.run_with_cache(p.corrupted)
+
+    def metric(heads):
+        def hook(z, hook):
+            for head in range(2):
+                if 2 * hook.layer() + head not in heads:
+                    z[:, :, head] = cache[hook.name][:, :, head]
+            return z
+
+        return p.metric(model.run_with_hooks(p.clean, fwd_hooks=[(lambda n: n.endswith("hook_z"), hook)])).mean().item()
+
+    values = np.array([metric(heads) for heads in sets])
+    f = (values - values[0]) / (values[-1] - values[0])
+    best = [max(f[i] for i in range(16) if len(sets[i]) == size) for size in range(5)]
+    for method in ("exact", "attribution-patching"):
+        estimate, scores = (entries[method][name][HEADS] for name in ("estimates", "scores"))
+        order = np.argsort(-np.array(estimate) * np.sign(p.swing))
+        nested = [f[sets.index(set(order[:size]))] for size in range(5)]
+        n = int((exact(p)["effect"].abs() >= 0.1 * abs(p.swing)).sum())
+        chosen = set(np.argsort(-np.abs(estimate))[:n])
+        worst = min(f[i] for i in range(16) if sets[i] >= chosen)
+        right = [np.trapezoid(best, dx=1 / 4) - np.trapezoid(nested, dx=1 / 4), worst]
+        assert scores[SCORES.index("regret") :] == pytest.approx(right, abs=1e-3)
+
+
 def test_estimates_made_elsewhere_get_the_same_scores(entries, tmp_path, monkeypatch, capsys):
     """A gradient by plain torch, without the package's methods, written as JSON."""
     p = suite.problem(suite.load(SMALL[0]))
