@@ -4,9 +4,19 @@
 Hugging Face folder, `build` trains those that do not come with the package. A member is "induction-vanilla-2", say.
 """
 
-from ihlab.suite.export import card, export, read_truth
-from ihlab.suite.gallery import gallery
-from ihlab.suite.members import build, load, models, run
-from ihlab.suite.truth import problem, truth
+from typing import TYPE_CHECKING
 
-__all__ = ["build", "card", "export", "gallery", "load", "models", "problem", "read_truth", "run", "truth"]
+from ihlab.lazy import lazy
+from ihlab.suite.members import build, load, models, run
+from ihlab.suite.truth import problem, stages, truth
+
+if TYPE_CHECKING:
+    from ihlab.suite.hub_folder import card, export, read_truth
+    from ihlab.suite.member_page import gallery
+
+_HOME = dict.fromkeys(("card", "export", "read_truth"), "ihlab.suite.hub_folder")
+_HOME["gallery"] = "ihlab.suite.member_page"
+
+__all__ = ["build", "card", "export", "gallery", "load", "models", "problem", "read_truth", "run", "stages", "truth"]
+
+__getattr__, __dir__ = lazy(__name__, _HOME)

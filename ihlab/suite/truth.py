@@ -6,18 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from ihlab.attribution import TRUE_LEAST, Problem, exact
 from ihlab.attribution.noise import NOISE
-from ihlab.attribution.problems import CORRUPTIONS, pair_problem
+from ihlab.attribution.problems import COLUMNS, CORRUPTIONS, pair_problem, table_of
+from ihlab.attribution.truth import exact_effects
 from ihlab.interp.heads import locate_induction_heads
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.prompt_pair import REPLACED, PromptPair, prompt_pair
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.transformer import Transformer
+from ihlab.progress import tracked
 from ihlab.settings import own_settings
-from ihlab.suite.members import CONTROL, HAND_SET, accuracy_of, load, onset_of, run
+from ihlab.suite.attends import attention_to_positions
+from ihlab.suite.members import CONTROL, HAND_SET, accuracy_of, hops_of, load, onset_of, run
+from ihlab.suite.state import state_effects
+from ihlab.suite.worst import worst_ablation
 from ihlab.training.config import RunConfig
 from tasks import NGramTask, Task
 from tasks.config import choose, require, shown
@@ -27,6 +33,9 @@ VERSION = 2
 
 PROMPTS, SEQUENCES, SEED = 64, 512, 0
 """Prompts on which effects are measured, held-out sequences for accuracy, and the seed of both."""
+
+FEW_PROMPTS = 16
+"""Prompts on which edges are measured in models of more than two layers."""
 
 DEFINITIONS = {
     "swing": "mean over 64 prompts of the logit difference of the two answers, on clean minus on corrupted prompts. In "
@@ -40,7 +49,19 @@ DEFINITIONS = {
     "swing is not above those of shuffled answers, as before training",
     "heads": "patched: the head's output z, before W_O",
     "inputs": "patched: the queries, keys or values of one head, after the shift and before rotation",
-    "edges": "patched: the direct path from a head to one input of a head in a later layer",
+    "edges": "patched: the direct path from a head to one input of a head in a later layer. From three layers on: on "
+    "the first 16 prompts, with 95% intervals (normal, over prompts) of the effect, low and high",
+    "built": "members whose weights are set by hand, asked for the most hops: the heads of the circuit by "
+    "construction, the input through which the difference of the prompts reaches each, and what it does. In the other "
+    "tables it marks them. Heads that copy what does not differ, such as the number of hops, are left out",
+    "attention": "of each head, on clean prompts, from the scored position to: itself, the previous token, the earlier "
+    "occurrence of the token (3-grams: the token that differs), the token after it, the first token. Two names can "
+    "mean the same position",
+    "state": "recurrent members, in place of attention, scores and pairs: the effect of a head's state, clean after "
+    "the earlier occurrence, after the token that follows it ('after') or just before the scored token ('before')",
+    "worst_ablation": "the least faithfulness (ihlab.attribution.circuits) of all sets of heads that hold the true "
+    "ones, the heads [layer, head] ablated with it, how many sets were measured, and whether they were sampled, as "
+    "with more than 8 other heads",
     "scores": "ihlab.interp.locate_induction_heads on repeated random tokens and 512 sequences of the task",
     "pairs": "ihlab.interp.induction_pair.find_induction_pair: previous-token heads and the induction heads they feed",
     "onset": "first step at which the accuracy that says what the task is for is halfway from the best guess to 1; "
@@ -57,9 +78,10 @@ def truth(
 ) -> dict[str, Any]:
     """Return the truth about a member at a checkpoint: numbers by name, and tables. Its "definitions" say what each is.
 
-    Tables: "heads", "inputs", "edges" (from two layers on), "scores" and "pairs". Numbers: "swing", "accuracy" and
-    "control" by slice, "onset", "hops", "step", "seed", and the versions. `hops`: how many the prompts ask for; None:
-    the most that the task has. Raises `ConfigError` as `load` does.
+    Tables: "heads", "inputs", "edges" (from two layers on), "attention", "scores", "pairs", or "state" for recurrent
+    members, and "built" for those whose weights are set by hand. Numbers: "swing", "accuracy" and "control" by slice,
+    "worst_ablation", "onset", "hops", "step", "seed", and the versions. `hops`: how many the prompts ask for; None:
+    the most that the member has learned or its task has. Raises `ConfigError` as `load` does.
     """
     model = load(name, seed, step, root)
     task: Any = model.trained_on
@@ -70,17 +92,61 @@ def truth(
         onset = onset_of(member, accuracy_of(name))
         facts |= {"step": member.require_checkpoint(step), "trained": member.config.recipe}
         facts["onset"] = None if math.isnan(onset) else onset
-    facts["hops"] = getattr(task, "max_hops", None) if hops is None else hops
+    most_hops = hops_of(name, task)
+    facts["hops"] = most_hops if hops is None else hops
     p = problem(model, hops=facts["hops"])
+    pair: PromptPair = p.metric.pair  # type: ignore[attr-defined]
     facts |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": p.swing}
-    least = TRUE_LEAST * abs(p.swing) if p.answered else math.inf
+    constructed = HAND_SET.get(name) if facts["hops"] == most_hops else None
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
-        table = exact(p, kind)
-        size = table[["effect", "reverse"]].abs().max(axis=1)
-        facts[f"{kind}s"] = table.assign(true=size >= least)
+        few = kind == "edge" and model.cfg.n_layers > 2
+        table, swing = _edges_of_few(model, pair) if few else (exact(p, kind), p.swing)
+        facts[f"{kind}s"] = table.assign(true=(_size(table) >= TRUE_LEAST * abs(swing)) & p.answered)
+        if constructed:
+            circuit, nodes = constructed.nodes(kind), table[COLUMNS[kind]].itertuples(index=False)
+            facts[f"{kind}s"]["built"] = [tuple(node) in circuit for node in nodes]
+    if constructed:
+        facts["built"] = constructed.table()
+    facts["worst_ablation"] = worst_ablation(p, facts["heads"]["true"].to_numpy()) if p.answered else {}
+    if model.cfg.recurrent:  # its heads have no pattern
+        return facts | {"state": state_effects(p)}
+    facts["attention"] = attention_to_positions(model, pair)
     facts["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
     facts["pairs"] = find_induction_pair(model)
     return facts
+
+
+def _size(effects: pd.DataFrame) -> "pd.Series[float]":
+    return effects[["effect", "reverse"]].abs().max(axis=1)
+
+
+def _edges_of_few(model: Transformer, pair: PromptPair) -> tuple[pd.DataFrame, float]:
+    """Return the effects of edges on the first prompts, with intervals, and the swing of these prompts."""
+    few = pair_problem(model, PromptPair(*(ids[:FEW_PROMPTS] for ids in vars(pair).values())))
+    effects, reverse = exact_effects(few, "edge"), -exact_effects(few.swapped, "edge")
+    width = 1.96 * effects.double().std(dim=0) / FEW_PROMPTS**0.5
+    table, back = table_of(few, "edge", effects), table_of(few, "edge", reverse)
+    table = table.assign(low=table["effect"] - width.numpy(), high=table["effect"] + width.numpy())
+    return table.assign(reverse=back["effect"], reverse_fraction=back["fraction"]), few.swing
+
+
+@own_settings()
+def stages(name: str, seed: int = 0, root: str | Path = "runs", hops: int | None = None) -> pd.DataFrame:
+    """Return when each head of a trained member came to matter, from its exact effects at every checkpoint.
+
+    `step` is the first checkpoint at which the larger size of effect and reverse (`truth`) is at least a tenth of the
+    size of the swing at the last one, and `before` is the checkpoint before it. Both are NaN for a head that never
+    matters. `hops` is as in `truth`. Raises `ConfigError` as `run` does.
+    """
+    member = run(name, seed, root)
+    asked = hops_of(name, member.config.task) if hops is None else hops
+    problems = [problem(member.model(step), hops=asked) for step in member.checkpoints]
+    least = TRUE_LEAST * abs(problems[-1].swing)
+    matters = np.stack([_size(exact(each, "head")) >= least for each in tracked(problems, "checkpoints")])
+    steps, ever = np.array([math.nan, *member.checkpoints]), matters.any(axis=0)
+    before = np.where(ever, matters.argmax(axis=0), 0)
+    table = problems[-1].nodes("head")
+    return table.assign(before=steps[before], step=np.where(ever, steps[before + 1], math.nan))
 
 
 @own_settings()
@@ -122,8 +188,8 @@ def _other_context(task: NGramTask) -> PromptPair:
     for tokens, which in ((clean, 0), (corrupted, 1)):
         tokens[:, position - task.order + 2 : position + 1] = chosen[:, which, :-1]
     answers = torch.from_numpy(chosen[:, :, -1].copy())
-    at = torch.full((PROMPTS,), int(position))
-    return PromptPair(torch.from_numpy(clean), torch.from_numpy(corrupted), at, answers[:, 0], answers[:, 1])
+    positions = torch.full((PROMPTS,), int(position))
+    return PromptPair(torch.from_numpy(clean), torch.from_numpy(corrupted), positions, answers[:, 0], answers[:, 1])
 
 
 def _accuracy(model: Transformer, task: Task | None) -> dict[str, float]:

@@ -1,14 +1,20 @@
 """An exported folder: the same logits in transformers and TransformerLens, and the truth that was measured."""
 
 import json
+import subprocess
+import sys
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ihlab import suite
+from ihlab.attribution import exact
+from ihlab.attribution.problems import pair_problem
 from ihlab.cli import main
 from tasks import ConfigError
 
@@ -65,11 +71,11 @@ def test_the_folder_holds_the_truth_and_a_card(tmp_path, monkeypatch, capsys):
             pd.testing.assert_frame_equal(stored[key], value, check_dtype=False, atol=1e-6)
         else:
             assert stored[key] == value or stored[key] == pytest.approx(value), key
-    pairs = json.loads((tmp_path / "folder" / "prompts.json").read_text())
+    prompts = load_file(tmp_path / "folder" / "prompts.safetensors")
     p = suite.problem(suite.load("induction-vanilla-2"), "absent")
-    assert pairs.keys() == {"answer", "key", "absent", "resample"}
-    assert pairs["absent"]["clean"] == p.clean.tolist()
-    assert pairs["absent"]["corrupted"] == p.corrupted.tolist()
+    assert {name.split(".")[0] for name in prompts if "." in name} == {"answer", "key", "absent", "resample"}
+    assert torch.equal(prompts["absent.clean"], p.clean)
+    assert torch.equal(prompts["absent.corrupted"], p.corrupted)
     card = ModelCard.load("folder/README.md")
     assert card.data.license == "mit"
     for row in found["heads"].query("true").itertuples():
@@ -77,6 +83,52 @@ def test_the_folder_holds_the_truth_and_a_card(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     main(["suite", "card", "induction-vanilla-2"])
     assert capsys.readouterr().out.strip() == card.content.strip()
+
+
+WITHOUT_IHLAB = """
+import os
+import re
+import sys
+
+sys.modules |= dict.fromkeys(["ihlab", "tasks"])  # so that their import fails
+for folder in sys.argv[1:]:
+    os.chdir(folder)
+    exec(re.search("```python\\n(.*?)```", open("README.md").read(), re.S)[1])
+    print()
+"""
+
+
+def test_the_lines_of_the_card_measure_the_effects_again_without_ihlab(built, tmp_path, monkeypatch):
+    """Of a Llama, of a GPT-2, of a model with a shift, and on prompts of two hops."""
+    names = ["2-hop-vanilla-2", "recall-vanilla-2-learned", "recall-attention-only-2", "3-gram-v-shift-1"]
+    root, folders = built(*names), [tmp_path / name for name in names]
+    for name, folder in zip(names, folders, strict=True):
+        suite.export(name, folder, root=root)
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    command = [sys.executable, "-c", WITHOUT_IHLAB, *folders]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for lines, folder in zip(printed.split("\n\n"), folders, strict=False):
+        right = suite.read_truth(folder)["heads"]
+        measured = [[float(number) for number in line.split()] for line in lines.splitlines()]
+        assert len(measured) == len(right)
+        assert [row[:2] for row in measured] == right[["layer", "head"]].to_numpy().tolist()
+        close = min(1e-3, right["effect"].abs().max() / 100)  # models of 14 steps have small effects
+        assert [row[2] for row in measured] == pytest.approx(right["effect"].tolist(), abs=close)
+
+
+def test_the_card_says_how_large_effects_are_with_the_answers_of_other_prompts():
+    """The largest effect of 20 shuffles, measured one by one. Of a hand-set model some shuffles have no effect."""
+    p = suite.problem(suite.load("recall-attention-only-2"))
+    largest = []
+    for by in range(1, 21):
+        pair = replace(p.metric.pair, answer=p.metric.pair.answer.roll(by), other=p.metric.pair.other.roll(by))
+        effects = exact(pair_problem(p.transformer, pair))[["effect", "reverse"]]
+        largest.append(effects.abs().to_numpy().max())
+    above = sum(effect >= 0.1 * p.swing for effect in largest)
+    control = suite.card("recall-attention-only-2").split("Negative control: ")[1]
+    assert f" a head is {max(largest):.2f}. It is at least a tenth of the swing in {above} of 20" in control
+    assert "tenth of the swing in 0 of 20" in suite.card("hand-set-kv-shift")
 
 
 def test_bad_folders_are_sentences(tmp_path):

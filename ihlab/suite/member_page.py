@@ -28,7 +28,7 @@ to the highest seed.
 | accuracy | on 512 held-out sequences; 2-hop: after two hops; triggers: of repeated triggers |
 | onset | first step at which that accuracy is halfway from the best guess to 1, in seeds that learned the task |
 | swing | logit difference on clean minus on corrupted prompts |
-| layer 0, layer 1 | the largest effect of a head of the layer, as a fraction of the swing |
+| by layer | the largest effect of a head of each layer, from layer 0 on, as a fraction of the swing |
 
 In the pictures, the left panel has the accuracy by training step. The others have the circuit of each seed, one disc
 per head. Red is a positive effect, blue a negative one; the colour is full at the size of the swing. A bold
@@ -37,7 +37,7 @@ swing. Letters are its true inputs: queries, keys or values. A line is a true pa
 head, and is wider for a larger effect. Where the swing is below one logit there is no difference to explain:
 effects are left out."""
 
-COLUMNS = ("member", "learned", "accuracy", "onset", "swing", "layer 0", "layer 1")
+COLUMNS = ("member", "learned", "accuracy", "onset", "swing", "by layer")
 
 
 def gallery(folder: str | Path, root: str | Path = "runs") -> Path:
@@ -78,11 +78,12 @@ def _row(name: str, seeds: Iterable[Measured]) -> list[str]:
     swings = [each["swing"] for each in of_seeds]
     answering = [each["heads"] if abs(each["swing"]) >= LEAST_SWING else each["heads"][:0] for each in of_seeds]
     heads = [each.groupby("layer")["fraction"].max() for each in answering]
-    layers = [_range([largest.get(layer, np.nan) for largest in heads]) for layer in (0, 1)]
+    n_layers = of_seeds[0]["heads"]["layer"].max() + 1
+    layers = [_range([largest.get(layer, np.nan) for largest in heads]) for layer in range(n_layers)]
     shown = _range(accuracy) + (f", random repeats {_range(control)}" if control else "")
     learned = f"{sum(each >= LEARNED for each in accuracy)} of {len(of_seeds)}"
     onsets = _range([math.nan if each.get("onset") is None else each["onset"] for each in of_seeds], 0)
-    return [name, learned, shown, onsets, _range(swings, 1), *layers]
+    return [name, learned, shown, onsets, _range(swings, 1), ", ".join(filter(None, layers))]
 
 
 def _range(values: list[float], digits: int = 2) -> str:
