@@ -4,10 +4,11 @@
 disagree with the figures and with the notebook about the paper's printed tables.
 """
 
-import csv
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from ihlab.paper.figures import link_text
 from ihlab.study.claim import as_stated
@@ -19,31 +20,9 @@ KINDS = (FIGURE, EXACT, OPEN, OUT)
 """How a statement is answered."""
 
 
-@dataclass(frozen=True)
-class Statement:
-    """A statement of the paper.
-
-    - `quote`: the paper's own words, abridged;
-    - `where`: their place in the paper;
-    - `kind`: one of `KINDS`;
-    - `remark`: what was asked and what was not; for a statement without a figure, the answer or the reason.
-    """
-
-    number: str
-    sentence: str
-    quote: str
-    where: str
-    kind: str
-    remark: str
-
-
-def _read() -> tuple[Statement, ...]:
-    with (Path(__file__).parent / "statements.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(Statement(**row) for row in csv.DictReader(file))
-
-
-STATEMENTS = _read()
-
+STATEMENTS = pd.read_csv(Path(__file__).with_name("statements.csv"), dtype=str, keep_default_na=False)
+"""The statements: `number`; `sentence`; `quote`, the paper's own words, abridged, and `where` they stand; `kind`, one
+of `KINDS`; `remark`, what was asked and what was not, or for a statement without a figure the answer or the reason."""
 
 PRINTED, PRINTED_CLAIMS = "notebooks/15_printed_tables.ipynb", "notebooks/data/printed_tables_claims.json"
 """The notebook about the paper's printed tables, in a clone of the repository, and its claims."""
@@ -73,7 +52,8 @@ def verdicts(figures: Path) -> dict[str, dict[str, Counter[str]]]:
 def kinds(figures: Path) -> Counter[str]:
     """Count the statements by `kind`. One whose figure is not stored counts as not yet answered."""
     answered = verdicts(figures)
-    return Counter(OPEN if s.kind == FIGURE and s.number not in answered else s.kind for s in STATEMENTS)
+    pairs = zip(STATEMENTS["number"], STATEMENTS["kind"], strict=True)
+    return Counter(OPEN if kind == FIGURE and number not in answered else kind for number, kind in pairs)
 
 
 def counted(figures: Path) -> str:
@@ -88,7 +68,8 @@ def counted(figures: Path) -> str:
 def coverage_page(figures: Path) -> str:
     """Return the page of all statements as Markdown."""
     rows, answered = [], verdicts(figures)
-    for statement in STATEMENTS:
+    each: Any = STATEMENTS.itertuples()
+    for statement in each:
         said = f"<sub>“{escaped(statement.quote)}” ({statement.where})</sub>"
         kind = f"*{statement.kind}*." if statement.kind in (OPEN, OUT) else ""
         answers = [_answer(link, counts) for link, counts in answered.get(statement.number, {}).items()]

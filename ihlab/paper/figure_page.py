@@ -21,7 +21,6 @@ could decide it.
 | mean over seeds, also of differences within a seed | Student's t |
 | difference of two means | Student's t, with Welch's degrees of freedom |
 | ratio of steps | inverts the Mann-Whitney test; a run that never reaches the accuracy counts as longest |
-| median of differences within a seed | inverts the sign test |
 | fraction of models, difference of two | Clopper and Pearson, Newcombe |
 | accuracy; fraction of heads (a model has several) | Korn and Graubard |
 

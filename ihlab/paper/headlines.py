@@ -100,11 +100,11 @@ def answer(
     from the one nearest to its threshold. None if there are no stored claims. `link` makes a number a link to its
     experiment.
     """
-    parts = [(part, claims) for part in asked if (claims := part.of(claims_of))]
-    every = [(part, claim) for part, claims in parts for claim in claims]
+    answered = [(question, claims) for question in asked if (claims := question.of(claims_of))]
+    every = [(question, claim) for question, claims in answered for claim in claims]
     if not every:
         return None
-    numbers = [(part, claim) for part, claim in every if claim["verdict"] != NOT_TESTED and claim["value"] is not None]
+    numbers = [each for each in every if each[1]["verdict"] != NOT_TESTED and each[1]["value"] is not None]
     return _in_words([claim for _, claim in every]), _number(numbers, link) if numbers else ""
 
 
@@ -139,11 +139,11 @@ def _number(numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str
     worst = next(
         verdict for verdict in ("fails", "undecided", "holds") if any(c["verdict"] == verdict for _, c in numbers)
     )
-    part, claim = min((each for each in numbers if each[1]["verdict"] == worst), key=lambda each: _margin(each[1]))
-    ends = interval(claim, part.unit) if worst == "undecided" else ""
-    number = escaped(part.number).format(link(value(claim, part.unit), claim["experiment"]) + ends)
+    question, claim = min((each for each in numbers if each[1]["verdict"] == worst), key=lambda each: _margin(each[1]))
+    ends = interval(claim, question.unit) if worst == "undecided" else ""
+    number = escaped(question.number).format(link(value(claim, question.unit), claim["experiment"]) + ends)
     setting = _setting(claim, [other for _, other in numbers])
-    missed = f"needed: {needed(claim, unit=part.unit)}" if worst != "holds" and needed(claim) else ""
+    missed = f"needed: {needed(claim, unit=question.unit)}" if worst != "holds" and needed(claim) else ""
     return "; ".join(filter(None, [number + (f" ({setting})" if setting else ""), missed]))
 
 

@@ -31,13 +31,13 @@ QUESTION = f"""# Which of the paper's claims hold?
 
 {WRITTEN_BY}
 
-The paper is [KV Shifting Attention Enhances Language Modeling](https://arxiv.org/abs/2411.19574). In *KV shifting*,
-each head mixes the previous token's key and value into its own. *Vanilla* attention does not. *Induction* predicts
-the token that followed the current token's earlier occurrence."""
+In *KV shifting* ([the paper](https://arxiv.org/abs/2411.19574)), each head mixes the previous token's key and value
+into its own. *Vanilla* attention does not. *Induction* predicts the token that followed the current token's earlier
+occurrence."""
 
-RULE = """An answer counts the tests of its sentence, the paper's and our own, each in one setting. Behind it are the
-settings that fail, if they are few. The number is the one that speaks least for the sentence; in brackets, its 95%
-interval. Verdicts are about small models. *Undecided*: not significantly on one side of the threshold"""
+RULE = """An answer counts the tests of its sentence, each in one setting, and names the settings that fail, if few.
+Square brackets: 95% interval. Verdicts are about small models. *Undecided*: not significantly on one side of the
+threshold"""
 
 STATEMENTS = "../docs/coverage.md"
 """The page of all statements, from the first page."""
@@ -156,20 +156,16 @@ def corrected(folders: Sequence[Folder]) -> str:
     corrections = (holm, false_discovery_control)
     by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in correct(p_values)) for correct in corrections)
     said = (
-        f"{len(p_values)} of {len(tested)} tests have a p-value (the chance of a number so far from the threshold if "
-        f"the truth were on it), corrected for the tests of their figure. Corrected for all figures, {by_holm} stay at "
-        f"most 0.05 by Holm's method and {by_rate} by Benjamini and Hochberg's."
+        f"{len(p_values)} of {len(tested)} tests have a p-value (the chance of a number this extreme if the truth were "
+        f"on the threshold), corrected within their figure. Corrected across figures, {by_holm} stay at most 0.05 by "
+        f"Holm's method, {by_rate} by Benjamini and Hochberg's."
     )
-    without = [(folder, claim) for folder, claim in tested if claim["p"] is None]
+    without = Counter(folder for folder, claim in tested if claim["p"] is None)
     if not without:
         return said
-    ((folder, number),) = Counter(folder for folder, _ in without).most_common(1)
-    right = sum(claim["verdict"] == "holds" for each, claim in without if each == folder)
-    ours = sum(not claim["of_paper"] for _, claim in without)
-    return (
-        f"{said} {len(without)} ({ours} our own) have none: they count, such as whether a prediction came true. Of "
-        f"{number} in {_link(link_text(folder.experiment), folder)}, {right} hold."
-    )
+    ((folder, number),) = without.most_common(1)
+    link = _link(link_text(folder.experiment), folder)
+    return f"{said} {without.total()} have none: they count, such as correct predictions ({number} in {link})."
 
 
 def with_verdicts(readme_text: str, root: Path) -> str:

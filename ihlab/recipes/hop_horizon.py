@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from ihlab.recipes.labels import ATTENTION_LABELS
-from ihlab.study import stats
 from ihlab.theory.depth import by_doubling, horizon
 
 if TYPE_CHECKING:
@@ -99,14 +98,14 @@ def horizon_table(data: pd.DataFrame) -> pd.DataFrame:
     `data` has one row per model: attention, n_layers, hops and log2_hops (`hop_horizon`).
 
     Columns: attention, n_layers, models (their number), by_hand, pointers, hops (of each model, sorted), k_star, and
-    low and high, the ends of the interval that inverts the sign test (`ihlab.study.stats.paired`; with five models,
-    at 93.75%). A k* equal to the largest number of hops in the sequences is a lower bound.
+    low and high, the smallest and the largest k*. A k* equal to the largest number of hops in the sequences is a lower
+    bound.
     """
     rows = []
     for cell in dict.fromkeys(map(Cell, data["attention"], data["n_layers"])):
         models = data[(data["attention"] == cell.attention) & (data["n_layers"] == cell.n_layers)]
-        median = stats.paired((2 ** models["log2_hops"]).tolist(), [0.0] * len(models))
+        reached = 2 ** models["log2_hops"]
         known = {"models": len(models), "by_hand": cell.by_hand(), "pointers": cell.by_pointers()}
-        k_star = {"k_star": median.value, "low": median.low, "high": median.high}
+        k_star = {"k_star": reached.median(), "low": reached.min(), "high": reached.max()}
         rows.append({**cell._asdict(), **known, "hops": " ".join(map(str, sorted(models["hops"]))), **k_star})
     return pd.DataFrame(rows)

@@ -3,10 +3,8 @@
 import numpy as np
 
 from ihlab.model.config import ModelConfig
-from ihlab.plots.curves import Line
-from ihlab.plots.style import BLACK, BLUE, ORANGE, RED
 from ihlab.study.ask import Cell
-from ihlab.study.experiment import Planned, Scale
+from ihlab.study.experiment import Scale
 from ihlab.study.learning_curves import EVAL_GROWTH
 from ihlab.study.rates import ACCURACY
 from ihlab.training.clamp import Clamp
@@ -25,13 +23,6 @@ GIVEN_HEAD = Clamp(what="pattern", layer=0, head=0, value="previous")
 """Clamps one head of layer 0, so that it attends to the previous token from the first step on."""
 GIVEN = f"{V2}, previous-token head given"
 """The curve of two vanilla layers with this head."""
-
-LINES = {
-    KV1: Line(BLUE),
-    V2: Line(ORANGE, "--"),
-    V4: Line(RED, "-."),
-    V1: Line(BLACK, ":"),
-}
 
 SHAPES: dict[str, tuple[int, int, str]] = {
     "8": (8, 1, "rope"),
@@ -124,13 +115,6 @@ def depth_seeds(cell: Cell, positional: str = "rope") -> range:
     """Return the seeds of a curve of Figure 1a on a laptop."""
     curve = cell["curve"]
     return LAPTOP_SEEDS[: FEWER[curve] if positional == "rope" or curve in (V1, V4) else None]
-
-
-def kv_runs(scale: Scale) -> list[Planned]:
-    """Plan the runs of Figure 1a whose alpha and beta Figure 2 reads: one layer of KV shifting."""
-    seeds = depth_seeds({"curve": KV1}) if scale == "laptop" else range(2)
-    run = depth_config({"curve": KV1}, scale)
-    return [Planned(KV1, run.replace(name=f"figure1a-kv-shifting-1-layer-{seed}", seed=seed)) for seed in seeds]
 
 
 def kv(panel: str) -> str:

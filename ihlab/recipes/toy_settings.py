@@ -1,16 +1,11 @@
-"""The toy tasks on which attention variants are compared, the model and learning rates of each, and the questions.
-
-A cell of these studies is a variant in a setting. A variant is trained at its own learning rate in each.
-"""
+"""The toy tasks on which attention variants are compared, with the model and the learning rates of each."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ihlab.model.config import ModelConfig
-from ihlab.study.ask import Ask, less, ratio
 from ihlab.study.experiment import Scale
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Tuned
 from ihlab.training.config import RunConfig
 from tasks import InductionTask, MQARTask, MultiHopTask, NGramTask, Task
 
@@ -63,34 +58,6 @@ SETTINGS = {
 }
 D_MODEL_AND_HEADS = {"smoke": (8, 2), "laptop": (16, 2)}
 
-TUNED = Tuned(
-    rates=lambda cell: SETTINGS[cell["setting"]].rates,
-    smoke=lambda cell: SETTINGS[cell["setting"]].rates[:2],
-)
-FEW_SEEDS, MANY_SEEDS = range(8), range(8, 40)
-"""Seeds of the claims.
-
-At its fastest rate a variant's steps differ between seeds by a factor of two. Eight seeds against eight cannot tell a
-ratio of 1 from 1.25. A setting has `MANY_SEEDS` if a question says that two variants are equal, or that one is not
-better. The first eight seeds showed this need, so `MANY_SEEDS` excludes them.
-"""
-
-Kind = Literal["slower", "much slower", "not faster", "much faster", "equal", "less accurate", "as accurate"]
-LIMITS: dict[Kind, tuple[float, Literal["above", "below"]]] = {
-    "slower": (1.25, "above"),
-    "much slower": (2.0, "above"),
-    "not faster": (1 / 1.25, "above"),
-    "much faster": (1 / 2, "below"),
-    "equal": (1.25, "below"),
-    "less accurate": (0.3, "above"),
-    "as accurate": (0.3, "below"),
-}
-"""Threshold of each kind of question, and the side on which its sentence holds.
-
-The number is the ratio of steps, one / other. For "equal" it is that ratio or its inverse, whichever is larger. For
-the two kinds of accuracy it is the difference between the highest accuracies, other - one.
-"""
-
 
 def setting_config(label: str, scale: Scale, **fields: Any) -> RunConfig:
     """Return the config of a setting. `fields` make a variant of its model, vanilla attention."""
@@ -102,12 +69,3 @@ def setting_config(label: str, scale: Scale, **fields: Any) -> RunConfig:
         eval_rows=256, eval_growth=0.1, checkpoints=2, stop_at_accuracy=ACCURACY, stop_at_metric=setting.accuracy,
     )  # fmt: skip
     return config.replace(steps=20, batch_size=8, warmup=5, eval_rows=32) if scale == "smoke" else config
-
-
-def asked(one: str, kind: Kind, other: str, label: str, /, **fields: Any) -> Ask:
-    """Return a question about two variants in a setting, such as `one` is slower than `other`."""
-    cell, beside = ({"variant": variant, "setting": label} for variant in (one, other))
-    number = less(beside, cell, "best") if kind.endswith("accurate") else ratio(cell, beside, factor=kind == "equal")
-    threshold, side = LIMITS[kind]
-    fields[side] = threshold
-    return Ask(number=number, cells=(cell, beside), **fields)

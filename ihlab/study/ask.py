@@ -17,7 +17,7 @@ import pandas as pd
 
 from ihlab.study import stats
 from ihlab.study.claim import Claim, at_floor, slug
-from ihlab.study.rates import count_in_words, rate_in_words, steps_by
+from ihlab.study.rates import count_in_words, rate_in_words
 from tasks.config import ConfigError, require, shown
 
 Cell = Mapping[str, Any]
@@ -153,6 +153,24 @@ class Ask:
         )
 
 
+_OLD_NAMES = {
+    "less": "difference",
+    "mean": "mean_over_seeds",
+    "named": "described",
+    "of": "on_table",
+    "unless": "untested_if",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a function for its name in version 0.3, until version 0.5."""
+    if name not in _OLD_NAMES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    now = _OLD_NAMES[name]
+    warnings.warn(f"{__name__}.{name} is {now} now; the old name goes in 0.5.", DeprecationWarning, stacklevel=2)
+    return globals()[now]
+
+
 def is_number(value: object) -> bool:
     """Return whether a value is a number, and not NaN."""
     return isinstance(value, int | float | np.number) and not math.isnan(value)
@@ -160,7 +178,7 @@ def is_number(value: object) -> bool:
 
 def claim_id(*parts: str) -> str:
     """Return the id of a question in a setting: ("learned", "KV, window 3") is "learned.kv_window_3"."""
-    return ".".join(slug(part.replace("'", "").encode("ascii", "ignore").decode()) for part in parts)
+    return ".".join(slug(word.replace("'", "").encode("ascii", "ignore").decode()) for word in parts)
 
 
 # Cells of a table
@@ -297,18 +315,18 @@ def _require_functions(call: str, *arguments: object) -> None:
         require(callable(argument), f"{call}: {shown(argument)} must be a function of the table.")
 
 
-def mean(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = "") -> Number:
+def mean_over_seeds(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = "") -> Number:
     """Return the mean of a column, or of a formula of columns, over the seeds of a cell. `words`: what it is."""
 
     pair = isinstance(within, tuple) and len(within) == 2 and all(map(is_number, within))
-    require(pair, f"mean: within is {shown(within)}, but must be the least and the largest possible value.")
+    require(pair, f"mean_over_seeds: within is {shown(within)}, but must be the least and the largest possible value.")
 
     def number(data: pd.DataFrame) -> Measured:
         by_seed = values(data, cell, column)
         measure = f"{words or WORDS.get(column, column)}, mean over seeds, {_side(data, cell)}"
         return Measured(measure, stats.mean(by_seed, within), len(by_seed))
 
-    return _of_cells("mean(column, cell)", column, (cell,), number)
+    return _of_cells("mean_over_seeds(column, cell)", column, (cell,), number)
 
 
 def learned(cell: Cell) -> Number:
@@ -323,7 +341,7 @@ def learned(cell: Cell) -> Number:
     return _of_cells("learned(cell)", "steps_to_90", (cell,), number)
 
 
-def less(
+def difference(
     one: Cell, other: Cell, column: str, within: stats.Range = stats.DIFFERENCE, guess: float | None = None
 ) -> Number:
     """Return a column of one cell minus that of another: the median over all pairs of runs.
@@ -341,7 +359,7 @@ def less(
         measure = f"{WORDS.get(column, column.replace('_', ' '))}, {sides}"
         return Measured(measure, stats.shift(a, b, within), len(a))
 
-    return _of_cells("less(one, other, column)", column, (one, other), number)
+    return _of_cells("difference(one, other, column)", column, (one, other), number)
 
 
 def ratio(
@@ -359,7 +377,7 @@ def ratio(
         shortest = min(min(values(data, cell, "horizon")) for cell in (one, other))
         last = shortest if horizon is None else horizon
         require(0 < last <= shortest, f"ratio: horizon is {last:g}, but must be above 0 and at most {shortest:g}.")
-        a, b = (steps_by(pd.Series(values(data, cell, column)), last).tolist() for cell in (one, other))
+        a, b = ([x if x <= last else math.inf for x in values(data, cell, column)] for cell in (one, other))
         first, second, common = _sides(data, one, other)
         counts = f"{count_in_words(a)} and {count_in_words(b)} seeds reach it within {last:.0f} steps"
         words = f"{'factor (ratio or its inverse) between ' if factor else ''}{WORDS.get(column, column)}"
@@ -372,27 +390,27 @@ def ratio(
     return _of_cells("ratio(one, other, column)", column, (one, other), number)
 
 
-def named(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell: Cell | None = None) -> Number:
+def described(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell: Cell | None = None) -> Number:
     """Return a number from a function of the table, with its description. It has the seeds of `cell`, or of all."""
-    _require_functions("named(measure, estimate, cell)", estimate)
+    _require_functions("described(measure, estimate, cell)", estimate)
 
     def number(data: pd.DataFrame) -> Measured:
         rows = data if cell is None else pick(data, cell)
         return Measured(measure, estimate(data), int(rows["seed"].nunique()))
 
-    return number if cell is None else _of_cells("named(measure, estimate, cell)", measure, (cell,), number)
+    return number if cell is None else _of_cells("described(measure, estimate, cell)", measure, (cell,), number)
 
 
-def of(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
+def on_table(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
     """Return a number of a changed table."""
-    _require_functions("of(change, number)", change, number)
+    _require_functions("on_table(change, number)", change, number)
     return lambda data: number(change(data))
 
 
-def unless(reason: Callable[[pd.DataFrame], str], number: Number) -> Number:
+def untested_if(reason: Callable[[pd.DataFrame], str], number: Number) -> Number:
     """Return a number that tests nothing where `reason` returns one. Holm's correction then leaves it out."""
-    _require_functions("unless(reason, number)", reason, number)
-    require(not isinstance(reason, OfCells), "unless(reason, number): the reason is a number: exchange the two.")
+    _require_functions("untested_if(reason, number)", reason, number)
+    require(not isinstance(reason, OfCells), "untested_if(reason, number): the reason is a number: exchange the two.")
 
     def measured(data: pd.DataFrame) -> Measured:
         why = reason(data)

@@ -57,7 +57,7 @@ class Claim:
 
     @property
     def p(self) -> float | None:
-        """Two-sided p-value of the threshold, for this claim alone; None if the number is not sampled."""
+        """P-value of the threshold (`Estimate.p_value`), for this claim alone; None if the number is not sampled."""
         return None if self.estimate is None else self.estimate.p_value(self.threshold)
 
     @property
@@ -65,8 +65,8 @@ class Claim:
         """Verdict: holds, fails, undecided or not tested at this scale."""
         if self.estimate is None or self.why:
             return NOT_TESTED
-        value, p = self.estimate.value, self.p if self.p_holm is None else self.p_holm
-        if math.isnan(value) or value == self.threshold or (p is not None and p > 1 - CONFIDENCE):
+        value, p_value = self.estimate.value, self.p if self.p_holm is None else self.p_holm
+        if math.isnan(value) or value == self.threshold or (p_value is not None and p_value > 1 - CONFIDENCE):
             return "undecided"
         return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
 
@@ -76,6 +76,7 @@ class Claim:
         If `value` is only a bound of the number, `bound` says which (`ihlab.study.stats.ratio_of_times`).
         """
         estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
+        first = self.first and replace(self.first, id=self.id, setting=self.setting, statement=self.statement)
         value, low, high, threshold = map(_finite, (estimate.value, estimate.low, estimate.high, self.threshold))
         return {
             **({"id": self.id} if self.id else {}),
@@ -98,12 +99,8 @@ class Claim:
             "declared": self.declared,
             "verdict": self.verdict,
             **({"why": self.why} if self.why else {}),
-            **({"changed": self.changed, "first": self._as_first_declared().to_dict()} if self.first else {}),
+            **({"changed": self.changed, "first": first.to_dict()} if first else {}),
         }
-
-    def _as_first_declared(self) -> "Claim":
-        assert self.first is not None
-        return replace(self.first, id=self.id, setting=self.setting, statement=self.statement)
 
 
 def as_stated(claim: dict[str, Any]) -> dict[str, Any]:
@@ -160,15 +157,16 @@ def _named(claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _adjusted(claims: Sequence[Claim]) -> list[Claim]:
-    raw = [claim.p for claim in claims]
-    adjusted = iter(holm([p for p in raw if p is not None]))
-    return [replace(claim, p_holm=None if p is None else next(adjusted)) for claim, p in zip(claims, raw, strict=True)]
+    p_values = [claim.p for claim in claims]
+    adjusted = iter(holm([raw for raw in p_values if raw is not None]))
+    adjusted_or_none = [None if raw is None else next(adjusted) for raw in p_values]
+    return [replace(claim, p_holm=p_holm) for claim, p_holm in zip(claims, adjusted_or_none, strict=True)]
 
 
 def _finite(x: float) -> float | None:
     return x if math.isfinite(x) else None
 
 
-def _short(p: float | None) -> float | None:
+def _short(p_value: float | None) -> float | None:
     """Round a p-value to three significant digits, the precision of its numerical search."""
-    return None if p is None else float(f"{p:.3g}")
+    return None if p_value is None else float(f"{p_value:.3g}")

@@ -1,17 +1,19 @@
 """The protocol of an experiment."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, cast, get_args, runtime_checkable
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from ihlab.study.claim import Claim
 from ihlab.training.config import RunConfig
 from tasks.config import choose, require
 
-if TYPE_CHECKING:  # claims and pictures from a stored table do not need torch
+if TYPE_CHECKING:  # a config needs no matplotlib, and claims from a stored table need no torch
+    from matplotlib.figure import Figure
+
     from ihlab.training.run import Run
 
 Scale = Literal["smoke", "laptop", "gpu", "paper"]
@@ -33,13 +35,25 @@ class Planned:
     config: RunConfig
     stacked: bool = False
 
+    @property
+    def curve(self) -> str:
+        """Return `cell_name` by its name in version 0.3, until version 0.5."""
+        warnings.warn("Planned.curve is cell_name now; the old name goes in 0.5.", DeprecationWarning, stacklevel=2)
+        return self.cell_name
+
 
 @runtime_checkable
 class Experiment(Protocol):
     """A figure or table: its runs, its claims, its drawing.
 
     `claims`, `draw` and `summary` read only the table that is stored beside the picture, so they can be rerun from it
-    without training and without torch.
+    without training and without torch. An experiment may also have these methods:
+
+    - `follow(trained, scale)`: plan the runs of a second stage, which depend on the finished runs of the first;
+    - `gather_curves(trained, scale)`: return a second table, of any number of rows per run, which pictures and the
+      summary show; None for none;
+    - `draw_more(data, scale)`: return further pictures by the suffix of their file names;
+    - `draw_interactive(data, scale)`: return a picture to explore, a `plotly.graph_objects.Figure`.
     """
 
     @property
@@ -59,7 +73,7 @@ class Experiment(Protocol):
         """Judge the paper's sentences by the table."""
         ...
 
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
+    def draw(self, data: pd.DataFrame, scale: Scale) -> "Figure":
         """Draw the picture."""
         ...
 
@@ -70,15 +84,6 @@ class Experiment(Protocol):
 
 METHODS = ("runs", "gather", "claims", "draw", "summary")
 """Methods that every experiment must have."""
-
-
-@runtime_checkable
-class TwoStages(Protocol):
-    """An experiment with runs that depend on earlier runs, such as learning rates from tuning or continued runs."""
-
-    def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
-        """Plan the runs of the second stage, given the finished runs of the first. `gather` gets both."""
-        ...
 
 
 def scales_of(experiment: Experiment) -> tuple[Scale, ...]:
@@ -92,45 +97,3 @@ def require_scale(experiment: Experiment, scale: str) -> Scale:
     known = choose("scale", scale, SCALES)
     require(known in scales, f"{experiment.name} has no {scale} scale, only {' and '.join(scales)}.")
     return cast(Scale, known)
-
-
-def has_second_stage(experiment: Experiment) -> bool:
-    """Return whether an experiment plans later runs: a `Study` does only if it tunes rates or continues runs."""
-    return isinstance(experiment, TwoStages) and getattr(experiment, "two_stages", True)
-
-
-@runtime_checkable
-class WithCurves(Protocol):
-    """An experiment with a second table, of any number of rows per run, which its pictures and its summary show."""
-
-    def gather_curves(self, trained: Trained, scale: Scale) -> pd.DataFrame | None:
-        """Return this table; None if this experiment has none."""
-        ...
-
-
-@runtime_checkable
-class MorePictures(Protocol):
-    """An experiment with pictures beside the first, drawn from the same table."""
-
-    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
-        """Draw the additional pictures. Each key is the suffix of the picture's file name."""
-        ...
-
-
-@runtime_checkable
-class Interactive(Protocol):
-    """An experiment with a picture to explore, drawn from the same table."""
-
-    def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
-        """Draw the picture as a `plotly.graph_objects.Figure`."""
-        ...
-
-
-def require_interactive(experiment: Experiment) -> Interactive:
-    """Return an experiment with a picture to explore; raise `ConfigError` for another.
-
-    A `Study` has one if its view is `Dots` or `Curves`, or if it has its own.
-    """
-    has_one = isinstance(experiment, Interactive) and getattr(experiment, "has_interactive", True)
-    require(has_one, f"{experiment.name} has no interactive picture: leave out --interactive.")
-    return cast(Interactive, experiment)

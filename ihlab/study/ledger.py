@@ -21,9 +21,9 @@ from ihlab.files import remove_abandoned, write_json, write_text
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
 from ihlab.stored import as_text, read_json
 from ihlab.study.claim import NOT_TESTED, judged
-from ihlab.study.experiment import Experiment, Interactive, MorePictures, Scale
+from ihlab.study.experiment import Experiment, Scale
 from ihlab.study.history import keep_replaced, read_claims, read_history
-from ihlab.study.markdown import escaped, interval, measured, needed, plain, short, table, value, verdict_counts
+from ihlab.study.markdown import escaped, interval, needed, plain, short, table, value, verdict_counts
 from tasks.config import ConfigError, require
 
 if TYPE_CHECKING:  # it needs jinja2, which notebooks have
@@ -75,12 +75,14 @@ class Folder:
         if manifest is not None:
             facts = {ENTRIES[name]: _table_facts(text) for name, text in texts.items()}
             write_json(self._manifest, {**manifest, **facts})
-        more = experiment.draw_more(pictured, self.scale) if isinstance(experiment, MorePictures) else {}
-        for ending, picture in {"": experiment.draw(pictured, self.scale), **more}.items():
+        pictures = {"": experiment.draw(pictured, self.scale)}
+        if draw_more := getattr(experiment, "draw_more", None):
+            pictures |= draw_more(pictured, self.scale)
+        for ending, picture in pictures.items():
             name = "-".join(filter(None, (self.experiment, self.scale, ending)))
             write_picture(picture, self.path / f"{name}.svg")
 
-    def write_interactive(self, experiment: Interactive) -> Path:
+    def write_interactive(self, experiment: Any) -> Path:
         """Write the picture to explore as `<experiment>-<scale>.html`, beside the `plotly.min.js` that it needs."""
         from ihlab.plots.interactive import write_page
 
@@ -242,7 +244,6 @@ def _cell(cell: object) -> str:
 
 
 ENDLESS = 10_000  # columns of a line in a file
-AT_THIS_SCALE = " at this scale"
 
 
 def verdict_table(*folders: Folder) -> "Styler":
@@ -263,34 +264,23 @@ _STYLES = {"holds": "green", "fails": "bold red", "undecided": "yellow", NOT_TES
 def print_ledger(console: Console, folders: list[Folder]) -> None:
     """Print one line per claim of the given experiments, then how many hold.
 
-    On a screen, lines are cut to its width and have only the number and its threshold. In a file, they are complete.
+    On a screen, lines are cut to its width. In a file, they are complete.
     """
-    on_screen = console.is_terminal or console.is_jupyter
     printed = Table(box=None, pad_edge=False)
-    for name in ("figure", "verdict", "claim", *(() if on_screen else ("source",)), "measured", "needs"):
+    for name in ("figure", "verdict", "claim", "measured", "needs"):
         printed.add_column(name, no_wrap=name != "claim")  # the sentences get the remaining width
-    for folder in folders:
-        for number, claim in enumerate(folder.claims()):
-            printed.add_row(*_row(folder, claim, first=number == 0, on_screen=on_screen))
-    if not on_screen:
+    claims = [(folder, claim) for folder in folders for claim in folder.claims()]
+    for folder, claim in claims:
+        verdict = Text(_verdict(claim), _STYLES[claim["verdict"]])
+        sentence = Text(claim["sentence"], no_wrap=True, overflow="ellipsis")
+        tested = claim["verdict"] != NOT_TESTED
+        number, needs = (f"{value(claim)}{interval(claim)}", plain(needed(claim))) if tested else ("", "")
+        printed.add_row(f"{folder.experiment} {folder.scale}", verdict, sentence, escape(number), needs)
+    if not console.is_terminal and not console.is_jupyter:
         complete = Measurement.get(console, console.options.update(width=ENDLESS), printed).maximum
         console.width = max(console.width, complete)
     console.print(printed)
-    every = [claim for folder in folders for claim in folder.claims()]
-    console.print(plain(verdict_counts(every)), highlight=False)
-
-
-def _row(folder: Folder, claim: dict[str, Any], *, first: bool, on_screen: bool) -> list[str | Text]:
-    """Return the cells of a claim. On a screen only the first claim of an experiment shows its name."""
-    tested = claim["verdict"] != NOT_TESTED
-    verdict = Text(_verdict(claim), _STYLES[claim["verdict"]])
-    sentence = Text(claim["sentence"], no_wrap=True, overflow="ellipsis")
-    needs = plain(needed(claim)) if tested else ""
-    if on_screen:
-        verdict = Text(verdict.plain.replace(AT_THIS_SCALE, ""), verdict.style)
-        return [folder.experiment if first else "", verdict, sentence, value(claim) if tested else "", needs]
-    number = f"{claim['measure']}: {plain(measured(claim))}" if tested else claim.get("why", "")
-    return [f"{folder.experiment} {folder.scale}", verdict, sentence, escape(claim["source"]), escape(number), needs]
+    console.print(plain(verdict_counts([claim for _, claim in claims])), highlight=False)
 
 
 def _verdict(claim: dict[str, Any]) -> str:

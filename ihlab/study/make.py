@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ihlab.study.experiment import Experiment, Planned, Scale, Trained, TwoStages, WithCurves
+from ihlab.study.experiment import Experiment, Planned, Scale, Trained
 from ihlab.study.ledger import Folder
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import has_ended, steps_bar, train_all
@@ -36,12 +36,13 @@ def make(
         name = experiment.name if len(chosen) == 1 else f"{experiment.name} ({i} of {len(chosen)})"
         planned = vary(experiment.runs(scale), 1)
         _train(name, planned, runs, device, jobs, console)
-        if isinstance(experiment, TwoStages):
-            planned.extend(vary(experiment.follow(_open(planned, runs), scale), 2))
+        if follow := getattr(experiment, "follow", None):
+            planned.extend(vary(follow(_open(planned, runs), scale), 2))
             _train(name, planned, runs, device, jobs, console)
         trained = _open(planned, runs)
-        curves = experiment.gather_curves(trained, scale) if isinstance(experiment, WithCurves) else None
-        folder.publish(experiment, experiment.gather(trained, scale), _manifest(trained, scale), curves)
+        gather_curves = getattr(experiment, "gather_curves", lambda trained, scale: None)
+        data, curves = experiment.gather(trained, scale), gather_curves(trained, scale)
+        folder.publish(experiment, data, _manifest(trained, scale), curves)
         published(folder)
         needed += len(planned)
     return needed

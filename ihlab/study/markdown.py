@@ -60,9 +60,9 @@ def _counts(claims: Sequence[dict[str, Any]]) -> str:
     counted = Counter((claim["verdict"], claim["of_paper"]) for claim in stated)
     numbers = [(verdict, counted[verdict, True], counted[verdict, False]) for verdict in MARKS]
     return ", ".join(
-        f"{MARKS[verdict]}&nbsp;{SHORT[verdict]}&nbsp;{paper}{f'+{own}' if own else ''}"
-        for verdict, paper, own in numbers
-        if paper or own
+        f"{MARKS[verdict]}&nbsp;{SHORT[verdict]}&nbsp;{paper}{f'+{ours}' if ours else ''}"
+        for verdict, paper, ours in numbers
+        if paper or ours
     )
 
 
@@ -120,5 +120,5 @@ def _p_value(claim: dict[str, Any]) -> str:
     return f"p&nbsp;{_probability(claim['p'], '=&nbsp;')}{adjusted}"
 
 
-def _probability(p: float, equal: str = "") -> str:
-    return "&lt;&nbsp;0.001" if p < 0.001 else f"{equal}{short(p)}"
+def _probability(p_value: float, equal: str = "") -> str:
+    return "&lt;&nbsp;0.001" if p_value < 0.001 else f"{equal}{short(p_value)}"

@@ -9,11 +9,6 @@ ACCURACY = 0.9
 """A run has learned once it gets this fraction of its first answers right (one first answer per sequence)."""
 
 
-def steps_by(steps: "pd.Series[float]", horizon: "float | pd.Series[float]") -> "pd.Series[float]":
-    """Return the steps, with inf in place of those beyond `horizon`."""
-    return steps.astype(float).where(steps <= horizon, np.inf)
-
-
 def fastest_rate(table: pd.DataFrame) -> float:
     """Return the learning rate with the fewest mean steps.
 

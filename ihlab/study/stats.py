@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import stats
 
 CONFIDENCE = 0.95
 SMALLEST_P = 1e-12
@@ -32,7 +32,8 @@ Bound = Literal["", "at least", "at most", "about"]
 class Estimate:
     """A number with its interval. An unbounded end is +-inf. With few seeds, `confidence` can be below 95%.
 
-    `at` returns the interval at any level, unbounded if there are too few seeds for it. It is None for counted numbers.
+    `interval_at` returns the interval at a level, unbounded if there are too few seeds for it. It is None for counted
+    numbers.
     `bound` says that the value is only a bound of the number (`ratio_of_times`), "" that it is the number.
     """
 
@@ -40,20 +41,20 @@ class Estimate:
     low: float
     high: float
     confidence: float = CONFIDENCE
-    at: Callable[[float], Range] | None = field(default=None, compare=False, repr=False)
+    interval_at: Callable[[float], Range] | None = field(default=None, compare=False, repr=False)
     bound: Bound = ""
 
     def p_value(self, threshold: float) -> float | None:
-        """Return the two-sided p-value of the threshold; None for a number that is counted and not sampled.
+        """Return the p-value of the threshold; None for a number that is counted and not sampled.
 
         It is 1 minus the highest level at which the interval excludes the threshold: the test that the interval
-        inverts.
+        inverts. It is two-sided, except that equal values are tested one-sided (`_equal`).
         """
-        if self.at is None:
+        if self.interval_at is None:
             return None
 
-        def excluded(p: float) -> bool:
-            low, high = self.at(1 - p)  # type: ignore[misc]  # not None
+        def excluded(p_value: float) -> bool:
+            low, high = self.interval_at(1 - p_value)  # type: ignore[misc]  # not None
             return bool(low > threshold or high < threshold)
 
         if math.isnan(self.value) or not excluded(1 - 1e-9):
@@ -61,7 +62,7 @@ class Estimate:
         least, most = math.log(SMALLEST_P), 0.0  # the interval shrinks as p grows
         if excluded(SMALLEST_P):
             return SMALLEST_P
-        for _ in range(50):
+        for _ in range(50):  # `excluded` is True at exp(most) and False at exp(least)
             middle = (least + most) / 2
             least, most = (least, middle) if excluded(math.exp(middle)) else (middle, most)
         return math.exp(most)
@@ -72,11 +73,11 @@ def exact(value: float) -> Estimate:
     return Estimate(value, value, value, 1.0)
 
 
-def _sampled(value: float, at: Callable[[float], Range], within: Range = ANY) -> Estimate:
-    """Return the estimate whose interval at each level is `at`, clipped to the range `within`."""
+def _sampled(value: float, interval_at: Callable[[float], Range], within: Range = ANY) -> Estimate:
+    """Return the estimate whose interval at each level is `interval_at`, clipped to the range `within`."""
 
     def cut(level: float) -> Range:
-        low, high = at(level)
+        low, high = interval_at(level)
         return max(low, within[0]), min(high, within[1])
 
     return Estimate(value, *cut(CONFIDENCE), CONFIDENCE, cut)
@@ -84,9 +85,10 @@ def _sampled(value: float, at: Callable[[float], Range], within: Range = ANY) ->
 
 def _mapped(estimate: Estimate, value: float, ends: Callable[[float, float], Range]) -> Estimate:
     """Return the estimate of a function of an estimated number. `ends` maps the number's interval to the result's."""
-    assert estimate.at is not None
-    at = estimate.at
-    return Estimate(value, *ends(estimate.low, estimate.high), estimate.confidence, lambda level: ends(*at(level)))
+    interval_at = estimate.interval_at
+    assert interval_at is not None
+    low, high = ends(estimate.low, estimate.high)
+    return Estimate(value, low, high, estimate.confidence, lambda level: ends(*interval_at(level)))
 
 
 def unknown(value: float = math.nan, within: Range = ANY) -> Estimate:
@@ -109,18 +111,18 @@ def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
     return _sampled(value, _student(value, float(x.std(ddof=1) / math.sqrt(len(x))), len(x) - 1), within)
 
 
-def _equal(value: float, p: float, within: Range) -> Estimate:
+def _equal(value: float, p_value: float, within: Range) -> Estimate:
     """Return the estimate of a number without spread: the value itself, with an exact test of any threshold.
 
-    `p` is the probability that all samples fall on this side of a threshold that they do not differ from (one-sided).
-    `confidence` is 1 - p, or 95% if that is less.
+    `p_value` is the probability that all samples fall on this side of a threshold that they do not differ from
+    (one-sided). `confidence` is 1 - `p_value`, or 95% if that is less.
     """
     rounding = ROUNDING * max(1.0, abs(value))
 
-    def at(level: float) -> Range:
-        return (value - rounding, value + rounding) if 1 - level >= p else within
+    def interval_at(level: float) -> Range:
+        return (value - rounding, value + rounding) if 1 - level >= p_value else within
 
-    return replace(_sampled(value, at, within), low=value, high=value, confidence=min(CONFIDENCE, 1 - p))
+    return replace(_sampled(value, interval_at, within), low=value, high=value, confidence=min(CONFIDENCE, 1 - p_value))
 
 
 def mean_correlation(values: Sequence[float]) -> Estimate:
@@ -184,31 +186,11 @@ def _alike(x: np.ndarray) -> bool:
 
 
 def _student(value: float, standard_error: float, freedom: int | float) -> Callable[[float], Range]:
-    def at(level: float) -> Range:
-        half = float(stats.t.ppf(0.5 + level / 2, freedom)) * standard_error
+    def interval_at(level: float) -> Range:
+        half = float(scipy.stats.t.ppf(0.5 + level / 2, freedom)) * standard_error
         return value - half, value + half
 
-    return at
-
-
-def paired(a: Sequence[float], b: Sequence[float]) -> Estimate:
-    """Return the median of a_i - b_i over pairs, with the exact interval that inverts the sign test.
-
-    The interval runs from the k-th smallest to the k-th largest difference. It contains the median with probability
-    1 - 2 P(Binomial(n, 1/2) < k), whatever the distribution (Thompson 1936). k is the largest that leaves 95%, or 1 if
-    even the full range falls short (5 pairs: 93.75%). A pair with NaN stays in the count and takes the worst case at
-    each end of the interval. `value` is the median of the other pairs.
-    """
-    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    change, n = x - y, len(x)
-    known = change[~np.isnan(change)]
-    value = float(np.median(known)) if known.size else math.nan
-    if n < 2:
-        return unknown(value)
-    below = stats.binom.cdf(np.arange(n // 2), n, 0.5)  # P(Binomial < k) for k = 1, 2, ...
-    low = np.sort(np.where(np.isnan(change), -np.inf, change))
-    high = np.sort(np.where(np.isnan(change), np.inf, change))[::-1]
-    return _ordered(value, low, high, below)
+    return interval_at
 
 
 def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray) -> Estimate:
@@ -221,12 +203,12 @@ def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray)
     def skipped(level: float) -> int:
         return int((tails <= (1 - level) / 2).sum()) - 1
 
-    def at(level: float) -> Range:
+    def interval_at(level: float) -> Range:
         k = skipped(level)
         return ANY if k < 0 else (float(low[k]), float(high[k]))
 
     k = max(skipped(CONFIDENCE), 0)
-    return Estimate(value, float(low[k]), float(high[k]), float(1 - 2 * tails[k]), at)
+    return Estimate(value, float(low[k]), float(high[k]), float(1 - 2 * tails[k]), interval_at)
 
 
 def share(hits: int, total: int) -> Estimate:
@@ -238,8 +220,8 @@ def share(hits: int, total: int) -> Estimate:
 
 def _clopper_pearson(hit: float, missed: float, level: float) -> Range:
     tail = (1 - level) / 2
-    low = float(stats.beta.ppf(tail, hit, missed + 1)) if hit > 0 else 0.0
-    high = float(stats.beta.ppf(1 - tail, hit + 1, missed)) if missed > 0 else 1.0
+    low = float(scipy.stats.beta.ppf(tail, hit, missed + 1)) if hit > 0 else 0.0
+    high = float(scipy.stats.beta.ppf(1 - tail, hit + 1, missed)) if missed > 0 else 1.0
     return low, high
 
 
@@ -253,12 +235,12 @@ def share_difference(hits_a: int, n_a: int, hits_b: int, n_b: int) -> Estimate:
         return unknown(within=DIFFERENCE)
     a, b = hits_a / n_a, hits_b / n_b
 
-    def at(level: float) -> Range:
-        tests = stats.binomtest(hits_a, n_a), stats.binomtest(hits_b, n_b)
+    def interval_at(level: float) -> Range:
+        tests = scipy.stats.binomtest(hits_a, n_a), scipy.stats.binomtest(hits_b, n_b)
         (low_a, high_a), (low_b, high_b) = (test.proportion_ci(level, "wilson") for test in tests)
         return a - b - math.hypot(a - low_a, high_b - b), a - b + math.hypot(high_a - a, b - low_b)
 
-    return _sampled(a - b, at, DIFFERENCE)
+    return _sampled(a - b, interval_at, DIFFERENCE)
 
 
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
@@ -289,13 +271,13 @@ def clustered_share(hits: Sequence[int], sizes: Sequence[int], most: float = mat
     binomial = value * (1 - value) / n
     effect = between / binomial if binomial else 1.0
 
-    def at(level: float) -> Range:
+    def interval_at(level: float) -> Range:
         level = max(level, 1e-6)  # near 0 both quantiles are 0
-        few = float(stats.t.ppf(0.5 + level / 2, n - 1) / stats.t.ppf(0.5 + level / 2, k - 1)) ** 2
+        few = float(scipy.stats.t.ppf(0.5 + level / 2, n - 1) / scipy.stats.t.ppf(0.5 + level / 2, k - 1)) ** 2
         effective = min(n, most, n * few / effect) if effect else min(n, most)
         return _clopper_pearson(value * effective, (1 - value) * effective, level)
 
-    return _sampled(value, at, SHARE)
+    return _sampled(value, interval_at, SHARE)
 
 
 def size(signed: Estimate) -> Estimate:
@@ -365,7 +347,7 @@ def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estima
     """Return the median of all pairwise differences a_i - b_j (Hodges and Lehmann 1963).
 
     The interval is the exact one that inverts the Mann-Whitney test. Use it for bimodal numbers, for which a mean is
-    misleading. A missing number takes the worst case at each end of the interval, as in `paired`.
+    misleading. A missing number takes the worst case at each end of the interval.
     """
     differences = np.subtract.outer(np.asarray(a, dtype=float), np.asarray(b, dtype=float)).ravel()
     if differences.size == 0:

@@ -10,8 +10,10 @@ A study has two tables, from which its claims and pictures can be made again wit
 """
 
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,15 +40,10 @@ else:
 
 Measure = Callable[[Run], Mapping[str, Any]]
 Rates = tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
-RENAMED = {
-    "key": "caption",
-    "shown": "summary_columns",
-    "smoke": "smoke_cells",
-    "later": "follow_up_cells",
-    "seeded": "config, which gets the seed as cell['seed']",
-    "measure_tuning": "Tuned(measure=...)",
-}
+RENAMED = {"key": "caption", "shown": "summary_columns", "smoke": "smoke_cells", "later": "follow_up_cells"}
 """Fields of `Study` in version 0.3, and their names now."""
+GONE = {"seeded": "config, which gets the seed as cell['seed']", "measure_tuning": "Tuned(measure=...)"}
+"""Other fields of `Study` in version 0.3, and what does their work now."""
 
 
 def cells(**axes: Sequence[Any]) -> list[Cell]:
@@ -151,27 +148,22 @@ class Study:
     scales: Sequence[Scale] | Mapping[Scale, Mapping[str, Any]] = ("smoke", "laptop")
 
     def __new__(cls, **fields: Any) -> "Study":
-        """Raise `ConfigError` for a field that has another name now."""
-        for old, new in RENAMED.items():
+        """Raise `ConfigError` for a field that is gone."""
+        for old, new in GONE.items():
             require(old not in fields, f"Study: the field '{old}' is {new} now.")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         require_study(self)
 
-    def at(self, scale: Scale) -> "Study":
+    def at_scale(self, scale: Scale) -> "Study":
         """Return the study with the fields that differ at a scale."""
         changes = self.scales[scale] if isinstance(self.scales, Mapping) else {}
         return replace(self, scales=(scale,), **changes) if changes else self
 
-    @property
-    def two_stages(self) -> bool:
-        """Whether later runs depend on the first ones."""
-        return self.tuned is not None or self.follow_up is not None
-
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the tuning runs, or all runs if no rate is tuned."""
-        study, planned = self.at(scale), []
+        study, planned = self.at_scale(scale), []
         for cell in study._cells(scale):
             tuned = of_cell(study.tuned, cell)
             if tuned is None:
@@ -184,7 +176,7 @@ class Study:
 
     def follow(self, trained: Trained, scale: Scale) -> list[Planned]:
         """Plan every cell at its own rate, or the runs that continue the first ones."""
-        study = self.at(scale)
+        study = self.at_scale(scale)
         if study.follow_up is not None:
             return [Planned(cell_name(cell), config) for cell, config in study.follow_up(trained, scale)]
         planned, cells = [], study._by_name
@@ -197,7 +189,7 @@ class Study:
 
     def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
         """Measure every run. Return data.csv, which the module's docstring describes."""
-        study, rows = self.at(scale), []
+        study, rows = self.at_scale(scale), []
         for name, run in trained:
             cell, config = study._by_name[name], run.config
             tuned = of_cell(study.tuned, cell)
@@ -216,7 +208,7 @@ class Study:
 
     def gather_curves(self, trained: Trained, scale: Scale) -> pd.DataFrame | None:
         """Return curves.csv, which the module's docstring describes; None without `curve`."""
-        study, tables = self.at(scale), []
+        study, tables = self.at_scale(scale), []
         for name, run in trained if study.curve else ():
             cell, config = study._by_name[name], run.config
             tuned = of_cell(study.tuned, cell)
@@ -232,9 +224,12 @@ class Study:
         return pd.DataFrame({**known, **measured.round(6)}, index=measured.index)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge the questions. Smoke scale leaves out those about cells that it does not train."""
+        """Answer the questions: one claim each, with its number and interval. `ihlab.study.claim.judged` corrects them.
+
+        Smoke scale leaves out questions about cells that it does not train.
+        """
         untrained = scale == "smoke" and bool(self.smoke_cells)
-        return claims_of(self.at(scale).asks, data, self.declared, skip_untrained_cells=untrained)
+        return claims_of(self.at_scale(scale).asks, data, self.declared, skip_untrained_cells=untrained)
 
     def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
         """Draw the view of the runs that claims use."""
@@ -305,6 +300,21 @@ class Study:
             config = config.replace(name=run_name(f"{self.name} {name} {config.lr:g} {seed}"))
             planned.append(Planned(name, config, stacked and not config.clamped))
         return planned
+
+
+def _with_old_names(init: Callable[..., None]) -> Callable[..., None]:
+    @wraps(init)
+    def checked(self: Study, **fields: Any) -> None:
+        for old in RENAMED.keys() & fields.keys():
+            new = RENAMED[old]
+            warnings.warn(f"Study.{old} is {new} now; the old name goes in 0.5.", DeprecationWarning, stacklevel=2)
+            fields[new] = fields.pop(old)
+        init(self, **fields)
+
+    return checked
+
+
+Study.__init__ = _with_old_names(Study.__init__)  # type: ignore[method-assign]
 
 
 def run_name(text: str) -> str:

@@ -5,14 +5,8 @@ import pandas as pd
 import pytest
 
 from ihlab.recipes.labels import KV
-from ihlab.recipes.toy_settings import (
-    HOPS,
-    INDUCTION1,
-    SETTINGS,
-    TUNED,
-    asked,
-    setting_config,
-)
+from ihlab.recipes.toy_questions import TUNED, asked
+from ihlab.recipes.toy_settings import HOPS, INDUCTION1, SETTINGS, setting_config
 from ihlab.study.ask import claims_of
 from ihlab.study.claim import NOT_TESTED, judged
 from tasks import MultiHopTask
@@ -52,10 +46,8 @@ def judge(kind, one, other, best=(1.0, 1.0)):
     ("kind", "holds", "fails", "undecided"),
     [
         ("slower", (2 * AROUND, NEVER), (AROUND,), 1.25 * AROUND),
-        ("much slower", (3 * AROUND, NEVER), (1.5 * AROUND,), 2 * AROUND),
         ("not faster", (AROUND, NEVER), (0.5 * AROUND,), AROUND / 1.25),
         ("much faster", (0.3 * AROUND,), (0.8 * AROUND, NEVER), AROUND / 2),
-        ("equal", (AROUND, 1.05 * AROUND), (2 * AROUND, 0.5 * AROUND, NEVER), 1.25 * AROUND),
     ],
 )
 def test_a_sentence_can_come_out_each_way(kind, holds, fails, undecided):

@@ -12,13 +12,13 @@ from ihlab.study.ask import (
     Measured,
     NoRunsError,
     claims_of,
+    described,
+    difference,
     learned,
-    less,
-    mean,
-    named,
+    mean_over_seeds,
     pick,
     ratio,
-    unless,
+    untested_if,
 )
 from tasks import ConfigError
 
@@ -50,9 +50,9 @@ def test_numbers_are_those_of_stats_on_the_picked_rows():
     assert ratio(A, B, factor=True)(STEPS).estimate == stats.factor(stats.ratio_of_times(a, b, 600))
     assert learned(A)(STEPS).estimate == stats.share(2, 3)
     data = table([0.5, 0.6], [0.1, 0.2], "best")
-    assert mean("best", A, stats.SHARE)(data).estimate == stats.mean([0.5, 0.6], stats.SHARE)
-    assert less(A, B, "best")(data).estimate == stats.shift([0.5, 0.6], [0.1, 0.2], stats.DIFFERENCE)
-    assert named("n", lambda rows: stats.exact(len(rows)), A)(data) == Measured("n", stats.exact(len(data)), 2)
+    assert mean_over_seeds("best", A, stats.SHARE)(data).estimate == stats.mean([0.5, 0.6], stats.SHARE)
+    assert difference(A, B, "best")(data).estimate == stats.shift([0.5, 0.6], [0.1, 0.2], stats.DIFFERENCE)
+    assert described("n", lambda rows: stats.exact(len(rows)), A)(data) == Measured("n", stats.exact(len(data)), 2)
 
 
 def test_the_measure_names_cells_rates_and_seeds():
@@ -74,8 +74,8 @@ def test_nothing_is_compared_where_neither_side_has_learned():
         "Neither model reaches it within the steps, so nothing is compared.",
     )
     low = table([0.52, 0.5], [0.5, 0.5], "check")
-    assert less(A, B, "check", guess=0.5)(low) == Measured("", None, 2, "Neither model has learned the task.")
-    assert less(A, B, "check")(low).estimate is not None
+    assert difference(A, B, "check", guess=0.5)(low) == Measured("", None, 2, "Neither model has learned the task.")
+    assert difference(A, B, "check")(low).estimate is not None
 
 
 def ask(**changes):
@@ -99,7 +99,7 @@ def test_what_is_not_tested_keeps_its_threshold_only_with_a_measure():
     assert (claim.verdict, claim.threshold) == ("not tested at this scale", 0.8)
     silent = Ask("x", "y", lambda data: Measured("", None, 0, "why"), below=0.8)
     assert math.isnan(silent.claim(never, "").threshold)
-    told = Ask("x", "y", unless(lambda data: "No.", ratio(A, B)), below=0.8).claim(STEPS, "")
+    told = Ask("x", "y", untested_if(lambda data: "No.", ratio(A, B)), below=0.8).claim(STEPS, "")
     assert (told.verdict, told.why, told.estimate) == ("not tested at this scale", "No.", None)
 
 
@@ -121,8 +121,8 @@ def test_an_older_table_answers_what_it_can_and_one_warning_names_the_other_ques
     asks = [ask(), Ask("c", "C learns.", learned({"variant": "C"}), above=0.5)]
     assert [claim.id for claim in claims_of(asks, STEPS, "", skip_untrained_cells=True)] == ["faster"]
     asks += [
-        Ask("gap", "It has a gap.", named("gap", lambda data: stats.exact(data["gap"].max())), above=0.5),
-        Ask("best", "B is good.", mean("best", B), above=0.5),
+        Ask("gap", "It has a gap.", described("gap", lambda data: stats.exact(data["gap"].max())), above=0.5),
+        Ask("best", "B is good.", mean_over_seeds("best", B), above=0.5),
     ]
     unanswered = r"^The table leaves 3 of 4 questions unanswered \(The table has no run of C\): c, gap, best\.$"
     with pytest.warns(UserWarning, match=unanswered):
@@ -152,10 +152,10 @@ def test_waiting_times_are_not_counted_beyond_the_steps_of_a_run(horizon):
     "call",
     [
         lambda: ratio("steps", A, B),
-        lambda: less("best", A, B),
-        lambda: mean(A, "best"),
+        lambda: difference("best", A, B),
+        lambda: mean_over_seeds(A, "best"),
         lambda: learned("A"),
-        lambda: named("n", stats.exact, "A"),
+        lambda: described("n", stats.exact, "A"),
     ],
 )
 def test_arguments_in_another_order_are_refused_at_once(call):

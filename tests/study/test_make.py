@@ -1,7 +1,5 @@
 """From experiments to their folders, one after another. Nothing is trained here: a worker pool is planted."""
 
-import io
-
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -80,13 +78,3 @@ def test_each_figure_is_published_before_the_next_one_is_trained_and_no_run_is_t
     assert events == [[0, 1], "one", [2], [3], "two"]
     assert n_runs == 5
     assert folders[1].data()["seed"].tolist() == [1, 2, 3]
-
-
-def test_the_bar_names_the_figure(events, tmp_path):
-    chosen = [Made("one", (0,)), Made("two", (1,))]
-    folders = [Folder(tmp_path / "figures", experiment.name, "smoke") for experiment in chosen]
-    shown = io.StringIO()
-    console = Console(file=shown, force_terminal=True, width=100)
-    make(chosen, folders, 1, "cpu", tmp_path / "runs", console)
-    assert "two (2 of 2)" in shown.getvalue()
-    assert "1/1 runs" in shown.getvalue()

@@ -12,20 +12,6 @@ def tuning(steps: dict[float, tuple[float, ...]], horizon: int = 800) -> pd.Data
     return pd.DataFrame(rows, columns=["lr", "steps_to_90", "horizon"])
 
 
-@pytest.mark.parametrize(
-    ("steps", "chosen"),
-    [
-        ({4e-3: (500, 520), 8e-3: (300, 320), 1.6e-2: (310, 330)}, 8e-3),
-        ({4e-3: (500, 500), 8e-3: (100, np.inf), 1.6e-2: (700, 700)}, 4e-3),  # (100 + 1600) / 2 is more than 700
-        ({4e-3: (np.inf, np.inf), 8e-3: (100, np.inf)}, 8e-3),
-        ({1.6e-2: (300, 340), 4e-3: (310, 330), 8e-3: (400, 400)}, 4e-3),
-    ],
-    ids=["least mean", "never counts as twice the horizon", "one seed is better than none", "ties"],
-)
-def test_fastest_rate(steps, chosen):
-    assert fastest_rate(tuning(steps)) == chosen
-
-
 def test_the_rule_looks_at_nothing_but_the_runs_of_the_table():
     """Neither at another horizon, nor at the order of the rows; never everywhere is a tie."""
     table = tuning({4e-3: (390, 390), 8e-3: (100, np.inf)})

@@ -11,9 +11,9 @@ import pytest
 from ihlab import InductionTask, ModelConfig, RunConfig, train
 from ihlab.plots.views import dots
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Measured, cell_name, learned, less, mean, of, ratio, unless
-from ihlab.study.experiment import Experiment, has_second_stage
-from ihlab.study.study import RENAMED, Study, Tuned, cells, medians, steps_to_90
+from ihlab.study.ask import Ask, Measured, cell_name, difference, learned, mean_over_seeds, on_table, ratio, untested_if
+from ihlab.study.experiment import Experiment
+from ihlab.study.study import GONE, Study, Tuned, cells, medians, steps_to_90
 from ihlab.training.fork import fork_config, start_fork
 from tasks import ConfigError
 
@@ -30,7 +30,7 @@ def study(**changes):
     given = {
         "name": "toys", "title": "Toys", "declared": "2026-01-01", "config": config, "seeds": range(3),
         "cells": cells(variant=("vanilla", "k_shift")), "view": dots("variant"),
-        "asks": [Ask("best", "Vanilla learns it.", mean("best", {"variant": "vanilla"}), above=0.5)],
+        "asks": [Ask("best", "Vanilla learns it.", mean_over_seeds("best", {"variant": "vanilla"}), above=0.5)],
     }  # fmt: skip
     return Study(**{**given, **changes})
 
@@ -54,7 +54,6 @@ def test_cells_are_all_combinations():
 def test_without_tuning_every_cell_has_every_seed_once():
     plain = study()
     assert isinstance(plain, Experiment)
-    assert not has_second_stage(plain)
     planned = plain.runs("laptop")
     found = {(plan.cell_name, plan.config.model.attention, plan.config.seed) for plan in planned}
     assert found == {(name, name, seed) for name in ("vanilla", "k_shift") for seed in range(3)}
@@ -81,7 +80,6 @@ def test_seeds_and_starts_can_depend_on_the_cell():
 
 def test_every_cell_is_tuned_on_other_seeds_and_then_trained_at_its_own_rate():
     tuned = study(tuned=Tuned(rates=lambda cell: (0.1, 0.2) if cell["variant"] == "vanilla" else (0.3, 0.4)))
-    assert has_second_stage(tuned)
     first = tuned.runs("laptop")
     assert {(p.cell_name, p.config.lr, p.config.seed) for p in first} == {
         (name, lr, seed)
@@ -153,10 +151,13 @@ def test_fields_may_differ_by_scale():
     assert {plan.cell_name for plan in larger.runs("laptop")} == {"vanilla", "k_shift"}
 
 
-@pytest.mark.parametrize("old", ["key", "shown", "smoke", "later", "seeded", "measure_tuning"])
-def test_an_old_name_of_a_field_is_refused_with_the_new_one(old):
-    with pytest.raises(ConfigError, match=f"the field '{old}' is {re.escape(RENAMED[old])} now"):
-        study(**{old: ""})
+def test_old_names_warn_and_work_and_a_field_that_is_gone_names_what_does_its_work():
+    with pytest.warns(DeprecationWarning, match="Study.shown is summary_columns now"):
+        assert study(shown=["best"]).summary_columns == ["best"]
+    with pytest.warns(DeprecationWarning, match="Planned.curve is cell_name now"):
+        assert study().runs("smoke")[0].curve == "vanilla"
+    with pytest.raises(ConfigError, match=f"the field 'seeded' is {re.escape(GONE['seeded'])} now"):
+        study(seeded="")
 
 
 def test_steps_to_90_are_of_the_accuracy_that_stops_a_run():
@@ -176,7 +177,6 @@ def test_later_runs_continue_the_first_ones(tmp_path):
         return found
 
     longer = study(follow_up=go_on, follow_up_cells=cells(variant=("vanilla, longer", "k_shift, longer")))
-    assert has_second_stage(longer)
     trained = [(p.cell_name, train(p.config, tmp_path)) for p in longer.runs("smoke")]
     second = longer.follow(trained, "smoke")
     data = longer.gather([*trained, *((p.cell_name, train(p.config, tmp_path)) for p in second)], "smoke")
@@ -190,7 +190,9 @@ def test_claims_and_summary_are_of_the_runs_for_claims():
     rows = [("run", "vanilla", 0.1, seed, 100, x, x) for seed, x in enumerate((10.0, math.inf, 20.0))]
     rows += [("tuning", "vanilla", 0.1, 100, 100, 1.0, 1.0), ("run", "k_shift", 0.1, 0, 100, math.inf, 7.0)]
     data = pd.DataFrame(rows, columns=["kind", "variant", "lr", "seed", "horizon", "steps_to_90", "best"])
-    [claim] = study(asks=[Ask("low", "x", mean("best", {"variant": "k_shift"}), above=0.5)]).claims(data, "laptop")
+    [claim] = study(asks=[Ask("low", "x", mean_over_seeds("best", {"variant": "k_shift"}), above=0.5)]).claims(
+        data, "laptop"
+    )
     assert (claim.estimate.value, claim.seeds, claim.declared) == (7.0, 1, "2026-01-01")
     summary = study().summary(data, "laptop")
     assert summary.to_dict("list") == {
@@ -228,7 +230,7 @@ def of_cells(*cells, measure=lambda run: {"x": run.config.lr}, **changes):
         lr = 1.0 + [repr({**each, "seed": cell["seed"]}) for each in cells].index(repr(cell))
         return RunConfig(task=TASK, model=MODEL, steps=4, batch_size=4, warmup=1, eval_rows=8, lr=lr)
 
-    asks = [Ask(f"q{i}", "q", mean("x", cell), above=0) for i, cell in enumerate(cells)]
+    asks = [Ask(f"q{i}", "q", mean_over_seeds("x", cell), above=0) for i, cell in enumerate(cells)]
     given = {
         "cells": cells,
         "config": config_of,
@@ -312,18 +314,21 @@ def asks(*numbers, **more):
         ({"scales": ()}, "has no scales"),
         ({"scales": ("smoke", "lapto")}, "'lapto'; did you mean 'laptop'"),
         (asks(), "has no asks"),
-        ({"asks": [Ask("q", "q", mean("x", A), above=0)] * 2}, "two questions with the id 'q'"),
-        (asks(mean("x", {**A, "b": "Y"})), "question 'q0': the study does not train"),
-        (asks(less(A, {**A, "a": "X"}, "x")), "does not train"),
-        (asks(unless(lambda data: "", learned({**A, "a": "X"}))), "does not train"),
-        (asks(mean("x", A), cells=[{"c": 1}]), "does not train {'c': 1}, a cell of the question"),
-        (asks(mean("x", {"a": "x"})), "leaves out b, so it counts the runs of 2 cells as seeds of one"),
+        ({"asks": [Ask("q", "q", mean_over_seeds("x", A), above=0)] * 2}, "two questions with the id 'q'"),
+        (asks(mean_over_seeds("x", {**A, "b": "Y"})), "question 'q0': the study does not train"),
+        (asks(difference(A, {**A, "a": "X"}, "x")), "does not train"),
+        (asks(untested_if(lambda data: "", learned({**A, "a": "X"}))), "does not train"),
+        (asks(mean_over_seeds("x", A), cells=[{"c": 1}]), "does not train {'c': 1}, a cell of the question"),
+        (asks(mean_over_seeds("x", {"a": "x"})), "leaves out b, so it counts the runs of 2 cells as seeds of one"),
         (asks(lambda: 1), "must be a function of the table"),
         (asks(None), "must be a function of the table"),
         (asks(lambda data: 1.0), "is 1.0, but must be a Measured"),
         (asks(lambda data: absent), "raises NameError"),  # noqa: F821
-        (asks(of(lambda data: data, mean("x", {**A, "a": "X"}))), "does not train {'a': 'X', 'b': 'y'}"),
-        (asks(of(lambda data: data, mean("x", {"a": "x"}))), "2 rows of seed 0"),
+        (
+            asks(on_table(lambda data: data, mean_over_seeds("x", {**A, "a": "X"}))),
+            "does not train {'a': 'X', 'b': 'y'}",
+        ),
+        (asks(on_table(lambda data: data, mean_over_seeds("x", {"a": "x"}))), "2 rows of seed 0"),
     ],
 )
 def test_a_study_that_cannot_answer_its_questions_is_refused_when_it_is_built(changes, sentence):
@@ -334,11 +339,11 @@ def test_a_study_that_cannot_answer_its_questions_is_refused_when_it_is_built(ch
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
-        (lambda: Ask("q", "q", mean("x", A), above=math.nan), "threshold is nan, but must be a number"),
-        (lambda: Ask("q", "q", mean("x", A), below="9"), "threshold is '9', but must be a number"),
-        (lambda: mean("x", A, within="x"), "within is 'x', but must be the least and the largest"),
+        (lambda: Ask("q", "q", mean_over_seeds("x", A), above=math.nan), "threshold is nan, but must be a number"),
+        (lambda: Ask("q", "q", mean_over_seeds("x", A), below="9"), "threshold is '9', but must be a number"),
+        (lambda: mean_over_seeds("x", A, within="x"), "within is 'x', but must be the least and the largest"),
         (lambda: ratio(A, B, horizon="9"), "horizon is '9', but must be a number of steps"),
-        (lambda: unless(mean("x", A), lambda data: ""), "the reason is a number: exchange the two"),
+        (lambda: untested_if(mean_over_seeds("x", A), lambda data: ""), "the reason is a number: exchange the two"),
     ],
 )
 def test_an_argument_of_the_wrong_kind_is_refused(build, sentence):

@@ -28,9 +28,8 @@ from ihlab.plots.views import curves
 from ihlab.recipes.induction import figure1_run
 from ihlab.recipes.toy_settings import HOPS, setting_config
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, named, unless, values
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Run, Study
+from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, described, untested_if, values
+from ihlab.study.study import Run, Scale, Study
 from ihlab.training.config import RunConfig
 
 V2, V2_LEARNED, NO_MLP, KV1, K1 = (
@@ -192,12 +191,12 @@ def known(data: pd.DataFrame, model: str, column: str) -> list[float]:
     return [value for value in values(data, {"model": model}, column) if not np.isnan(value)]
 
 
-def seen(model: str, method: str, first: bool) -> Number:
+def seen_share(model: str, method: str, first: bool) -> Number:
     """Return estimated / exact effect of the previous-token head, once it has formed or at the end."""
     column = f"seen_{'first' if first else 'last'} {method}"
     when = "at the first checkpoint with a formed circuit" if first else "at the last checkpoint"
     words = f"estimated / exact effect of the previous-token head by {method}, {when}, mean over seeds"
-    return named(words, lambda data: stats.mean(known(data, model, column)), {"model": model})
+    return described(words, lambda data: stats.mean(known(data, model, column)), {"model": model})
 
 
 def below_all(model: str) -> Number:
@@ -211,7 +210,7 @@ def below_all(model: str) -> Number:
         f"fraction of seeds in which {FIRST_ORDER} ranks the previous-token head below every true head of the last "
         "layer, at the last checkpoint"
     )
-    return named(words, share, {"model": model})
+    return described(words, share, {"model": model})
 
 
 def by_saturation(model: str, mean: Callable[[list[float]], stats.Estimate]) -> Number:
@@ -235,7 +234,7 @@ def least_recall(model: str, equal_seeds_decide: bool = True) -> Number:
         return stats.mean(least, stats.SHARE)
 
     words = f"lowest recall of true heads by {FIRST_ORDER} at checkpoints with 90% accuracy, mean over seeds"
-    return named(words, lowest, {"model": model})
+    return described(words, lowest, {"model": model})
 
 
 def easier(id: str, method: str, column: str, what: str) -> Ask:
@@ -249,11 +248,11 @@ def easier(id: str, method: str, column: str, what: str) -> Ask:
         middle = float(np.median(values(data, {"model": V2}, column)))
         return f"{method} finds all {what} in most seeds of {V2}, so nothing is left to gain." if middle == 1 else ""
 
-    declared = named(f"recall of the {what} by {method}, {KV1} minus {V2}", difference, {"model": KV1})
+    declared = described(f"recall of the {what} by {method}, {KV1} minus {V2}", difference, {"model": KV1})
     return Ask(
         f"easier_to_locate.{id}",
         f"With KV shifting, {method} finds more of the {what}.",
-        unless(nothing_to_gain, declared),
+        untested_if(nothing_to_gain, declared),
         first=declared,
         changed="2026-11-28: the median cannot differ where most vanilla models leave nothing to find",
         above=0.0,
@@ -283,7 +282,7 @@ ASKS = [
         Ask(
             claim_id("sees_it_early", model),
             f"First-order attribution sees half of the previous-token head's effect once the head is there ({model}).",
-            seen(model, FIRST_ORDER, first=True), above=0.5, setting={"model": model},
+            seen_share(model, FIRST_ORDER, first=True), above=0.5, setting={"model": model},
         )
         for model in ASKED
     ),
@@ -292,7 +291,7 @@ ASKS = [
             claim_id("blind_at_the_end", model),
             "First-order attribution sees less than a quarter of the previous-token head's effect after training "
             f"({model}).",
-            seen(model, FIRST_ORDER, first=False), below=0.25, setting={"model": model},
+            seen_share(model, FIRST_ORDER, first=False), below=0.25, setting={"model": model},
         )
         for model in ASKED
     ),
@@ -301,7 +300,7 @@ ASKS = [
             claim_id("blindness_grows_with_saturation", model),
             f"The more saturated layer 2's attention is, the less first-order attribution sees of the previous-token "
             f"head ({model}).",
-            by_saturation(model, lambda found: stats.mean(found, (-1.0, 1.0))), below=-0.5, setting={"model": model},
+            by_saturation(model, partial(stats.mean, within=(-1.0, 1.0))), below=-0.5, setting={"model": model},
             first=by_saturation(model, stats.mean_correlation),
             changed="2026-11-27: the interval by Fisher's z left out seeds at -.5, since most are at -1",
         )
@@ -323,8 +322,8 @@ ASKS = [
         Ask(
             claim_id("repaired", method, model),
             f"{method} sees half of the previous-token head's effect after training ({model}).",
-            unless(partial(sees_nothing, method), seen(model, method, first=False)),
-            above=0.5, setting={"model": model, "method": method}, first=seen(model, method, first=False),
+            untested_if(partial(sees_nothing, method), seen_share(model, method, first=False)),
+            above=0.5, setting={"model": model, "method": method}, first=seen_share(model, method, first=False),
             changed="2026-11-28: a method that drops the gradient through attention weights cannot see this head",
         )
         for method in (FROZEN, EAP_IG, ATP_STAR, ATP_EDGES)

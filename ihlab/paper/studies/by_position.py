@@ -26,16 +26,14 @@ import numpy as np
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, learned, mean, ratio
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Study, Tuned, cells, steps_to_90
+from ihlab.study.ask import Ask, Cell, learned, mean_over_seeds, ratio
+from ihlab.study.study import Run, Scale, Study, Tuned, cells, steps_to_90
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig
 from tasks import RepeatTask
 
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
-    from ihlab.training.run import Run
 
 CUT = Clamp(what="pattern", layer=0, value="last")
 FREE, ONLY, NO_MLP = "free", "only by position", "only by position, no MLP"
@@ -62,7 +60,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     return run.replace(steps=12, batch_size=8, eval_rows=32) if scale == "smoke" else run
 
 
-def measure(run: "Run") -> dict[str, float]:
+def measure(run: Run) -> dict[str, float]:
     """Return the steps to 90%, and the fraction of answers that follow the position."""
     return {**steps_to_90(run), "moved": moved(run.model())}
 
@@ -124,7 +122,7 @@ BY_POSITION = Study(
         Ask(
             id="is_by_position",
             sentence="Without a previous-token head, most answers of two layers follow the position.",
-            number=mean("moved", {"variant": ONLY}, stats.SHARE, _WAY),
+            number=mean_over_seeds("moved", {"variant": ONLY}, stats.SHARE, _WAY),
             above=0.8,
             source=_OURS,
         ),
@@ -132,7 +130,7 @@ BY_POSITION = Study(
             id="not_if_both_ways",
             sentence="If a previous-token head is possible, less than half of the answers of two layers follow the "
             "position.",
-            number=mean("moved", {"variant": FREE}, stats.SHARE, _WAY),
+            number=mean_over_seeds("moved", {"variant": FREE}, stats.SHARE, _WAY),
             below=0.5,
             source=_OURS,
         ),

@@ -16,9 +16,8 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import ATTENTION_LABELS, K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, less, of
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Run, Study, Tuned, cells
+from ihlab.study.ask import Ask, Cell, difference, on_table
+from ihlab.study.study import Run, Scale, Study, Tuned, cells
 from ihlab.training.config import RunConfig
 from tasks import CheckerTask
 from tasks.checker import FALSE, RECALL, TRUE
@@ -67,9 +66,9 @@ def better(
     return Ask(
         id,
         sentence,
-        of(
+        on_table(
             lambda data: data.replace({"asked": SIDES}),
-            less(high, low, what, stats.DIFFERENCE, guess),
+            difference(high, low, what, stats.DIFFERENCE, guess),
         ),
         above=threshold,
         source=f"section 3.3, equation {equation}" if equation else "related to section 3.3",

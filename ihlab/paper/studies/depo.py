@@ -24,7 +24,7 @@ runs.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,15 +35,11 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import K_ONLY, KV, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, pick, unless, values
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Study, cells
+from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, pick, untested_if, values
+from ihlab.study.study import Run, Scale, Study, cells
 from ihlab.theory.depth import by_doubling
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, DepoTask
-
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
 
 CANON = "Canon ABCD"
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -80,7 +76,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     return run.replace(steps=12, batch_size=8, warmup=5, eval_rows=32, compile=False) if scale == "smoke" else run
 
 
-def accuracies(run: "Run") -> dict[str, float]:
+def accuracies(run: Run) -> dict[str, float]:
     """Return the accuracy at first queries by k, its mean, and two parts of k = 3: whether pair 3 is before pair 2."""
     import torch
 
@@ -128,7 +124,7 @@ def law(cell: Cell) -> Ask:
         claim_id("law", variant, str(layers)),
         f"{variant}, {in_words(layers)}: after {TRAINED}, most seeds follow {steps} of 3 steps in Depo, as the law of "
         "hops says.",
-        unless(partial(not_converged, cell), agrees),
+        untested_if(partial(not_converged, cell), agrees),
         above=0.5,
         setting={"variant": variant, "layers": str(layers)},
         source="a prediction of our own",
@@ -140,11 +136,11 @@ def law(cell: Cell) -> Ask:
 def not_converged(cell: Cell, data: pd.DataFrame) -> str:
     """Return why a model that answers k = 1 worse than a shallower one of its kind says nothing about depth."""
     of_kind = data[data["variant"] == cell["variant"]].groupby("layers")["k1"].mean()
-    own, best = of_kind[cell["layers"]], of_kind[of_kind.index < cell["layers"]].max()
-    if not best - own > MORE:
+    accuracy, best = of_kind[cell["layers"]], of_kind[of_kind.index < cell["layers"]].max()
+    if not best - accuracy > MORE:
         return ""
     name = f"{cell['variant']}, {in_words(cell['layers'])}"
-    return f"{name}: not converged after {TRAINED} (k = 1: {own:.2f}, with fewer layers {best:.2f})."
+    return f"{name}: not converged after {TRAINED} (k = 1: {accuracy:.2f}, with fewer layers {best:.2f})."
 
 
 CHANGED = "2026-11-28: a model that is worse at k = 1 than a shallower one has not converged, so nothing is tested"
@@ -180,7 +176,7 @@ def beside_canon(layers: int) -> tuple[Ask, Ask]:
             claim_id("half", str(layers)),
             "The key tap alone gives more than half of what Canon layers gain in Depo "
             f"({in_words(layers)}, {TRAINED}).",
-            unless(partial(not_converged, {"variant": VANILLA, "layers": layers}), half),
+            untested_if(partial(not_converged, {"variant": VANILLA, "layers": layers}), half),
             first=half, changed=CHANGED, above=0.0, setting=setting, source=source,
         ),
         Ask(

@@ -6,7 +6,7 @@ compares one layer of KV shifting with two vanilla layers, which have twice the 
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,19 +14,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ihlab.plots.curves import Line, learning_curves
-from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure
+from ihlab.plots.style import BLACK, BLUE, ORANGE, PAGE, RED, new_figure
 from ihlab.recipes import induction
-from ihlab.recipes.induction import KV1, LINES, MUCH_FASTER, SHAPES, V1, V2, V4, kv, panel_of, panels, vanilla
+from ihlab.recipes.induction import KV1, MUCH_FASTER, SHAPES, V1, V2, V4, kv, panel_of, panels, vanilla
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, named, ratio, values
-from ihlab.study.experiment import Scale
+from ihlab.study.ask import Ask, Cell, Measured, Number, described, ratio, values
 from ihlab.study.learning_curves import evaluations, learning
 from ihlab.study.rates import median_in_words
-from ihlab.study.study import Study, cells
+from ihlab.study.study import Run, Scale, Study, cells
 from tasks import IGNORE
 
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
+LINES = {KV1: Line(BLUE), V2: Line(ORANGE, "--"), V4: Line(RED, "-."), V1: Line(BLACK, ":")}
 
 NEAR_CHANCE = 0.1
 """An accuracy at most this far above guessing is "near chance"."""
@@ -50,7 +48,7 @@ COVERS = 0.5
 """A model does not cover the sequence if less than this fraction of its answers are tokens of the sequence."""
 
 
-def measure(run: "Run") -> dict[str, Any]:
+def measure(run: Run) -> dict[str, Any]:
     """Return when a run has learned, where it ends, and the accuracy of guessing another token of the sequence."""
     return {**learning(run), "guess": induction.guessing_accuracy(run.config.task)}
 
@@ -101,7 +99,7 @@ def accuracy(cell: Cell) -> Number:
     def mean(data: pd.DataFrame) -> stats.Estimate:
         return stats.mean_accuracy(values(data, cell, "final"), int(data["rows"].iloc[0]))
 
-    return named(f"final accuracy of {cell['curve']}", mean, cell)
+    return described(f"final accuracy of {cell['curve']}", mean, cell)
 
 
 def depth_asks(positional: str) -> list[Ask]:
@@ -184,7 +182,7 @@ FIGURE1A_LEARNED = figure1a("figure1a_learned", "learned")
 # Figure 1b
 
 
-def in_row(run: "Run") -> float:
+def in_row(run: Run) -> float:
     """Return the fraction of a model's answers at first repeats that are tokens of the sequence so far, right or wrong.
 
     It is measured on the run's own held-out sequences.
@@ -318,7 +316,7 @@ def narrow_asks(panel: str) -> list[Ask]:
         ask(
             f"narrow.accuracy.{id}",
             both,
-            named(f"final accuracy, {shifted} minus {plain}, median over pairs of runs", shift, {"curve": shifted}),
+            described(f"final accuracy, {shifted} minus {plain}, median over pairs of runs", shift, {"curve": shifted}),
             above=WIDE_MARGIN,
         ),
         ask(

@@ -1,9 +1,17 @@
-"""Figure 2: the loss of Theorem 3.4 over its square, as printed, exact, and as the paper's script draws it."""
+"""Figure 2: the loss of Theorem 3.4 over its square, as printed, exact, and as the paper's script draws it.
+
+The claims are about the theorem and need no training. They judge the sentences of Section 3.2 by the exact form, and
+show the other two. The exact form has no O(T): it is taken at the length with the same S, T = O(T) + 2, but at least 5,
+the shortest possible length. The runs are those of KV shifting in Figure 1a; their paths are drawn over the exact loss.
+
+One sentence is not judged here: that heads which start closer to (0, 1) learn more easily. The heads of one model share
+its loss and compete. The map of single-head models (`basin_map`) is the clean test.
+"""
 
 import itertools
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,31 +20,22 @@ from matplotlib.figure import Figure
 
 from ihlab.plots.curves import Line
 from ihlab.plots.landscape import loss_field, paths
-from ihlab.plots.style import BLACK, GREEN, ORANGE, PAGE, new_figure, printed
-from ihlab.recipes.induction import induction_run, kv_runs
+from ihlab.plots.style import BLACK, GREEN, ORANGE, PAGE, new_figure
+from ihlab.recipes.induction import KV1, LAPTOP_SEEDS, depth_config, depth_seeds
 from ihlab.study import stats
-from ihlab.study.claim import Claim
-from ihlab.study.experiment import Planned, Scale, Trained
-
-if TYPE_CHECKING:
-    from ihlab.theory.landscape import Field
-    from ihlab.training.run import Run
+from ihlab.study.ask import Ask, Measured, OfCells
+from ihlab.study.study import Run, Study
 
 OTHERS = (0, 10, 100)
 """The paper's values of O(T)."""
 
 FORMS = {"printed": "Theorem 3.4 as printed", "exact": "exact", "listing": "Appendix L's script"}
-GRID = {"smoke": 9, "laptop": 31}
-"""Grid points per side that are stored and drawn."""
-FINE = {"smoke": 50, "laptop": 1000}
-"""Grid points per side from which fractions of the square are computed."""
+GRID, FINE = 31, 1000
+"""Grid points per side that are drawn, and from which fractions of the square are computed."""
 
 SIMPLIFIED, BECAME, OTHER_HEADS = "simplified model", "became an induction head", "did not"
 IS_INDUCTION = 0.5
 """A trained head counts as an induction head if its prefix-matching score is at least this."""
-
-LEADS, AWAY, SLOPE = "share that descends to (0, 1)", "share that first moves away from (0, 1)", "mean slope"
-COORDINATES = ("share whose alpha1 first rises", "share whose beta1 first falls")
 
 WALKERS = {SIMPLIFIED: Line(GREEN), BECAME: Line(ORANGE), OTHER_HEADS: Line(BLACK, ":")}
 WALKED = {
@@ -45,212 +44,143 @@ WALKED = {
     OTHER_HEADS: "heads that did not",
 }
 
+FIRST = (0, LAPTOP_SEEDS[0])
+"""The first seed at smoke scale and at laptop scale."""
+
 FEW = 0.01
 """Minimum fraction of the square in which a statement must hold to be true "for some starts"."""
 
 
-class Figure2:
-    """Contours and descent over (alpha1, beta1), and real paths over the exact field."""
-
-    name = "figure2"
-    scales = ("smoke", "laptop")
-
-    def runs(self, scale: Scale) -> list[Planned]:
-        """Plan one layer of KV shifting, trained as in Figure 1a. Its paths of alpha and beta are drawn."""
-        return kv_runs(scale)
-
-    def gather(self, trained: Trained, scale: Scale) -> pd.DataFrame:
-        """Gather three kinds of row in one table: points of a field, numbers about a fine field, points of a path.
-
-        The exact form has no O(T). Its panels use the length with the same S, T = O(T) + 2, but at least 5, the
-        shortest possible length.
-        """
-        from ihlab.theory.landscape import field
-
-        parts = []
-        for form in FORMS:
-            for other in OTHERS:
-                n_tokens = _length(other)
-                size = {"n_tokens": n_tokens} if form == "exact" else {"other": other}
-                drawn = field(form, points=GRID[scale], **size).table().round(5).assign(kind="field")
-                judged = _numbers(field(form, points=FINE[scale], **size), form, size).assign(kind="number")
-                parts.append(pd.concat([drawn, judged]).assign(form=form, other=other, n_tokens=n_tokens))
-        task, model = induction_run(scale).task, induction_run(scale).model
-        parts.append(field("exact", task.length, points=GRID[scale]).table().round(5).assign(kind="background"))
-        parts.append(_simplified(task.length, model.d_model, 16 if scale == "smoke" else 1200))
-        parts += [_heads(run) for _, run in trained]
-        table = pd.concat(parts, ignore_index=True)
-        first = ["kind", "form", "other", "n_tokens", "path", "seed", "step", "alpha1", "beta1"]
-        return table[first + [column for column in table.columns if column not in first]]
-
-    def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
-        """Judge the sentences of Section 3.2 about the figure by the exact form, and show the other two forms.
-
-        One sentence is not judged here: that heads which start closer to (0, 1) learn more easily. The heads of one
-        model share its loss and compete. The map of single-head models (`basin_map`) is the clean test.
-        """
-        claim = partial(_claim, _by_form(data))
-        small, large = OTHERS[0], OTHERS[-1]
-        directions = {
-            small: "When O(T) is relatively small, the direction of GD may undergo a small non-monotonic process.",
-            large: "When O(T) is relatively large, the direction of GD is relatively consistent.",
-        }
-        named = {small: "small_t_turns_back", large: "large_t_consistent"}
-        readings = {
-            "distance": ("fraction of starts that first move away from (0, 1), by distance", _away),
-            "larger_tap": (
-                "fraction of starts whose alpha1 first moves away, or whose beta1 does, the larger of the two",
-                _coordinate_away,
-            ),
-        }
-        return [
-            claim(
-                "leads_to_0_1",
-                "Induction heads means (0, 1): gradient descent leads there.",
-                "fraction of the square that descends to (0, 1), the lowest over O(T)",
-                _leads_there, 0.99, above=True, of_paper=False,
-            ),
-            claim(
-                "converges_slower_with_t",
-                "As O(T) increases, the contour lines become sparse: convergence slows down.",
-                "ratio of the mean slopes from one O(T) to the next, the largest ratio",
-                _slows_down, 1.0, above=False,
-            ),
-            *(
-                claim(
-                    f"{named[other]}.{reading}", sentence, f"{what}, O(T) = {other} (exact: T = {_length(other)})",
-                    partial(measure, other=other), FEW, above=other == small,
-                )
-                for other, sentence in directions.items()
-                for reading, (what, measure) in readings.items()
-            ),
-        ]  # fmt: skip
-
-    def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """Return the part of the square that descends to (0, 1), and that first moves away, in each form."""
-        forms = {"exact": "exact", "printed": "as printed", "listing": "the paper's script"}
-        numbers = _by_form(data)
-        rows = [
-            (title, f"{_leads_there(numbers[form]):.0%}", f"{_away(numbers[form], OTHERS[0]):.0%}")
-            for form, title in forms.items()
-        ]
-        return pd.DataFrame(rows, columns=["form", "descends to (0, 1)", "first moves away, shortest length"])
-
-    @printed
-    def draw(self, data: pd.DataFrame, scale: Scale) -> Figure:
-        """Draw the exact form at the paper's three O(T), which the claims are about."""
-        figure = new_figure(PAGE, 3.9)
-        for axes, other in zip(figure.subplots(1, 3, sharey=True), OTHERS, strict=True):
-            _draw_field(axes, data, "exact", other)
-        figure.axes[0].set_ylabel(r"value of the token itself, $\beta_1$")
-        _explain(figure, "The loss of Theorem 3.4 (exact form): where does gradient descent lead?")
-        return figure
-
-    def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
-        """Draw the three forms at every O(T), and the paths of models, as a surface to turn."""
-        from ihlab.plots import interactive
-
-        fields, on_paths = data[data["kind"] == "field"], f"exact, T = {induction_run(scale).task.length}, with paths"
-        surfaces = {
-            f"{form}, {f'T = {_length(other)}' if form == 'exact' else f'O(T) = {other}'}": fields[
-                (fields["form"] == form) & (fields["other"] == other)
-            ]
-            for form in FORMS
-            for other in OTHERS
-        }
-        surfaces[on_paths] = data[data["kind"] == "background"]
-        walked = {on_paths: data[data["kind"] == "path"]}
-        return interactive.loss_surface(surfaces, walked, WALKERS, "The loss of Theorem 3.4: where does descent lead?")
-
-    def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
-        """Draw the two forms that the paper gives, and the paths that models take."""
-        return {"forms": _draw_forms(data), "paths": _draw_paths(data, scale)}
-
-
-@printed
-def _draw_forms(data: pd.DataFrame) -> Figure:
-    """Draw the printed form and the paper's script, one row of panels each."""
-    forms = {form: title for form, title in FORMS.items() if form != "exact"}
-    figure = new_figure(PAGE, 6.6)
-    for row, (form, title) in zip(figure.subplots(len(forms), 3, sharex=True, sharey=True), forms.items(), strict=True):
-        for axes, other in zip(row, OTHERS, strict=True):
-            _draw_field(axes, data, form, other)
-            axes.label_outer()
-        row[0].set_ylabel(f"{title}\n" + r"$\beta_1$")
-    _explain(figure, "The same loss as the paper prints it, and as its script draws it")
-    return figure
-
-
-def _draw_field(axes: Axes, data: pd.DataFrame, form: str, other: int) -> None:
-    panel = data[(data["kind"] == "field") & (data["form"] == form) & (data["other"] == other)]
-    loss_field(axes, panel)
-    length = f", {_length(other)} tokens" if form == "exact" else ""
-    axes.set_title(f"O(T) = {other}{length}\nloss {panel['loss'].min():.2f} to {panel['loss'].max():.2f}", fontsize=10)
-    axes.set_xlabel(r"key of the token itself, $\alpha_1$")
-
-
-def _explain(figure: Figure, title: str) -> None:
-    figure.suptitle(
-        f"{title}\nStar: induction head (0, 1). Blue: descent. Black: contours, .05 nats apart.", fontsize=11
-    )
-
-
-@printed
-def _draw_paths(data: pd.DataFrame, scale: Scale) -> Figure:
-    """Draw paths over the exact field at the length of training, a panel for each kind of path."""
-    length, walked = induction_run(scale).task.length, data[data["kind"] == "path"]
-    figure = new_figure(PAGE, 3.9)
-    for axes, (series, style) in zip(figure.subplots(1, 3, sharey=True), WALKERS.items(), strict=True):
-        loss_field(axes, data[data["kind"] == "background"], faint=True)
-        mine = walked[walked["series"] == series]
-        paths(axes, mine, style.color, series, style.dashes)
-        axes.set(xlabel=r"$|\alpha_1| / (|\alpha_1| + |\alpha_2|)$")
-        axes.set_title(f"{mine['path'].nunique()} {WALKED[series]}", fontsize=10)
-    figure.axes[0].set_ylabel(r"$|\beta_1| / (|\beta_1| + |\beta_2|)$")
-    figure.suptitle(
-        f"Paths over the exact loss for {length} tokens\nDot: start. Star: induction head (0, 1).", fontsize=11
-    )
-    return figure
+def _size(form: str, other: int) -> dict[str, int]:
+    return {"n_tokens": _length(other)} if form == "exact" else {"other": other}
 
 
 def _length(other: int) -> int:
     return max(5, other + 2)
 
 
-def _numbers(field: "Field", form: str, size: dict[str, int]) -> pd.DataFrame:
-    """Return the numbers that the claims use."""
-    alpha1, beta1 = field.alpha1[None], field.beta1[:, None]
-    corner = field.loss[-1, 0]
-    towards_corner = field.slope_alpha1 * alpha1 - field.slope_beta1 * (1 - beta1)  # minus slope times (0, 1) - start
-    numbers = {
-        "loss at (0, 1)": corner,
-        LEADS: _share_that_descends(form, size),
-        "share with a lower loss than (0, 1)": np.mean(field.loss < corner),
-        AWAY: np.mean(towards_corner < 0),
-        COORDINATES[0]: np.mean(field.slope_alpha1 < 0),
-        COORDINATES[1]: np.mean(field.slope_beta1 > 0),
-        SLOPE: np.hypot(field.slope_alpha1, field.slope_beta1).mean(),
-        "contour lines": np.ptp(field.loss) / 0.05,
+# Questions
+
+
+@lru_cache
+def numbers(form: str, other: int) -> dict[str, float]:
+    """Return numbers of a form over the square.
+
+    - leads: the fraction of starts that descend to (0, 1);
+    - away, alpha1_away, beta1_away: the fraction of starts that first move away from (0, 1), by distance, and of those
+      whose alpha1 or beta1 does;
+    - slope: the mean length of the slope.
+    """
+    from ihlab.theory.landscape import field
+
+    fine = field(form, points=FINE, **_size(form, other))
+    alpha1, beta1 = fine.alpha1[None], fine.beta1[:, None]
+    towards_corner = fine.slope_alpha1 * alpha1 - fine.slope_beta1 * (1 - beta1)  # minus slope times (0, 1) - start
+    exact = {
+        "leads": fraction_that_descends(form, other),
+        "away": np.mean(towards_corner < 0),
+        "alpha1_away": np.mean(fine.slope_alpha1 < 0),
+        "beta1_away": np.mean(fine.slope_beta1 > 0),
+        "slope": np.hypot(fine.slope_alpha1, fine.slope_beta1).mean(),
     }
-    return pd.DataFrame({"name": numbers.keys(), "value": np.round(list(numbers.values()), 6)})
+    return {name: round(float(value), 6) for name, value in exact.items()}
 
 
-def _share_that_descends(form: str, size: dict[str, int]) -> float:
+def fraction_that_descends(form: str, other: int) -> float:
     """Return the fraction of 50 x 50 starts whose streamline, clipped to the square, ends within 0.03 of (0, 1)."""
     from ihlab.theory.landscape import gradient
 
     stride, centres = 0.01, (np.arange(50) + 0.5) / 50
     alpha1, beta1 = np.meshgrid(centres, centres)
     for _ in range(round(4 / stride)):  # a length of 4: the whole perimeter
-        by = gradient(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **size)
+        by = gradient(alpha1, 1 - alpha1, beta1, 1 - beta1, form=form, **_size(form, other))
         slopes = by.alpha1 - by.alpha2, by.beta1 - by.beta2
-        length = np.hypot(*slopes)
-        alpha1 = np.clip(alpha1 - stride * slopes[0] / length, 0, 1)
-        beta1 = np.clip(beta1 - stride * slopes[1] / length, 0, 1)
+        along = np.hypot(*slopes)
+        alpha1 = np.clip(alpha1 - stride * slopes[0] / along, 0, 1)
+        beta1 = np.clip(beta1 - stride * slopes[1] / along, 0, 1)
     return float(np.mean(np.hypot(alpha1, 1 - beta1) < 3 * stride))
 
 
-def _simplified(n_tokens: int, d_model: int, steps: int) -> pd.DataFrame:
+def of_forms(what: str, measure: Callable[[str], float]) -> OfCells:
+    """Return a number of the exact form. Its description has the same number of the other two."""
+
+    def number(_: pd.DataFrame) -> Measured:
+        others = f"printed form {measure('printed'):.3g}, the paper's script {measure('listing'):.3g}"
+        return Measured(f"{what}, exact form ({others})", stats.exact(measure("exact")), 0)
+
+    return OfCells((), number)
+
+
+def leads_there(form: str) -> float:
+    """Return the smallest fraction of the square over O(T) that descends to (0, 1)."""
+    return min(numbers(form, other)["leads"] for other in OTHERS)
+
+
+def slows_down(form: str) -> float:
+    """Return the largest ratio of the mean slopes from one O(T) to the next."""
+    return max(numbers(form, b)["slope"] / numbers(form, a)["slope"] for a, b in itertools.pairwise(OTHERS))
+
+
+paper = partial(Ask, source="section 3.2, Figure 2", of_paper=True, statement=13)
+
+READINGS = {
+    "distance": ("fraction of starts that first move away from (0, 1), by distance", ("away",)),
+    "larger_tap": (
+        "fraction of starts whose alpha1 first moves away, or whose beta1 does, the larger of the two",
+        ("alpha1_away", "beta1_away"),
+    ),
+}
+
+
+def moves_away(columns: Sequence[str], other: int, form: str) -> float:
+    """Return the largest of some of the `numbers` at an O(T)."""
+    return max(numbers(form, other)[column] for column in columns)
+
+
+def directions(name: str, sentence: str, other: int, **threshold: Any) -> list[Ask]:
+    """Ask in both readings whether gradient descent first moves away from (0, 1)."""
+    size = f"O(T) = {other} (exact: T = {_length(other)})"
+    return [
+        paper(
+            f"{name}.{reading}",
+            sentence,
+            of_forms(f"{what}, {size}", partial(moves_away, columns, other)),
+            **threshold,
+        )
+        for reading, (what, columns) in READINGS.items()
+    ]
+
+
+# The runs
+
+
+def measure(run: Run) -> dict[str, float]:
+    """Return the length of sequences, and how many heads became induction heads."""
+    last = run.metrics.iloc[-1]
+    became = sum(last[f"prefix_0.{head}"] >= IS_INDUCTION for head in range(run.config.model.kv_heads))
+    return {"length": run.config.task.length, "induction_heads": float(became)}
+
+
+def on_paths(run: Run) -> pd.DataFrame:
+    """Return the path of every head of a run, labelled by whether it became an induction head.
+
+    The first run also brings the paths of the simplified model, which belong to no run.
+    """
+    metrics, seed, task = run.metrics, run.config.seed, run.config.task
+    first = _simplified(task.length, run.config.model.d_model, min(1200, run.config.steps)) if seed in FIRST else []
+    heads = [
+        _path(
+            f"seed {seed} head {head}",
+            BECAME if metrics[f"prefix_0.{head}"].iloc[-1] >= IS_INDUCTION else OTHER_HEADS,
+            metrics["step"].to_numpy(),
+            [metrics[f"{name}_0.{head}"].to_numpy() for name in ("alpha1", "alpha2", "beta1", "beta2")],
+        )
+        for head in range(run.config.model.kv_heads)
+    ]
+    return pd.concat([*first, *heads], ignore_index=True)
+
+
+def _simplified(n_tokens: int, d_model: int, steps: int) -> list[pd.DataFrame]:
     """Run gradient descent on all four parameters of the simplified model, from a 4 x 4 grid of starts.
 
     The loss is the mean over 16 fixed random embeddings. Every eighth step is kept.
@@ -269,91 +199,134 @@ def _simplified(n_tokens: int, d_model: int, steps: int) -> pd.DataFrame:
             parameters = torch.from_numpy(point).requires_grad_()
             (slope,) = torch.autograd.grad(simulated_loss(parameters, products, repeat=2).mean(dim=1).sum(), parameters)
             point = point - 0.25 * slope.numpy()
-    own_key, previous_key, own_value, previous_value = np.stack(visited, axis=1)
-    parts = [
-        pd.DataFrame(
-            {
-                "path": f"simplified {start}",
-                "step": 8 * np.arange(len(visited)),
-                "alpha1": _share(own_key[:, start], previous_key[:, start]),
-                "beta1": _share(own_value[:, start], previous_value[:, start]),
-            }
-        )
-        for start in range(len(alpha1))
+    step, by_start = 8 * np.arange(len(visited)), np.stack(visited, axis=-1).swapaxes(0, 1)
+    return [_path(f"simplified {start}", SIMPLIFIED, step, weights) for start, weights in enumerate(by_start)]
+
+
+def _path(name: str, series: str, step: np.ndarray, weights: Sequence[np.ndarray]) -> pd.DataFrame:
+    """Return a path with the coordinates |own| / (|own| + |previous|), which do not change if W_K or W_V is rescaled.
+
+    `weights` are alpha1, alpha2, beta1 and beta2 at each step.
+    """
+    key, previous_key, value, previous_value = map(np.abs, weights)
+    coordinates = {"alpha1": key / (key + previous_key), "beta1": value / (value + previous_value)}
+    return pd.DataFrame({"path": name, "step": step, **coordinates, "series": series})
+
+
+# What is shown
+
+
+@lru_cache
+def drawn(form: str, **sizes: int) -> pd.DataFrame:
+    """Return the points of a field that are drawn."""
+    from ihlab.theory.landscape import field
+
+    return field(form, points=GRID, **sizes).table().round(5)
+
+
+def shown(_: pd.DataFrame) -> pd.DataFrame:
+    """Return the part of the square that descends to (0, 1), and that first moves away, in each form."""
+    forms = {"exact": "exact", "printed": "as printed", "listing": "the paper's script"}
+    rows = [
+        (title, f"{leads_there(form):.0%}", f"{numbers(form, OTHERS[0])['away']:.0%}") for form, title in forms.items()
     ]
-    return pd.concat(parts).assign(kind="path", series=SIMPLIFIED)
+    return pd.DataFrame(rows, columns=["form", "descends to (0, 1)", "first moves away, shortest length"])
 
 
-def _heads(run: "Run") -> pd.DataFrame:
-    """Return the path of every head of a run, labelled by whether it became an induction head."""
-    metrics, seed, parts = run.metrics, run.config.seed, []
-    for head in range(run.config.model.kv_heads):
-        became = metrics[f"prefix_0.{head}"].iloc[-1] >= IS_INDUCTION
-        parts.append(
-            pd.DataFrame(
-                {
-                    "path": f"seed {seed} head {head}",
-                    "seed": seed,
-                    "step": metrics["step"],
-                    "alpha1": _share(metrics[f"alpha1_0.{head}"], metrics[f"alpha2_0.{head}"]),
-                    "beta1": _share(metrics[f"beta1_0.{head}"], metrics[f"beta2_0.{head}"]),
-                    "series": BECAME if became else OTHER_HEADS,
-                }
-            )
-        )
-    return pd.concat(parts).assign(kind="path")
+def _draw_field(axes: Axes, form: str, other: int) -> None:
+    panel = drawn(form, **_size(form, other))
+    loss_field(axes, panel)
+    tokens = f", {_length(other)} tokens" if form == "exact" else ""
+    axes.set_title(f"O(T) = {other}{tokens}\nloss {panel['loss'].min():.2f} to {panel['loss'].max():.2f}", fontsize=10)
+    axes.set_xlabel(r"key of the token itself, $\alpha_1$")
 
 
-def _share(itself: np.ndarray | pd.Series, before: np.ndarray | pd.Series) -> np.ndarray:
-    """Return |own| / (|own| + |before|), a coordinate of the square. It does not change if W_K or W_V is rescaled."""
-    size = np.abs(np.asarray(itself))
-    return np.round(size / (size + np.abs(np.asarray(before))), 6)
+def exact_form(_: pd.DataFrame) -> Figure:
+    """Draw the exact form at the paper's three O(T), which the claims are about."""
+    figure = new_figure(PAGE, 3.9)
+    for axes, other in zip(figure.subplots(1, 3, sharey=True), OTHERS, strict=True):
+        _draw_field(axes, "exact", other)
+    figure.axes[0].set_ylabel(r"value of the token itself, $\beta_1$")
+    return figure
 
 
-Numbers = dict[tuple[int, str], float]
-"""The numbers of one form, by O(T) and name."""
+def other_forms(_: pd.DataFrame) -> Figure:
+    """Draw the printed form and the paper's script, one row of panels each."""
+    figure = new_figure(PAGE, 6.6)
+    for row, form in zip(figure.subplots(2, 3, sharex=True, sharey=True), ("printed", "listing"), strict=True):
+        for axes, other in zip(row, OTHERS, strict=True):
+            _draw_field(axes, form, other)
+            axes.label_outer()
+        row[0].set_ylabel(f"{FORMS[form]}\n" + r"$\beta_1$")
+    return figure
 
 
-def _by_form(data: pd.DataFrame) -> dict[str, Numbers]:
-    numbers = data[data["kind"] == "number"]
-    return {
-        str(form): dict(zip(zip(table["other"], table["name"], strict=True), table["value"], strict=True))
-        for form, table in numbers.groupby("form")
-    }
+def draw_paths(data: pd.DataFrame) -> Figure:
+    """Draw paths over the exact field at the length of training, a panel for each kind of path."""
+    figure, n_tokens = new_figure(PAGE, 3.9), int(data["length"].iloc[0])
+    for axes, (series, style) in zip(figure.subplots(1, 3, sharey=True), WALKERS.items(), strict=True):
+        loss_field(axes, drawn("exact", n_tokens=n_tokens), faint=True)
+        mine = data[data["series"] == series]
+        paths(axes, mine, style.color, series, style.dashes)
+        axes.set_title(f"{mine['path'].nunique()} {WALKED[series]}", fontsize=10)
+        axes.set(xlabel=r"$|\alpha_1| / (|\alpha_1| + |\alpha_2|)$")
+    figure.axes[0].set_ylabel(r"$|\beta_1| / (|\beta_1| + |\beta_2|)$")
+    return figure
 
 
-def _leads_there(numbers: Numbers) -> float:
-    return min(numbers[other, LEADS] for other in OTHERS)
+def explore(data: pd.DataFrame, title: str) -> Any:
+    """Draw the three forms at every O(T), and the paths of models, as a surface to turn."""
+    from ihlab.plots import interactive
+
+    n_tokens, surfaces = int(data["length"].iloc[0]), {}
+    for form, other in itertools.product(FORMS, OTHERS):
+        name = f"T = {_length(other)}" if form == "exact" else f"O(T) = {other}"
+        surfaces[f"{form}, {name}"] = drawn(form, **_size(form, other))
+    with_paths = f"exact, T = {n_tokens}, with paths"
+    surfaces[with_paths] = drawn("exact", n_tokens=n_tokens)
+    return interactive.loss_surface(surfaces, {with_paths: data}, WALKERS, title)
 
 
-def _slows_down(numbers: Numbers) -> float:
-    return max(numbers[after, SLOPE] / numbers[before, SLOPE] for before, after in itertools.pairwise(OTHERS))
-
-
-def _away(numbers: Numbers, other: int) -> float:
-    return numbers[other, AWAY]
-
-
-def _coordinate_away(numbers: Numbers, other: int) -> float:
-    return max(numbers[other, name] for name in COORDINATES)
-
-
-def _claim(
-    forms: dict[str, Numbers], name: str, sentence: str, what: str, measure: Callable[[Numbers], float],
-    threshold: float, above: bool, of_paper: bool = True,
-) -> Claim:  # fmt: skip
-    """Judge a sentence by a number of the exact form. The measure also gives this number for the other two forms."""
-    values = {form: measure(numbers) for form, numbers in forms.items()}
-    return Claim(
-        id=name,
-        statement=13,
-        source="section 3.2, Figure 2" if of_paper else "related to Figure 2",
-        of_paper=of_paper,
-        sentence=sentence,
-        measure=f"{what}, exact form (printed form {values['printed']:.3g}, the paper's script "
-        f"{values['listing']:.3g})",
-        estimate=stats.exact(values["exact"]),
-        threshold=threshold,
-        right_side="above" if above else "below",
-        declared="2026-11-21",
-    )
+FIGURE2 = Study(
+    name="figure2",
+    title="The loss of Theorem 3.4: where does gradient descent lead?",
+    caption="Star: induction head (0, 1). Blue: descent. Black: contours, .05 nats apart. Dot: start of a path.",
+    declared="2026-11-21",
+    cells=[{"curve": KV1}],
+    config=depth_config,
+    seeds=depth_seeds,
+    measure=measure,
+    curve=on_paths,
+    asks=[
+        paper(
+            "leads_to_0_1",
+            "Induction heads means (0, 1): gradient descent leads there.",
+            of_forms("fraction of the square that descends to (0, 1), the lowest over O(T)", leads_there),
+            above=0.99,
+            source="related to Figure 2",
+            of_paper=False,
+        ),
+        paper(
+            "converges_slower_with_t",
+            "As O(T) increases, the contour lines become sparse: convergence slows down.",
+            of_forms("ratio of the mean slopes from one O(T) to the next, the largest ratio", slows_down),
+            below=1.0,
+        ),
+        *directions(
+            "small_t_turns_back",
+            "When O(T) is relatively small, the direction of GD may undergo a small non-monotonic process.",
+            OTHERS[0],
+            above=FEW,
+        ),
+        *directions(
+            "large_t_consistent",
+            "When O(T) is relatively large, the direction of GD is relatively consistent.",
+            OTHERS[-1],
+            below=FEW,
+        ),
+    ],
+    view=exact_form,
+    more_views={"forms": other_forms, "paths": draw_paths},
+    interactive=explore,
+    summary_columns=shown,
+)

@@ -16,10 +16,9 @@ from ihlab.plots.views import dots
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.recipes.real_text import text_run
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, NoRunsError, Number, of
+from ihlab.study.ask import Ask, Cell, Measured, NoRunsError, Number, on_table
 from ihlab.study.claim import at_floor
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Run, Study, cells
+from ihlab.study.study import Run, Scale, Study, cells
 from ihlab.training.config import RunConfig
 from tasks import TextTask
 
@@ -146,7 +145,7 @@ def fewer_lost(words: str, lost: Callable[[pd.DataFrame], "pd.Series[bool]"]) ->
         none_left = at_floor(*(1 - float(np.mean(side)) for side in (vanilla, other)))
         return Measured(measure, difference, len(other), why if none_left else "")
 
-    return of(first_seeds, number)
+    return on_table(first_seeds, number)
 
 
 # What is shown

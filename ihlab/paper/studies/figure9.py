@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -13,16 +13,12 @@ from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, named, ratio, values
+from ihlab.study.ask import Ask, Cell, Measured, Number, described, ratio, values
 from ihlab.study.claim import slug
-from ihlab.study.experiment import Scale
 from ihlab.study.learning_curves import EVAL_GROWTH, crossing, evaluations, learning
-from ihlab.study.study import Study
+from ihlab.study.study import Run, Scale, Study
 from ihlab.training.config import RunConfig
 from tasks import NGramTask
-
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
 
 LINES = {KV: Line(BLUE), VANILLA: Line(ORANGE, "--")}
 
@@ -86,7 +82,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     return run.replace(model=run.model.replace(**shape, attention="kv_shift" if arm == KV else "vanilla"))
 
 
-def measure(run: "Run") -> dict[str, Any]:
+def measure(run: Run) -> dict[str, Any]:
     """Return when a run has learned, where it ends, and its mean accuracy over training.
 
     - crossing: the steps to 90%, interpolated before the first such evaluation;
@@ -130,7 +126,7 @@ def _equal(size: str, column: str) -> Ask:
         return stats.size(stats.shift(a, b, stats.DIFFERENCE))
 
     words = f"size of the difference in {MEASURES[column]}, KV shifting minus vanilla"
-    return _no_effect(size, column, named(words, difference, kv))
+    return _no_effect(size, column, described(words, difference, kv))
 
 
 def _sooner(size: str) -> Ask:

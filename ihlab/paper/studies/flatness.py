@@ -23,9 +23,8 @@ from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.recipes.real_text import held_out, text_run
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, named, pick
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Run, Study, cells
+from ihlab.study.ask import Ask, Cell, described, pick
+from ihlab.study.study import Run, Scale, Study, cells
 from ihlab.training.config import RunConfig
 from tasks import Batch, TextTask
 
@@ -133,7 +132,7 @@ def flatter(id: str, where: str, equal_loss: bool) -> Ask:
     return Ask(
         f"flatter.{id}",
         f"The loss is flatter for KV shifting than for vanilla attention ({where}).",
-        named(
+        described(
             "largest eigenvalue of the Hessian, KV shifting / vanilla of the same seed, mean over seeds",
             lambda data: stats.mean(ratios(data, equal_loss)),
         ),

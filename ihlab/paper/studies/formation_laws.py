@@ -27,9 +27,8 @@ from ihlab.recipes.induction import GIVEN, GIVEN_HEAD, V2, induction_run
 from ihlab.recipes.labels import K_ONLY
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, Number, ratio, values
-from ihlab.study.experiment import Scale
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Study, Tuned, cells, wide
+from ihlab.study.study import Scale, Study, Tuned, cells, wide
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
@@ -96,12 +95,12 @@ def steeper(one: str, other: str) -> Number:
 
 def head_given_helps(length: int) -> Ask:
     """Ask whether a given previous-token head saves more than half of the steps at a length: is fusion not easy?"""
-    given, vanilla = ({"variant": variant, "length": length} for variant in (GIVEN, V2))
+    with_head, vanilla = ({"variant": variant, "length": length} for variant in (GIVEN, V2))
     return Ask(
         f"head_given_helps.{length}",
         f"Two vanilla layers learn induction in less than half the steps if a previous-token head is given ({length} "
         "tokens).",
-        ratio(given, vanilla),
+        ratio(with_head, vanilla),
         below=0.5,
         setting={"length": str(length)},
         statement=19,

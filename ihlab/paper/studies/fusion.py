@@ -32,18 +32,17 @@ from typing import Any
 from ihlab.plots.views import dots
 from ihlab.recipes.induction import GIVEN_HEAD, MUCH_FASTER, figure1_run
 from ihlab.study.ask import Ask, Cell, claim_id, ratio
-from ihlab.study.experiment import Scale
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Study, Tuned, cells, wide
+from ihlab.study.study import Scale, Study, Tuned, cells, wide
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig
 
 OFF = Clamp(what="pattern", layer=0, value="zero")
 
 
-def keys(own: float, previous: float) -> tuple[Clamp, ...]:
+def keys(current: float, previous: float) -> tuple[Clamp, ...]:
     """Return the clamps that fix layer 1's keys as a sum of two tokens' keys, and switch attention of layer 0 off."""
-    weights = enumerate((own, previous))
+    weights = enumerate((current, previous))
     return (OFF, *(Clamp(what="alpha", layer=1, column=column, value=weight) for column, weight in weights))
 
 

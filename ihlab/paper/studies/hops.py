@@ -19,18 +19,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from ihlab.model.config import GPT2, ModelConfig
-from ihlab.paper.plots.hops import DEPTHS, hop_errors, hop_ticks
 from ihlab.plots.curves import Line
-from ihlab.plots.style import PAGE, new_figure
+from ihlab.plots.style import BLUE, GREEN, ORANGE, PAGE, PINK, RED, new_figure
 from ihlab.plots.views import dots
 from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, by_hops, hop_measures, horizon_table
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Measured, Number, named, pick, values
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Study
+from ihlab.study.ask import Ask, Measured, Number, described, pick, values
+from ihlab.study.study import Scale, Study
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
 
@@ -152,7 +151,7 @@ def _bias(layers: int, most: int) -> Ask:
     return Ask(
         f"multi_hop_bias.{layers}_layers",
         f"KV shifting has a very good bias for learning multi-hop ({layers} layers).",
-        named(f"mean error over k = {many} to {most} hops, {shifted} minus {plain}", less),
+        described(f"mean error over k = {many} to {most} hops, {shifted} minus {plain}", less),
         below=0.0,
         source="Appendix E.1, Figure 8",
         of_paper=True,
@@ -170,12 +169,12 @@ def _growth(layers: int, hops: int) -> Number:
         by_model = np.subtract(_errors(data, cell, far, far), _errors(data, cell, hops, hops))
         return stats.mean(by_model.tolist(), stats.DIFFERENCE)
 
-    return named(f"error of {cell}, k = {far} minus k = {hops} hops, by model", growth)
+    return described(f"error of {cell}, k = {far} minus k = {hops} hops, by model", growth)
 
 
 def _error(layers: int, hops: int) -> Number:
     cell = Cell(KV, layers)
-    return named(
+    return described(
         f"error of {cell} at k = {hops}", lambda data: stats.mean(_errors(data, cell, hops, hops), stats.SHARE)
     )
 
@@ -224,21 +223,47 @@ def figure8_asks(scale: Scale) -> list[Ask]:
         ),
     ]
     if scale in ("gpu", "paper"):
-        number = named("mean distance of the error from the published one, over depths and hops", _distance_to_origin)
+        number = described(
+            "mean distance of the error from the published one, over depths and hops", _distance_to_origin
+        )
         agree = partial(paper, source="Figure 8a and 8b", below=0.05)
         asks.append(agree("reproduces_original", "Our vanilla reproduces the original's.", number))
     return asks
 
 
+DEPTHS = {2: (BLUE, "o"), 3: (ORANGE, "s"), 4: (GREEN, "^"), 5: (PINK, "D"), 6: (RED, "v")}
+"""Colour and marker of each number of layers; the paper's pink line is five."""
+
+
 def errors_by_hops(data: pd.DataFrame) -> Figure:
-    """Draw errors over a log2 axis of hops, as in the paper: a panel for each attention, a curve for each depth."""
+    """Draw errors over a log2 axis of hops, as in the paper: a panel for each attention, a curve for each depth.
+
+    The published errors are dotted. Marks on the line of the error say which hops each depth follows by hand.
+    """
     figure, errors = new_figure(PAGE, 4.6), by_hops(data)
     for axes, label in zip(figure.subplots(1, 2, sharey=True), (VANILLA, KV), strict=True):
-        shown = errors[(errors["attention"] == label) & (errors["hops"] > 0)]
-        hop_errors(axes, shown, origin() if label == VANILLA else None)
-        hop_ticks(
-            axes, {layers: Cell(label, layers).by_hand() for layers in sorted(set(data["n_layers"]))}, SMALL_ERROR
-        )
+        panel = errors[(errors["attention"] == label) & (errors["hops"] > 0)]
+        for depth, (color, marker) in DEPTHS.items():
+            of_depth = panel[panel["n_layers"] == depth].groupby("hops")["error"]
+            if not of_depth.ngroups:
+                continue
+            middle = of_depth.median()
+            axes.plot(middle.index, middle, color=color, marker=marker, markersize=6, label=f"{depth} layers")
+            axes.fill_between(middle.index, of_depth.min(), of_depth.max(), color=color, alpha=0.18, linewidth=0)
+            if label == VANILLA:
+                there = origin().query("n_layers == @depth and 1 <= hops <= @panel.hops.max()").sort_values("hops")
+                dotted = {"color": color, "ls": ":", "marker": marker, "mfc": "white", "ms": 5}
+                axes.plot(there["hops"], there["error"], **dotted, label=f"{depth} layers, published")
+        axes.set(ylim=(-0.02, 0.8))
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.set_axisbelow(True)
+        axes.axhline(SMALL_ERROR, color="0.8", lw=0.8, zorder=0)
+        axes.plot([], [], "|", color="0.4", ms=10, mew=2.5, label="reached by hand")
+        for depth in sorted(set(data["n_layers"])):
+            if most := Cell(label, depth).by_hand():
+                mark = {"color": DEPTHS[depth][0], "lw": 2.5, "solid_capstyle": "butt", "zorder": 1}
+                axes.plot([most, most], [SMALL_ERROR - 0.03, SMALL_ERROR + 0.03], **mark)
         axes.axhline(0.75, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing one of four letters")
         axes.set(xlabel="hops")
         axes.set_title(label, fontsize=11)
@@ -338,7 +363,7 @@ def _less(one: Cell, other: Cell) -> Number:
         a, b = (values(data, cell._asdict(), "log2_hops") for cell in (one, other))
         return stats.difference(a, b)
 
-    return named(measure, difference, one._asdict())
+    return described(measure, difference, one._asdict())
 
 
 COLUMNS = {

@@ -23,8 +23,6 @@ the last prediction is known to hold at one seed. All models of a task have one 
 were fixed before the runs.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -35,13 +33,9 @@ from ihlab.plots.views import dots
 from ihlab.recipes.real_text import text_run
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, claim_id, of_kind, values
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Study, cells
+from ihlab.study.study import Run, Scale, Study, cells
 from ihlab.training.config import RunConfig
 from tasks import InductionTask, MultiHopTask, Task
-
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
 
 NO_CONV, SITES = "none", ("none", "K", "O", "M", "KOM")
 INDUCTION, DEEP, HOPS, TEXT = "induction, 2 layers", "induction, 4 layers", "2 hops, 3 layers", "text, 3 layers"
@@ -75,7 +69,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     return run.replace(steps=10, batch_size=8, eval_rows=16) if scale == "smoke" else run
 
 
-def measure(run: "Run") -> dict[str, float]:
+def measure(run: Run) -> dict[str, float]:
     """Return accuracy and loss, and by layer: `rise`, of the loss without its attention, and `gate`, its mean.
 
     least: the smallest rise; idle: the number of idle layers; match: whether the layer with the lowest gate is the one

@@ -11,7 +11,7 @@ tell apart. Measures, thresholds and seeds were fixed before the runs.
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,14 +20,10 @@ from matplotlib.figure import Figure
 from ihlab.plots.views import curves
 from ihlab.recipes.induction import DEPTHS, KV1, V2, figure1_run
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, claim_id, less, mean, unless, values
-from ihlab.study.experiment import Scale
+from ihlab.study.ask import Ask, Cell, Measured, claim_id, difference, mean_over_seeds, untested_if, values
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Study, Tuned, cells, steps_to_90
+from ihlab.study.study import Run, Scale, Study, Tuned, cells, steps_to_90
 from ihlab.training.config import RunConfig
-
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
 
 FACTORS = (1, 2, 4, 8)
 """Tested lengths, as multiples of the training length."""
@@ -68,7 +64,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def accuracy_by_length(
-    run: "Run", untrained_rows: Literal["as they are", "set to 0"] = "as they are"
+    run: Run, untrained_rows: Literal["as they are", "set to 0"] = "as they are"
 ) -> dict[str, float]:
     """Return the accuracy of a run's final model over all answers of `ROWS` new sequences of each length.
 
@@ -95,7 +91,7 @@ def accuracy_by_length(
     return accuracies
 
 
-def measure(run: "Run") -> dict[str, float]:
+def measure(run: Run) -> dict[str, float]:
     """Return the steps to 90%, and a column `accuracy_at_<length>` per length."""
     return {**steps_to_90(run), **accuracy_by_length(run)}
 
@@ -112,7 +108,7 @@ def change(cell: Cell, data: pd.DataFrame, column: str = "accuracy", words: str 
     """
     short, *_, long = lengths(data)
     difference = f"{words.format(long)} minus that at {short}"
-    return mean(f"{column}_at_{long} - accuracy_at_{short}", cell, stats.DIFFERENCE, difference)(data)
+    return mean_over_seeds(f"{column}_at_{long} - accuracy_at_{short}", cell, stats.DIFFERENCE, difference)(data)
 
 
 def not_learned(cell: Cell, data: pd.DataFrame, bar: float = ACCURACY) -> str:
@@ -138,12 +134,12 @@ CHANGED = (
 def ask(model: str, positions: str, threshold: float) -> Ask:
     """Ask whether a model keeps or loses its accuracy on the longest sequences."""
     does, cell = "keeps" if threshold == KEEPS else "loses", {"variant": model, "setting": positions}
-    declared = unless(partial(not_learned, cell), partial(change, cell))
+    declared = untested_if(partial(not_learned, cell), partial(change, cell))
     return Ask(
         id=claim_id(does, "kv1" if model == KV1 else "vanilla2", positions),
         setting={"model": model, "positions": positions},
         sentence=f"{model}, {does} its accuracy on sequences eight times as long as in training ({positions}).",
-        number=unless(decay_decides, declared) if positions == LEARNED else declared,
+        number=untested_if(decay_decides, declared) if positions == LEARNED else declared,
         first=declared,
         changed=CHANGED,
         above=threshold if threshold == KEEPS else None,
@@ -154,20 +150,20 @@ def ask(model: str, positions: str, threshold: float) -> Ask:
 
 def ahead(one: Cell, other: Cell, data: pd.DataFrame, column: str = "accuracy") -> Measured:
     """Return one cell minus another in the column `<column>_at_<length>` of the longest length."""
-    return less(one, other, f"{column}_at_{lengths(data)[-1]}")(data)
+    return difference(one, other, f"{column}_at_{lengths(data)[-1]}")(data)
 
 
 def helps(positions: str) -> Ask:
     """Ask whether KV shifting reads longer sequences better than two vanilla layers that have learned the task, too."""
     kv, vanilla = ({"variant": model, "setting": positions} for model in (KV1, V2))
-    declared = unless(partial(not_learned, vanilla), partial(ahead, kv, vanilla))
+    declared = untested_if(partial(not_learned, vanilla), partial(ahead, kv, vanilla))
     return Ask(
         id=claim_id("helps", positions),
         setting={"positions": positions},
         statement=27,
         sentence="On sequences eight times as long as in training one layer of KV shifting is better than two vanilla "
         f"layers ({positions}).",
-        number=unless(decay_decides, declared) if positions == LEARNED else declared,
+        number=untested_if(decay_decides, declared) if positions == LEARNED else declared,
         first=declared,
         changed=CHANGED,
         above=0.0,
@@ -245,7 +241,7 @@ def shift_helps(model: str, positions: str) -> Ask:
         return not_learned(vanilla, data, EQUAL) or not_learned(kv, data, EQUAL)
 
     longest = partial(ahead, kv, vanilla)
-    declared = unless(unequal, longest)
+    declared = untested_if(unequal, longest)
 
     def of_equals(data: pd.DataFrame) -> Measured:
         good = data[data[f"accuracy_at_{lengths(data)[0]}"] >= EQUAL]
@@ -298,7 +294,7 @@ def config_of_table(cell: Cell, scale: Scale) -> RunConfig:
     return run.replace(lr=cell["lr"], undecayed=("pos_embed.weight",) if cell["table"] == UNDECAYED else ())
 
 
-def measure_table(run: "Run") -> dict[str, float]:
+def measure_table(run: Run) -> dict[str, float]:
     """Return `measure`, and columns `zeroed_at_<length>`: the accuracy with untrained positions set to 0."""
     zeroed = accuracy_by_length(run, "set to 0")
     return {**measure(run), **{name.replace("accuracy", "zeroed"): value for name, value in zeroed.items()}}

@@ -21,10 +21,9 @@ import pandas as pd
 from ihlab.plots.views import dots
 from ihlab.recipes.induction import induction_run
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, named, pick, ratio
-from ihlab.study.experiment import Scale
+from ihlab.study.ask import Ask, Cell, described, pick, ratio
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Run, Study, cells, steps_to_90
+from ihlab.study.study import Run, Scale, Study, cells, steps_to_90
 from ihlab.theory.gauge import paper_distance
 from ihlab.training.config import RunConfig
 
@@ -63,12 +62,12 @@ def measure(run: Run) -> dict[str, float]:
 def correlation(data: pd.DataFrame, starts: str) -> stats.Estimate:
     """Return the rank correlation of `distance` and steps within a number of heads, mean over these numbers."""
     counts = [heads for heads in HEADS if heads in set(data["heads"])]
-    parts = [pick(data, {"heads": heads, "starts": starts})[["distance", "steps_to_90"]] for heads in counts]
+    of_counts = [pick(data, {"heads": heads, "starts": starts})[["distance", "steps_to_90"]] for heads in counts]
 
-    def mean_correlation(kept: np.ndarray) -> float:
-        return float(np.mean([part.iloc[kept].rank().corr().iloc[0, 1] for part in parts]))
+    def mean_correlation(seeds: np.ndarray) -> float:
+        return float(np.mean([runs.iloc[seeds].rank().corr().iloc[0, 1] for runs in of_counts]))
 
-    return stats.jackknife(mean_correlation, len(parts[0]), stats.DIFFERENCE)
+    return stats.jackknife(mean_correlation, len(of_counts[0]), stats.DIFFERENCE)
 
 
 paper = partial(Ask, source="section 3.2", statement=14, of_paper=True)
@@ -80,7 +79,7 @@ def nearer(name: str, starts: str) -> Ask:
     return paper(
         f"nearer_is_easier.{name}",
         f"With many heads, the closer the nearest head starts to (0, 1), the easier induction is to learn ({starts}).",
-        named(f"{words}; jackknife over seeds", lambda data: correlation(data, starts)),
+        described(f"{words}; jackknife over seeds", lambda data: correlation(data, starts)),
         above=0.0,
         setting={"starts": starts},
         of_paper=starts == OWN,

@@ -9,9 +9,8 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import curves
 from ihlab.recipes.induction import KV1, V1, V2
 from ihlab.study.ask import Ask, Cell, ratio
-from ihlab.study.experiment import Scale
 from ihlab.study.learning_curves import evaluations
-from ihlab.study.study import Study, Tuned, medians
+from ihlab.study.study import Scale, Study, Tuned, medians
 from ihlab.training.config import RunConfig
 from tasks import MQARTask
 

@@ -36,18 +36,17 @@ from matplotlib.figure import Figure
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import K_ONLY, VANILLA
-from ihlab.recipes.token_shifts import SMEAR_EMBED
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, claim_id, named, values
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Run, Study
+from ihlab.study.ask import Ask, Cell, claim_id, described, values
+from ihlab.study.study import Run, Scale, Study
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, Batch, TextTask
 
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
 
-CONV, LEAK, ZERO, OWN, MASKED, OPEN = "conv KV", "leak", "zero", "own", "masked", "open"
+SMEAR_EMBED, CONV = "smear, embedding", "conv KV"
+LEAK, ZERO, OWN, MASKED, OPEN = "leak", "zero", "own", "masked", "open"
 VARIANTS: dict[str, dict[str, Any]] = {
     VANILLA: {},
     K_ONLY: {"attention": "k_shift"},
@@ -187,7 +186,7 @@ def ask(
     return Ask(
         claim_id(id, *settings),
         f"{sentence} ({', '.join(settings)}).",
-        named(f"{what}, nats per target", estimate, one),
+        described(f"{what}, nats per target", estimate, one),
         above=threshold.get("above"),
         below=threshold.get("below"),
         setting={"variant": settings[0], "condition": ", ".join(settings[1:])},
@@ -231,7 +230,7 @@ ASKS = (
     ),
     Ask(
         "packed_is_alone", "A packed document has the loss that it has alone, if nothing leaks.",
-        named("largest difference of a loss, all runs", lambda data: stats.exact(float(data["alone_error"].max()))),
+        described("largest difference of a loss, all runs", lambda data: stats.exact(float(data["alone_error"].max()))),
         below=2e-6,  # losses are rounded to float32
     ),
 )  # fmt: skip

@@ -20,9 +20,8 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import KV
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, claim_id, mean
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Study, Tuned, cells
+from ihlab.study.ask import Ask, Cell, claim_id, mean_over_seeds
+from ihlab.study.study import Scale, Study, Tuned, cells
 from ihlab.training.config import RunConfig
 from tasks import PairTask
 
@@ -56,7 +55,7 @@ def learns(variant: str) -> Ask:
     return Ask(
         claim_id("learned" if learner else "not_learned", variant),
         f"With {variant}, one layer {'learns' if learner else 'does not learn'} induction by two tokens.",
-        mean("best", {"variant": variant}, stats.SHARE),
+        mean_over_seeds("best", {"variant": variant}, stats.SHARE),
         above=0.9 if learner else None,
         below=None if learner else 0.7,
         setting={"variant": variant},

@@ -19,7 +19,7 @@ follower, so nothing can be compared there; at width 32 it finds nearly as many 
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,14 +30,10 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.induction import KV1, V2
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, less, mean, unless, values
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Study, Tuned, cells
+from ihlab.study.ask import Ask, Cell, difference, mean_over_seeds, untested_if, values
+from ihlab.study.study import Run, Scale, Study, Tuned, cells
 from ihlab.training.config import RunConfig
 from tasks import RepeatTask
-
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
 
 FOUND = "fraction of the followers that are among the most likely tokens"
 FEWER, NEARLY = 0.2, 0.1
@@ -68,7 +64,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     return run.replace(steps=12, batch_size=8, eval_rows=32) if scale == "smoke" else run
 
 
-def found(run: "Run") -> dict[str, float]:
+def followers_found(run: Run) -> dict[str, float]:
     """Return the mean fraction of a sequence's n followers that are among the n most likely tokens at its end."""
     import torch
 
@@ -98,9 +94,9 @@ def asks_of(variant: str) -> list[Ask]:
     )
     where: dict[str, Any] = {"setting": {"model": variant}, "statement": 11, "source": "section 3.2"}
     compared = [
-        less(one, four, "found")
+        difference(one, four, "found")
         if variant == KV1
-        else unless(partial(not_learned, variant, one["width"]), less(one, four, "found"))
+        else untested_if(partial(not_learned, variant, one["width"]), difference(one, four, "found"))
         for one, four in ((narrow_one, narrow_four), (wide_one, wide_four))
     ]
     suffix = "" if variant == KV1 else ".vanilla"
@@ -108,7 +104,7 @@ def asks_of(variant: str) -> list[Ask]:
         Ask(
             f"one_if_narrow{suffix}",
             f"At width 8 {variant}, finds a single follower.",
-            mean("found", narrow_one, stats.SHARE, FOUND),
+            mean_over_seeds("found", narrow_one, stats.SHARE, FOUND),
             above=LEARNED,
             **where,
         ),
@@ -148,7 +144,7 @@ PARALLEL = Study(
     cells=cells(variant=(KV1, V2), width=(8, 32), followers=(1, 4)),
     config=config,
     tuned=Tuned(rates=(1e-2, 2.5e-2), by="loss", smoke=(1e-2,)),
-    measure=found,
+    measure=followers_found,
     asks=[*asks_of(KV1), *(replace(ask, declared="2026-11-28") for ask in asks_of(V2))],
     summary_columns=("found",),
     view=view,

@@ -33,10 +33,9 @@ from ihlab.plots.style import BLACK
 from ihlab.plots.views import curves
 from ihlab.recipes.induction import DEPTHS, KV1, V2
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, of, pick, ratio, unless, values
-from ihlab.study.experiment import Scale, Trained
+from ihlab.study.ask import Ask, Cell, Measured, Number, on_table, pick, ratio, untested_if, values
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Run, Study, cells
+from ihlab.study.study import Run, Scale, Study, Trained, cells
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, Batch, InductionTask
@@ -169,7 +168,7 @@ def any_token(data: pd.DataFrame) -> Measured:
 def steps(then: str, start: str) -> Number:
     """Return the steps from the change of the task on, relative to those from the start."""
     one, other = ({"curve": curve, "period": 2} for curve in (then, start))
-    return of(lambda data: data.assign(period=2), ratio(one, other))  # the published measure names the first test
+    return on_table(lambda data: data.assign(period=2), ratio(one, other))  # the published measure names the first test
 
 
 _lines = curves(
@@ -181,7 +180,8 @@ _lines = curves(
 def view(data: pd.DataFrame) -> Figure:
     """Draw every seed's accuracy against the tested period."""
     periods = np.array(TESTED)
-    shown = data[data["curve"].isin((KV_2, V_2, KV_RANDOM))].rename(columns={f"right_{p}": p for p in TESTED})
+    tested = {f"right_{period}": period for period in TESTED}
+    shown = data[data["curve"].isin((KV_2, V_2, KV_RANDOM))].rename(columns=tested)
     figure = _lines(shown.melt(["curve", "seed"], list(TESTED), "period", "right"))
     figure.axes[0].plot(periods, 1 / (periods - 1), ":", color=BLACK)
     return figure
@@ -209,12 +209,12 @@ PERIOD = Study(
             "fails_on_period_3",
             "A model trained on [A][B][A][B] fails on [A][B][C][A][B]: its accuracy is nearer to that of naming any "
             "token but the current one than to that of induction.",
-            unless(unlearned(KV_2), answers("right", KV_2, 3)),
+            untested_if(unlearned(KV_2), answers("right", KV_2, 3)),
             below=FAILS,
             first=paper(
                 "fails_on_period_3",
                 "What is learned from [A][B][A][B] fails on [A][B][C][A][B].",
-                unless(unlearned(KV_2), answers("right", KV_2, 3)),
+                untested_if(unlearned(KV_2), answers("right", KV_2, 3)),
                 below=0.2,
             ),
             changed="2026-11-27: naming any token but the current one is right in half of the cases, so .2 is below "
@@ -223,7 +223,7 @@ PERIOD = Study(
         paper(
             "predicts_previous_token",
             "A model that learns [A][B][A][B] predicts the previous token.",
-            unless(unlearned(KV_2), answers("before", KV_2, 3)),
+            untested_if(unlearned(KV_2), answers("before", KV_2, 3)),
             above=0.5,
         ),
         ours(
@@ -235,13 +235,13 @@ PERIOD = Study(
         ours(
             "own_value_seeds_better",
             "Seeds that need a token's own value in period 2 answer period 3 better than the others.",
-            unless(unlearned(KV_2), of_value),
+            untested_if(unlearned(KV_2), of_value),
             above=0.0,
         ),
         ours(
             "vanilla_any_other_token",
             "Trained on period 2, two vanilla layers learn to name any token but the current one.",
-            unless(unlearned(V_2), any_token),
+            untested_if(unlearned(V_2), any_token),
             below=0.1,
         ),
         ours(

@@ -25,17 +25,15 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import ATTENTION_LABELS, K_ONLY, KV, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Number, claim_id, named, of
-from ihlab.study.experiment import Scale
+from ihlab.study.ask import Ask, Cell, Number, claim_id, described, on_table
 from ihlab.study.rates import median_in_words
-from ihlab.study.study import Study, cells
+from ihlab.study.study import Run, Scale, Study, cells
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, InductionTask, Task
 
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
-    from ihlab.training.run import Run
 
 ATTENTION = {label: name for name, label in ATTENTION_LABELS.items()}
 NONE, ROPE, ALIBI, LEARNED = "no positions", "RoPE", "ALiBi", "learned positions"
@@ -72,7 +70,7 @@ def is_proved(model: "Transformer", task: Task) -> bool:
     return all(certify(model, task, lengths, margins=False).status == "proved" for lengths in ([task.length], None))
 
 
-def measure(run: "Run") -> dict[str, float]:
+def measure(run: Run) -> dict[str, float]:
     """Return when samples were perfect and when the proof held, whether it was lost, and what is proved at the end."""
     import torch
 
@@ -136,7 +134,7 @@ def fraction(id: str, sentence: str, words: str, hit: str, among: str, above: fl
     def independent(data: pd.DataFrame) -> stats.Estimate:
         return stats.share(*map(sum, counts(data)))
 
-    numbers = [named(f"fraction of runs {words}", estimate) for estimate in (clustered, independent)]
+    numbers = [described(f"fraction of runs {words}", estimate) for estimate in (clustered, independent)]
     return Ask(id, sentence, numbers[0], above=above, first=numbers[1], changed=CHANGED, **fields)
 
 
@@ -176,7 +174,7 @@ def shorter(one: str, other: str) -> Number:
         mean = shifted(data).groupby(["setting", "seed"])["longest"].mean()
         return stats.mean((mean[one] - mean[other]).tolist())
 
-    return named(f"longest proved length, {one} minus {other}, mean over seeds of the difference", estimate)
+    return described(f"longest proved length, {one} minus {other}, mean over seeds of the difference", estimate)
 
 
 def later(one: str, other: str) -> Number:
@@ -186,7 +184,7 @@ def later(one: str, other: str) -> Number:
         logs = np.log(data.set_index(["variant", "setting", "width", "seed"])["steps_proved"])
         return stats.mean(np.exp((logs[one] - logs[other]).groupby("seed").mean()).tolist())
 
-    return named(f"steps to the proof, {one} / {other}, geometric mean over cells, mean over seeds", estimate)
+    return described(f"steps to the proof, {one} / {other}, geometric mean over cells, mean over seeds", estimate)
 
 
 def times(a: list[float], b: list[float]) -> stats.Estimate:
@@ -196,7 +194,7 @@ def times(a: list[float], b: list[float]) -> stats.Estimate:
 
 def pooled(words: str, statistic: Callable[..., stats.Estimate], column: str, by: str, one: str, other: str) -> Number:
     """Return a statistic of all runs of two sides, as if they were independent: as first declared."""
-    return named(
+    return described(
         f"{words}, {one} and {other}, all runs",
         lambda data: statistic(*(data.loc[data[by] == side, column].tolist() for side in (one, other))),
     )
@@ -267,7 +265,7 @@ PROOFS = Study(
         Ask(
             "rope_shorter", "With RoPE, shifted models are proved up to a shorter length than without positions.",
             shorter(ROPE, NONE), below=0.0, changed=CHANGED,
-            first=of(shifted, pooled("longest proved length", stats.shift, "longest", "setting", ROPE, NONE)),
+            first=on_table(shifted, pooled("longest proved length", stats.shift, "longest", "setting", ROPE, NONE)),
         ),
         Ask(
             "k_no_later", "Shifted keys alone are proved no later than shifted keys and values, within a quarter.",

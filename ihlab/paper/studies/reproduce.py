@@ -11,7 +11,7 @@ from ihlab.files import require_writable
 from ihlab.paper.figures import FIGURES
 from ihlab.paper.page import require_own, write_results_pages
 from ihlab.paper.studies.registry import EXPERIMENTS
-from ihlab.study.experiment import SCALES, Scale, require_interactive, require_scale, scales_of
+from ihlab.study.experiment import SCALES, Scale, require_scale, scales_of
 from ihlab.study.ledger import Folder, print_ledger
 from ihlab.study.make import make
 from ihlab.study.markdown import plain, verdict_counts
@@ -48,19 +48,19 @@ def reproduce(
     explore if `interactive`, and if `runs` or `figures` is not writable.
     """
     console = console or Console()
-    at = cast(Scale, choose("scale", scale, SCALES))
+    known_scale = cast(Scale, choose("scale", scale, SCALES))
     require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
     by_default = (name for name, figure in FIGURES.items() if figure.by_default)
-    usual = (name for name in by_default if at in scales_of(EXPERIMENTS[name]))
-    fewest_runs_first = sorted(usual, key=lambda name: (len(EXPERIMENTS[name].runs(at)), name))
-    for name in set(NOTEBOOKS).difference(EXPERIMENTS).intersection(names):
+    usual = (name for name in by_default if known_scale in scales_of(EXPERIMENTS[name]))
+    fewest_runs_first = sorted(usual, key=lambda name: (len(EXPERIMENTS[name].runs(known_scale)), name))
+    for name in NOTEBOOKS.keys() - EXPERIMENTS.keys() & set(names):
         raise ConfigError(f"'{name}' is no figure any more: see notebooks/{NOTEBOOKS[name]}.ipynb.")
     chosen = [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names or fewest_runs_first]
     for experiment in chosen:
-        require_scale(experiment, at)
-        if interactive:
-            require_interactive(experiment)
-    folders = [Folder(figures, experiment.name, at) for experiment in chosen]
+        require_scale(experiment, known_scale)
+        drawable = getattr(experiment, "has_interactive", hasattr(experiment, "draw_interactive"))
+        require(drawable or not interactive, f"{experiment.name} has no interactive picture: leave out --interactive.")
+    folders = [Folder(figures, experiment.name, known_scale) for experiment in chosen]
     require_own([figures / "README.md", *(figures / folder.experiment / "README.md" for folder in folders)])
     for folder in folders:
         require_writable("figures", folder.path)
@@ -90,7 +90,7 @@ def reproduce(
         console.print(f"{n_runs} runs and {len(chosen)} figures in {took:.0f} s.", highlight=False)
     print_ledger(console, folders)
     for experiment, folder in zip(chosen, folders, strict=True) if interactive else ():
-        explored = folder.write_interactive(require_interactive(experiment))
+        explored = folder.write_interactive(experiment)
         console.print(f"To explore: {explored}", markup=False, highlight=False, soft_wrap=True)
     page = write_results_pages(figures, tuple(EXPERIMENTS))
     console.print(f"Pictures, numbers and intervals: {page}", markup=False, highlight=False, soft_wrap=True)

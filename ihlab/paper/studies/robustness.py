@@ -15,11 +15,10 @@ from typing import Any
 
 from ihlab.plots.views import dots
 from ihlab.recipes.induction import DEPTHS, GIVEN, GIVEN_HEAD, KV1, V2, V4, figure1_run
-from ihlab.recipes.toy_settings import Kind, asked
+from ihlab.recipes.toy_questions import Kind, asked
 from ihlab.study.ask import Ask, Cell, claim_id
-from ihlab.study.experiment import Scale
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Study, Tuned, cells, wide
+from ihlab.study.study import Scale, Study, Tuned, cells, wide
 from ihlab.training.config import RunConfig, constant_steps
 
 ROPE, LEARNED, NO_POSITIONS = "RoPE", "learned positions", "no positions"
@@ -50,10 +49,10 @@ before the rate is reached, so a higher peak rate would only make the warm-up st
 def config(cell: Cell, scale: Scale) -> RunConfig:
     """Return Figure 1a's config with the cell's changes and a constant learning rate. It stops at 90%."""
     model, setting, run = cell["variant"], cell["setting"], figure1_run(scale)
-    given = model == GIVEN
+    head_given = model == GIVEN
     return run.replace(
-        model=run.model.replace(**SETTINGS[setting], **DEPTHS[V2 if given else model]),
-        clamped=(GIVEN_HEAD,) if given else (),
+        model=run.model.replace(**SETTINGS[setting], **DEPTHS[V2 if head_given else model]),
+        clamped=(GIVEN_HEAD,) if head_given else (),
         weight_decay=0.0 if setting in NO_DECAY else run.weight_decay,
         schedule="constant",
         steps=constant_steps(run),

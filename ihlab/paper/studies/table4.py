@@ -18,11 +18,10 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, pick, unless
+from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, pick, untested_if
 from ihlab.study.claim import at_floor
-from ihlab.study.experiment import Scale
 from ihlab.study.learning_curves import final_loss
-from ihlab.study.study import Run, Study, Tuned, cells
+from ihlab.study.study import Run, Scale, Study, Tuned, cells
 from ihlab.training.config import RunConfig
 from tasks import IGSMTask
 from tasks.config import require
@@ -87,7 +86,7 @@ class Setting:
         return f"Tr{self.train}-Te{self.test}"
 
     @property
-    def seen(self) -> range:
+    def trained_operations(self) -> range:
         """Return the numbers of operations that occur in training."""
         return range(1, self.train + 1)
 
@@ -294,16 +293,16 @@ def not_learned(setting: Setting) -> Callable[[pd.DataFrame], str]:
 
 def asks(setting: Setting) -> list[Ask]:
     """Return the questions about a setting."""
-    name, beyond, seen = setting.name, [setting.test], setting.seen
-    planned = seen[1:]  # a problem with one operation needs no plan: its only step answers the query
+    name, beyond, in_training = setting.name, [setting.test], setting.trained_operations
+    planned = in_training[1:]  # a problem with one operation needs no plan: its only step answers the query
     place = claim_id(name)
     ask = partial(Ask, above=0.0, source="related to Table 4", setting={"data": name})
 
     def compared(id: str, sentence: str, measure: str, operations: Sequence[int], **of_paper: Any) -> Ask:
         first = gain(setting, measure, operations)
-        now = unless(none_solved(setting, measure, operations), first)
+        now = untested_if(none_solved(setting, measure, operations), first)
         if operations == beyond:
-            now, first = (unless(not_learned(setting), number) for number in (now, first))
+            now, first = (untested_if(not_learned(setting), number) for number in (now, first))
         changed = "2026-11-26: if neither model has learned anything, nothing is compared"
         return ask(f"{id}.{place}", sentence, now, first=first, changed=changed, **of_paper)
 
@@ -318,7 +317,7 @@ def asks(setting: Setting) -> list[Ask]:
         compared(
             "solves_more_in_training_range",
             f"KV shifting also solves more problems with at most as many operations as in training ({name}).",
-            "strict", seen,
+            "strict", in_training,
         ),
         compared(
             "plans_more", f"KV shifting plans more problems with {_and(planned)} operations correctly.",
@@ -326,8 +325,8 @@ def asks(setting: Setting) -> list[Ask]:
         ),
         compared(
             "looks_up_more",
-            f"KV shifting correctly looks up all stated facts in more problems with {_and(seen)} operations.",
-            "looked up", seen,
+            f"KV shifting correctly looks up all stated facts in more problems with {_and(in_training)} operations.",
+            "looked up", in_training,
         ),
     ]  # fmt: skip
 

@@ -4,22 +4,23 @@ The paper's count depends on the gauge. Another one does not. Heads of one model
 share their first random numbers. So each seed's heads are pooled over all models, and the intervals are over seeds.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ihlab.paper.plots.quadrants import corners, quadrants
 from ihlab.plots.curves import Mark
-from ihlab.plots.style import BLACK, BLUE, GREEN, PAGE, PINK, new_figure
+from ihlab.plots.style import BLACK, BLUE, GREEN, PAGE, PINK, new_figure, scaled
 from ihlab.recipes.induction import KV1, depth_config, depth_seeds, is_narrow, kv, panels, width_config, width_seeds
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Run, Study, cells
+from ihlab.study.study import Run, Scale, Study, cells
 from ihlab.training.config import RunConfig
 
 MARKS = (Mark(BLACK, "s"), Mark(GREEN, "D"), Mark(PINK, "v"))
-STYLES = {KV1: Mark(BLUE, "o"), **{kv(p): mark for p, mark in zip(panels("rope"), MARKS, strict=True)}}
+STYLES = {KV1: Mark(BLUE, "o"), **{kv(panel): mark for panel, mark in zip(panels("rope"), MARKS, strict=True)}}
 
 START, END = "initialisation", "end"
 RAW, FREE = "raw", "gauge_free"
@@ -135,20 +136,49 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def heads_by_corner(data: pd.DataFrame) -> Figure:
-    """Draw each head before and after training, with counts per quadrant, and the paper's own count."""
+    """Draw each head before and after training, with counts per quarter, and the paper's own count.
+
+    A head on a middle line counts as left of it or below it.
+    """
     figure = new_figure(PAGE, 4.8)
     *panels, table = figure.subplots(1, 3, width_ratios=(1.25, 1.25, 1))
     for axes, when, title in zip(panels, (START, END), ("before training", "after training"), strict=True):
         at_step = data[data["when"] == when]
-        corners(axes, at_step.assign(key=1 - at_step["key"]), STYLES)
+        key, value = 1 - at_step["key"], at_step["value"]
+        for curve, style in STYLES.items():
+            drawn, hollow = at_step["curve"] == curve, {"facecolors": "none", "linewidths": 1.2, "zorder": 3}
+            axes.scatter(
+                key[drawn], value[drawn], s=32, marker=style.marker, edgecolors=style.color, label=curve, **hollow
+            )
+        large: Any = {"fontsize": scaled(20), "weight": "bold", "color": "0.6", "zorder": 1}
+        for x, column in ((0.25, key <= 0.5), (0.75, key > 0.5)):
+            for y, row in ((0.25, value <= 0.5), (0.75, value > 0.5)):
+                axes.text(x, y, str(int((column & row).sum())), ha="center", va="center", **large)
+        axes.axhline(0.5, color="#999999", linewidth=0.8)
+        axes.axvline(0.5, color="#999999", linewidth=0.8)
+        axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal", xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+        axes.grid(visible=False)
         axes.set_title(title, fontsize=11)
         axes.set_xlabel("the token before's fraction of the key\n" r"$|\alpha_2| / (|\alpha_1| + |\alpha_2|)$")
     panels[0].set_ylabel("own fraction of the value\n" r"$|\beta_1| / (|\beta_1| + |\beta_2|)$")
-    columns, rows = ([rf"${x}_1 {sign} {x}_2$" for sign in (">", r"\leq")] for x in (r"\alpha", r"\beta"))
-    counts = counted(data[data["when"] == END], RAW)
-    quadrants(table, counts, columns, rows, "after training, counted\nwith signs, as in the paper")
+    draw_counts(table, counted(data[data["when"] == END], RAW))
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
+
+
+def draw_counts(axes: Axes, counts: np.ndarray) -> None:
+    """Draw counts as a small table; darker cells have more heads."""
+    total = int(counts.sum())
+    axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(total, 1), interpolation="nearest")
+    for (row, column), count in np.ndenumerate(counts):
+        ink = "white" if count > total / 2 else "black"
+        axes.text(column, row, str(int(count)), ha="center", va="center", color=ink, fontsize=scaled(15))
+    axes.set_xticks((0, 1), [r"$\alpha_1 > \alpha_2$", r"$\alpha_1 \leq \alpha_2$"])
+    axes.set_yticks((0, 1), [r"$\beta_1 > \beta_2$", r"$\beta_1 \leq \beta_2$"])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.grid(visible=False)
+    axes.set_title("after training, counted\nwith signs, as in the paper", fontsize="medium")
 
 
 TABLE5 = Study(

@@ -18,10 +18,9 @@ from ihlab.plots.views import curves, dots
 from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.recipes.real_text import held_out, text_run
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, of, of_kind
-from ihlab.study.experiment import Scale
+from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, of_kind, on_table
 from ihlab.study.rates import median_in_words
-from ihlab.study.study import Run, Study, Tuned, cells
+from ihlab.study.study import Run, Scale, Study, Tuned, cells
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import TextTask
@@ -130,7 +129,7 @@ def _measured(run: Run, step: int) -> dict[str, float]:
         "step": step,
         "tokens": step * run.config.batch_size * task.length,
         "bits_per_byte": text.bits_per_byte(losses, n_bytes),
-        "repeat_gain": text.repeat_gain(text.token_losses(model, twice.inputs, twice.targets), twice.period),
+        "repeat_gain": text.repeat_gain(text.token_losses(model, *twice)),
     }
 
 
@@ -239,7 +238,8 @@ def models_better(shifted: str, plain: str) -> Ask:
     return Ask(
         claim_id("better_on_text", model), f"KV shifting models text better than vanilla attention ({model}).", number,
         below=0.0, source="Section 4.3, Figure 4a", of_paper=True, statement=21, setting={"model": model},
-        first=of(declared_seeds, number), changed="2026-11-26: five seeds left it undecided, so four more were added",
+        first=on_table(declared_seeds, number),
+        changed="2026-11-26: five seeds left it undecided, so four more were added",
     )  # fmt: skip
 
 

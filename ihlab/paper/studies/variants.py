@@ -15,26 +15,22 @@ import pandas as pd
 from ihlab.paper.plots.matrix import matrix
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
+from ihlab.recipes.toy_questions import FEW_SEEDS, MANY_SEEDS, TUNED, asked
 from ihlab.recipes.toy_settings import (
-    FEW_SEEDS,
     HOPS,
     INDUCTION1,
     INDUCTION2,
-    MANY_SEEDS,
     NARROW,
     NGRAM,
     NO_POSITIONS2,
     RECALL_GAP1,
     RECALL_GAP2,
-    TUNED,
-    asked,
     setting_config,
 )
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, claim_id, unless, values
+from ihlab.study.ask import Ask, Cell, claim_id, untested_if, values
 from ihlab.study.claim import at_floor
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Study, cells, wide
+from ihlab.study.study import Scale, Study, cells, wide
 from ihlab.training.config import RunConfig
 
 # The variants
@@ -102,7 +98,7 @@ def study(
     Smoke scale trains KV shifting and the cells that questions compare.
     """
     every = cells(variant=variants, setting=settings)
-    compared = [cell for ask in asks for part in ask.cells for cell in (part, {**part, "variant": KV})]
+    compared = [cell for ask in asks for asked in ask.cells for cell in (asked, {**asked, "variant": KV})]
     usual = {
         "view": dots("variant", panels="setting"),
         "caption": "Dot: a seed. Bar: the median. Each variant at its own learning rate.",
@@ -299,7 +295,7 @@ def no_alleviation(one: str) -> Ask:
         return as_declared
     return replace(
         as_declared,
-        number=unless(partial(learned_nowhere, one), as_declared.number),
+        number=untested_if(partial(learned_nowhere, one), as_declared.number),
         first=as_declared.number,
         changed="2026-11-24: a variant that learns at neither width says nothing about the width that it needs",
     )
@@ -377,7 +373,7 @@ def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
         if variant != KV
     }
     adjusted = stats.holm([estimate.p_value(1.0) or 1.0 for estimate in compared.values()])
-    starred = {cell for cell, p in zip(compared, adjusted, strict=True) if p <= 1 - stats.CONFIDENCE}
+    starred = {cell for cell, p_value in zip(compared, adjusted, strict=True) if p_value <= 1 - stats.CONFIDENCE}
     signs = {"at least": "\u2265 ", "at most": "\u2264 ", "about": "~ ", "": ""}
     drawn = {}
     for (variant, setting), taken in steps.items():

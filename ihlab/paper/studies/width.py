@@ -17,9 +17,8 @@ thresholds were fixed before the runs.
 from ihlab.plots.views import dots
 from ihlab.recipes.induction import DEPTHS, KV1, MUCH_FASTER, V2, figure1_run
 from ihlab.study.ask import Ask, Cell, claim_id, ratio
-from ihlab.study.experiment import Scale
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Study, Tuned, cells, wide
+from ihlab.study.study import Scale, Study, Tuned, cells, wide
 from ihlab.training.config import RunConfig
 
 WIDTHS = (32, 64, 128, 256)

@@ -15,7 +15,7 @@ learned positions, MLP). Learning rates, measures, thresholds and seeds were fix
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,15 +24,11 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import K_ONLY
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, cell_in_words, claim_id, named, of, pick
-from ihlab.study.experiment import Scale
-from ihlab.study.study import Study, cells
+from ihlab.study.ask import Ask, Cell, Measured, Number, cell_in_words, claim_id, described, on_table, pick
+from ihlab.study.study import Run, Scale, Study, cells
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
-
-if TYPE_CHECKING:
-    from ihlab.training.run import Run
 
 V2, KV1, K1, KV2 = "vanilla, 2 layers", "KV shifting, 1 layer", f"{K_ONLY}, 1 layer", "KV shifting, 2 layers"
 MODELS: dict[str, dict[str, Any]] = {
@@ -72,7 +68,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     return run.replace(steps=20, eval_rows=32) if scale == "smoke" else run
 
 
-def measure(run: "Run") -> dict[str, Any]:
+def measure(run: Run) -> dict[str, Any]:
     """Return the steps to .999, and the worst-case accuracy and the median margin of a run that got there."""
     from ihlab.certify import attack
 
@@ -122,7 +118,7 @@ def compared(id: str, sentence: str, one: Cell, other: Cell, change: Change = la
 
     words = f"worst-case accuracy, {cell_in_words(one)} minus {cell_in_words(other)}"
     numbers = [
-        of(change, of_reached(named(f"{words}, {what}", estimate), one, other))
+        on_table(change, of_reached(described(f"{words}, {what}", estimate), one, other))
         for what, estimate in (("mean over seeds of the difference", of_seeds), ("median over pairs of runs", of_runs))
     ]
     return Ask(id, sentence, numbers[0], first=numbers[1], changed=CHANGED, **fields)
@@ -132,7 +128,7 @@ def level(id: str, sentence: str, cell: Cell, **fields: Any) -> Ask:
     """Ask for the mean worst-case accuracy of a cell: of its seeds' means. As first declared, of its runs."""
     words = f"worst-case accuracy, {cell_in_words(cell)}"
     numbers = [
-        of_reached(named(f"{words}, mean over {what}", estimate), cell)
+        of_reached(described(f"{words}, mean over {what}", estimate), cell)
         for what, estimate in (
             ("seeds", lambda data: stats.mean(by_seed(data, cell).tolist(), stats.SHARE)),
             ("runs", lambda data: stats.mean(pick(data, cell)["worst_case"].tolist(), stats.SHARE)),

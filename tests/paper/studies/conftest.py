@@ -9,7 +9,6 @@ from rich.console import Console
 
 from ihlab.paper.studies.registry import EXPERIMENTS
 from ihlab.paper.studies.reproduce import reproduce
-from ihlab.study.experiment import TwoStages
 from ihlab.study.ledger import Folder
 from ihlab.training.run import Run
 
@@ -49,7 +48,7 @@ def trained(smoke_root: Path) -> Callable[[str], list[tuple[str, Run]]]:
     def opened(name: str) -> list[tuple[str, Run]]:
         experiment = EXPERIMENTS[name]
         runs = [(plan.cell_name, Run.create(plan.config, smoke_root / "runs")) for plan in experiment.runs("smoke")]
-        if isinstance(experiment, TwoStages):
+        if hasattr(experiment, "follow"):
             later = experiment.follow(runs, "smoke")
             runs += [(plan.cell_name, Run.create(plan.config, smoke_root / "runs")) for plan in later]
         return runs

@@ -1,4 +1,4 @@
-"""The basin map: coordinates without signs, the table, and verdicts on maps made by hand."""
+"""The basin map: distances without signs, what is measured, and verdicts on maps made by hand."""
 
 import functools
 
@@ -6,30 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ihlab.paper.studies.basin_map import BasinMap, rank_correlation, starts
+from ihlab.paper.studies.basin_map import BASIN_MAP, rank_correlation, starts
 from ihlab.theory.gauge import angular_distance, coordinates, paper_distance
 from ihlab.training.run import Run
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def made(smoke):
-    return smoke("basin_map")
-
-
-# The runs
-
-
-def finished(plan, root, accuracies, end=(0.0, 1.0, 1.0, 0.0)):
-    """A run of the plan whose evaluations, every 10 steps, have these accuracies at the first answer."""
-    run = Run.create(plan.config, root)
-    names = ("alpha1_0.0", "alpha2_0.0", "beta1_0.0", "beta2_0.0")
-    at_end = dict(zip(names, end, strict=True))
-    run.write_metrics(
-        [{"step": 10 * i, "accuracy": 0.0, "accuracy_first": a} | at_end for i, a in enumerate(accuracies)]
-    )
-    return plan.cell_name, run
 
 
 # Distances
@@ -37,7 +18,7 @@ def finished(plan, root, accuracies, end=(0.0, 1.0, 1.0, 0.0)):
 
 def test_equal_distances_are_ties():
     """The 100 starts have 34 distances to (0, 1), as exact fractions say, and np.hypot tells 41 apart."""
-    alpha1, beta1 = (axis.ravel() for axis in np.meshgrid(starts("laptop"), starts("laptop")))
+    alpha1, beta1 = pd.DataFrame(starts("laptop"))[["alpha1", "beta1"]].to_numpy().T
     squares = {round(5 * a) ** 2 + (5 - round(5 * b)) ** 2 for a, b in zip(alpha1, beta1, strict=True)}
     assert len(squares) == len(set(paper_distance(alpha1, beta1))) == 34
     assert len(set(np.hypot(alpha1, 1 - beta1))) == 41
@@ -63,20 +44,21 @@ def test_rank_correlations_by_hand():
 # The table
 
 
-def test_the_table_is_what_the_metrics_say(tmp_path):
+def test_what_is_measured_is_what_the_metrics_say(tmp_path):
     """By hand: found at step 20 and lost again."""
-    [plan] = [p for p in BasinMap().runs("laptop") if p.config.init_shift == (0.2, 1.4) and p.config.seed == 3]
-    run = finished(plan, tmp_path, (0.125, 0.89, 0.9, 0.5), (-0.5, 1.5, 3.0, -1.0))
-    table = BasinMap().gather([run], "laptop")
-    [row] = table.query("kind != 'field'").to_dict("records")
+    [plan] = [p for p in BASIN_MAP.runs("laptop") if p.config.init_shift == (0.2, 1.4) and p.config.seed == 3]
+    run = Run.create(plan.config, tmp_path)
+    at_end = {"alpha1_0.0": -0.5, "alpha2_0.0": 1.5, "beta1_0.0": 3.0, "beta2_0.0": -1.0}
+    accuracies = enumerate((0.125, 0.89, 0.9, 0.5))
+    run.write_metrics([{"step": 10 * i, "accuracy": 0.0, "accuracy_first": a} | at_end for i, a in accuracies])
+    [row] = BASIN_MAP.gather([(plan.cell_name, run)], "laptop").to_dict("records")
     known = {
         "alpha1": 0.2, "beta1": 1.4, "seed": 3, "key_angle": 0.244979, "value_angle": -0.2783,
         "key_norm": 0.824621, "value_norm": 1.456022, "distance": 0.447214, "angular_distance": 0.370764,
-        "end_key_angle": -0.321751, "end_value_angle": -0.321751, "end_key_norm": 1.581139,
+        "end_key_angle": -0.321751, "end_value_angle": -0.321751, "end_key_norm": 1.581139, "rows": 128,
         "end_value_norm": 3.162278, "accuracy_start": 0.125, "kind": "run", "steps": 20, "accuracy": 0.5,
     }  # fmt: skip
     assert {name: row[name] for name in known} == known
-    assert len(table.query("kind == 'field'")) == 31**2
 
 
 # Verdicts
@@ -86,7 +68,7 @@ CLAIMS = ("corner", "distance", "angular", "before")
 
 @functools.cache
 def grid():
-    alpha1, beta1 = (axis.ravel() for axis in np.meshgrid(starts("laptop"), starts("laptop")))
+    alpha1, beta1 = pd.DataFrame(starts("laptop"))[["alpha1", "beta1"]].to_numpy().T
     at = coordinates(alpha1, 1 - alpha1, beta1, 1 - beta1)
     table = pd.DataFrame({"alpha1": alpha1, "beta1": beta1, **at})
     table["distance"] = paper_distance(alpha1, beta1)
@@ -107,11 +89,13 @@ def planted(law, corner=1.0, before=0.02, scatter=0.01, seeds=10):
     table["end_value_angle"], table["accuracy_start"] = sign * 0.2, before
 
     reached = np.where(steps <= 600, steps, np.inf)
-    return table.assign(kind="run", steps=reached, accuracy=np.where(np.isinf(reached), 0.2, 1.0))
+    return table.assign(
+        kind="run", horizon=600, rows=128, steps=reached, accuracy=np.where(np.isinf(reached), 0.2, 1.0)
+    )
 
 
 def verdicts(data):
-    claims = [claim for claim in BasinMap().claims(data, "laptop") if claim.seeds]  # the theorem's own needs no map
+    claims = [claim for claim in BASIN_MAP.claims(data, "laptop") if claim.seeds]  # the theorem's own needs no map
     assert {claim.seeds for claim in claims} == {data["seed"].nunique()}
     return dict(zip(CLAIMS, (claim.verdict for claim in claims), strict=True))
 
@@ -141,24 +125,7 @@ def test_verdicts_on_maps_made_by_hand(law, options, letters):
 
 def test_where_nothing_is_found_nothing_is_known_but_that():
     data = planted(lambda start, rng: np.full(len(start), np.inf))
-    claims = BasinMap().claims(data, "laptop")
+    claims = BASIN_MAP.claims(data, "laptop")
     assert verdicts(data) == dict(zip(CLAIMS, ["undecided"] * 3 + ["fails"], strict=True))
     assert [(c.estimate.low, c.estimate.high) for c in claims[:3]] == [(0, 1), (-1, 1), (-1, 1)]
-    assert BasinMap().summary(data, "laptop")["find induction within 600 steps"].tolist() == [0, 0, 0]
-
-
-# End to end
-
-
-def test_the_table_has_every_run_in_order(made, trained):
-    stored, runs = made[1].data().query("kind != 'field'"), trained("basin_map")
-    assert len(stored) == 8
-    assert not stored.duplicated(["seed", "alpha1", "beta1"]).any()
-    for (_, row), (_, run) in zip(stored.iterrows(), runs, strict=True):
-        assert run.done["ensemble"] == 8
-        assert (run.config.seed, *run.config.init_shift) == (row["seed"], row["alpha1"], row["beta1"])
-        first, last = run.metrics.iloc[0], run.metrics.iloc[-1]
-        assert (first["alpha1_0.0"], first["beta2_0.0"]) == pytest.approx((row["alpha1"], 1 - row["beta1"]))
-        assert row["accuracy"] == pytest.approx(last["accuracy_first"], abs=1e-6)
-        assert row["accuracy_start"] == pytest.approx(first["accuracy_first"], abs=1e-6)
-        assert row["end_key_norm"] == pytest.approx(np.hypot(last["alpha1_0.0"], last["alpha2_0.0"]), abs=1e-6)
+    assert BASIN_MAP.summary(data, "laptop")["find induction within 600 steps"].tolist() == [0, 0, 0]

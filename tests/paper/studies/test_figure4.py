@@ -15,17 +15,6 @@ from tests.paper.studies import made_up
 NEVER = math.inf
 
 
-@pytest.mark.parametrize("scale", FIGURE4.scales)
-def test_arms_differ_in_attention_and_nothing_else(scale):
-    one = FIGURE4.runs(scale)[0].config
-    for run in FIGURE4.runs(scale):
-        config, (arm, lr) = run.config, run.cell_name.split(" | ")
-        assert (config.model.attention, config.lr) == (ARMS[arm], float(lr))
-        plain = config.model.replace(attention="vanilla")
-        assert config.replace(model=plain, lr=one.lr, seed=0, name=one.name) == one
-        assert (config.clip, config.schedule) == (None, "constant")
-
-
 @pytest.mark.parametrize(
     ("losses", "stopped", "last", "diverged"),
     [

@@ -20,23 +20,6 @@ def made_up(powers, noise=0.03, never=()):
     return table(FORMATION_LAWS, of, noise=noise).assign(horizon=4 * HORIZON)
 
 
-def test_batches_have_equally_many_tokens_and_runs_differ_in_nothing_else():
-    runs = [plan.config for plan in FORMATION_LAWS.runs("laptop")]
-    for run in runs:
-        assert run.batch_size * run.task.length == run.eval_rows * run.task.length / 4 == 2048
-        same = run.replace(
-            task=runs[0].task,
-            batch_size=128,
-            eval_rows=512,
-            seed=100,
-            lr=4e-3,
-            clamped=(),
-            name=runs[0].name,
-            model=runs[0].model,
-        )
-        assert same == runs[0]
-
-
 def test_slopes_are_the_powers_and_a_run_that_never_learns_makes_a_bound():
     powers = {V2: 1.3, GIVEN: 1, K1: 0.4}
     for variant, power in powers.items():

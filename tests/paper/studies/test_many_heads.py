@@ -70,19 +70,6 @@ def test_the_correlation_is_within_a_number_of_heads():
     assert correlation(shuffled, OWN).low < 0 < correlation(shuffled, OWN).high
 
 
-@pytest.mark.slow
-def test_the_interval_of_the_correlation_covers_the_truth():
-    """Starts that say nothing about the steps, shared by all numbers of heads as in the control."""
-    rng, covered = np.random.default_rng(0), 0
-    data = table(FASTER, ALIKE)
-    data = data[(data["starts"] == ONE) & (data["heads"] > 1)]
-    for _ in range(200):
-        shared = np.tile(rng.uniform(size=24), 3)
-        found = correlation(data.assign(distance=shared, steps_to_90=rng.uniform(size=72)), ONE)
-        covered += found.low <= 0 <= found.high
-    assert 0.91 <= covered / 200 <= 0.99
-
-
 def test_the_distance_is_that_of_the_nearest_head_of_the_model(tmp_path):
     planned = [p for p in MANY_HEADS.runs("smoke") if p.config.seed == 0]
     trained = [(p.cell_name, train(p.config, tmp_path)) for p in planned]

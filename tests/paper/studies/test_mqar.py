@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -46,16 +45,3 @@ def test_claims_do_not_rest_on_tuning_runs():
     one, two = MQAR.claims(table(200, math.inf, 800), "laptop")
     assert two.estimate.value == pytest.approx(220 / 820, rel=0.02)
     assert "5 of 5 and 0 of 5 seeds reach it within 2500 steps" in one.measure
-
-
-def test_a_run_that_ended_is_drawn_on():
-    """Else the median over seeds falls when the first of them are done."""
-    parts = []
-    for row in table(200, math.inf, 800).query("kind == 'run'").to_dict("records"):
-        last = int(min(row["steps_to_90"], HORIZON))
-        steps = np.array([*range(0, last, 10), last])
-        parts.append(pd.DataFrame({**row, "step": steps, "accuracy_first": np.where(steps < last, 0.2, 0.95)}))
-    [axes] = MQAR.draw(pd.concat(parts), "laptop").axes
-    kv = axes.get_lines()[0]
-    assert (pd.Series(kv.get_ydata()).diff().dropna() >= 0).all()
-    assert kv.get_ydata()[list(kv.get_xdata()).index(220)] == 0.95

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ihlab.paper.studies.parallel import PARALLEL, config, found
+from ihlab.paper.studies.parallel import PARALLEL, config, followers_found
 from ihlab.recipes.induction import KV1
 from tests.paper.studies.made_up import table, verdicts
 
@@ -29,7 +29,7 @@ class Known:
 @pytest.mark.parametrize(("followers", "known"), [(1, 1), (4, 1), (4, 3), (4, 4)])
 def test_found_is_the_fraction_of_followers_among_the_likely_tokens(followers, known):
     """The own token takes a place, and a zero is a follower by chance in some sequences."""
-    assert found(Known(followers, known))["found"] == pytest.approx(known / followers, abs=0.06)
+    assert followers_found(Known(followers, known))["found"] == pytest.approx(known / followers, abs=0.06)
 
 
 def judge(narrow, wide):

@@ -7,7 +7,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from ihlab.paper.studies.registry import EXPERIMENTS
-from ihlab.study.experiment import MorePictures
 from ihlab.study.ledger import Folder
 
 FIGURES = Path(__file__).parents[3] / "figures"
@@ -29,8 +28,10 @@ def test_letters_are_legible_and_whole(name):
     if not folder.path.exists():
         pytest.skip(f"there is no {name} at laptop scale")
     experiment, table = EXPERIMENTS[name], folder.pictured()
-    more = experiment.draw_more(table, "laptop") if isinstance(experiment, MorePictures) else {}
-    for picture, figure in {"": experiment.draw(table, "laptop"), **more}.items():
+    for picture, figure in {
+        "": experiment.draw(table, "laptop"),
+        **experiment.draw_more(table, "laptop"),
+    }.items():
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
         scale = PAGE / 72 / figure.get_figwidth()

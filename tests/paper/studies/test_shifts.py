@@ -5,9 +5,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ihlab.paper.studies.shifts import NO, PARTLY, PREDICTED, SHIFTS, YES, outcome
+from ihlab.paper.studies.shifts import (
+    CONV_K,
+    NO,
+    OFFSET,
+    PARTLY,
+    PREDICTED,
+    SHIFTS,
+    SMEAR_EMBED,
+    STEPS,
+    VARIANTS,
+    YES,
+    outcome,
+)
 from ihlab.recipes.labels import K_ONLY, VANILLA
-from ihlab.recipes.token_shifts import CONV_K, OFFSET, SMEAR_EMBED, STEPS, VARIANTS
 from ihlab.recipes.toy_settings import HOPS, INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1, RECALL_GAP2, WIDE
 from ihlab.study.ask import claims_of, pick
 from tests.comparisons import AROUND, NEVER, cell

@@ -12,23 +12,17 @@ from ihlab.paper.studies.table4 import (
     IN_TRAINING,
     KV,
     MEASURES,
-    MODELS,
     PARTS,
     SETTING,
-    SMOKE,
     TABLE4,
     VANILLA,
-    WITH_HITS,
-    asks,
     column,
     commonest_answer,
     packed,
     problems_like_training,
     unpacked,
 )
-from ihlab.study.ask import claims_of
 from ihlab.study.claim import NOT_TESTED, judged
-from tasks.igsm.verify import ERRORS
 
 TASK = TABLE4.config(TABLE4.cells[0], "laptop").task
 
@@ -152,26 +146,3 @@ def test_tested_problems_need_nothing_that_training_lacks_but_their_operations(o
     trained_on = set(np.unique(TASK.prompts(4000, np.random.default_rng(0)).tokens))
     assert set(np.unique(problems.tokens)) <= trained_on
     assert len({problem.tobytes() for problem in problems.tokens}) > 95
-
-
-def test_only_the_attention_differs():
-    for scale in TABLE4.scales:
-        vanilla, kv = (TABLE4.config({"model": model}, scale) for model in (VANILLA, KV))
-        assert (vanilla.model.attention, kv.model.attention) == ("vanilla", "kv_shift")
-        assert kv.replace(model=kv.model.replace(attention="vanilla")) == vanilla
-
-
-@pytest.mark.slow
-def test_the_whole_way_at_smoke_scale(smoke):
-    _, folder = smoke("table4")
-    data, curves = folder.data(), folder.curves()
-    runs = data[data["kind"] == "run"]
-    assert runs.groupby("model")["seed"].nunique().to_dict() == dict.fromkeys(MODELS, 2)
-    assert set(curves["measure"]) == {*WITH_HITS, *ERRORS, "unnecessary", "errors"}
-    assert set(curves["ops"]) == {1, 2, 3}
-    for row in curves[curves["measure"].isin(WITH_HITS)].itertuples():
-        [hits] = runs.loc[(runs["model"] == row.model) & (runs["seed"] == row.seed), column(row.measure, row.ops)]
-        assert len(unpacked(hits)) == 8
-        assert unpacked(hits).mean() == row.share
-    assert runs[[column(GUESS, ops) for ops in (1, 2, 3)]].nunique().eq(1).all()  # the same problems for every run
-    assert claims_of(asks(SMOKE), data, TABLE4.declared)[0].verdict == NOT_TESTED

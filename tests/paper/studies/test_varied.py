@@ -8,7 +8,7 @@ import pytest
 from ihlab.paper.studies import varied as module
 from ihlab.paper.studies.figure1 import FIGURE1A
 from ihlab.paper.studies.mqar import MQAR
-from ihlab.paper.studies.varied import Changes, figure, plans
+from ihlab.paper.studies.varied import figure, plans
 from ihlab.recipes.induction import KV1, V2
 from ihlab.study.ledger import verdict_table
 from tasks import ConfigError
@@ -16,21 +16,16 @@ from tasks import ConfigError
 STORED = Path(__file__).parents[3] / "figures"
 
 
-def test_rates_and_steps_are_factors_of_each_runs_own():
-    own, changed = FIGURE1A.runs("laptop"), plans("figure1a", "laptop", rate=0.5, steps=0.1)
-    assert [plan.config.lr for plan in changed] == [plan.config.lr / 2 for plan in own]
-    assert {plan.config.steps for plan in changed} == {200}
-    assert [plan.cell_name for plan in changed] == [plan.cell_name for plan in own]
-
-
 @pytest.mark.parametrize(("seeds", "expected"), [(2, [32, 33]), (20, list(range(32, 52)))])
-def test_every_curve_gets_so_many_seeds(seeds, expected):
-    planned = plans("figure1a", "laptop", seeds=seeds)
+def test_rates_and_steps_are_factors_and_every_curve_gets_so_many_seeds(seeds, expected):
+    changed = plans("figure1a", rate=0.5, steps=0.1, seeds=seeds)
+    assert {plan.config.lr for plan in changed} == {plan.config.lr / 2 for plan in FIGURE1A.runs("laptop")}
+    assert {plan.config.steps for plan in changed} == {200}
     for curve in (KV1, V2):
-        runs = [plan.config for plan in planned if plan.cell_name == curve]
+        runs = [plan.config for plan in changed if plan.cell_name == curve]
         assert [config.seed for config in runs] == expected
         assert [config.name.rpartition("-")[2] for config in runs] == [str(seed) for seed in expected]
-    assert len({plan.config.digest for plan in planned}) == len(planned)
+    assert len({plan.config.digest for plan in changed}) == len(changed)
 
 
 def test_a_model_grows_with_its_task():
@@ -40,40 +35,30 @@ def test_a_model_grows_with_its_task():
         assert config.model.d_model == 24
 
 
-def test_the_tuning_of_a_second_stage_keeps_its_seeds():
-    own, changed = MQAR.runs("smoke"), plans("mqar", "smoke", seeds=1)
-    assert [plan.config.digest for plan in changed] == [plan.config.digest for plan in own]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"d_modle": 64}, "There is no field 'd_modle'; did you mean 'd_model'"),
-        ({"n_layers": 3}, "n_layers cannot be set: the curves of figure1a differ in it"),
-        ({"n_heads": 5}, "n_heads"),
-    ],
-)
-def test_what_no_run_can_have_is_refused(changes, message):
-    with pytest.raises(ConfigError, match=message):
-        plans("figure1a", "smoke", **changes)
-
-
-def test_a_size_that_curves_differ_in_is_theirs():
-    with pytest.raises(ConfigError, match="d_model cannot be set"):
-        plans("figure1b", "laptop", d_model=24)
+def test_tuning_keeps_its_seeds_and_the_second_stage_its_rates():
+    planned = MQAR.runs("smoke")
+    assert plans("mqar", "smoke", seeds=1) == planned
+    two = [replace(planned[0], config=planned[0].config.replace(seed=seed)) for seed in (0, 1)]
+    [second] = module._varied(MQAR, two, 2, seeds=1, rate=2.0, steps=0.5)
+    assert second.config == two[0].config.replace(steps=two[0].config.steps // 2)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"d_modle": 64}, "'d_modle'; did you mean 'd_model'"),
+        ({"n_layers": 3}, "n_layers cannot be set: the curves of figure1a differ in it"),
+        ({"n_heads": 5}, "n_heads"),
+        ({"experiment": "figure1b", "d_model": 24}, "d_model cannot be set"),
         ({"experiment": "figure1c"}, "There is no experiment 'figure1c'"),
         ({"scale": "laptpo"}, "There is no scale 'laptpo'"),
+        ({"experiment": "pairs", "scale": "gpu"}, "pairs has no gpu scale, only smoke and laptop"),
         ({"seeds": 0}, "seeds is 0"),
         ({"rate": 0}, "rate is 0"),
         ({"steps": -1}, "steps is -1"),
     ],
 )
-def test_bad_numbers_are_refused(tmp_path, arguments, message):
+def test_what_no_run_can_have_is_refused(tmp_path, arguments, message):
     with pytest.raises(ConfigError, match=message):
         figure(**{"experiment": "figure1a", **arguments}, scratch=tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -81,7 +66,7 @@ def test_bad_numbers_are_refused(tmp_path, arguments, message):
 
 def test_unchanged_it_is_drawn_from_the_stored_table(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "make", lambda *_: pytest.fail("trained"))
-    folder = figure("table5", stored=STORED, scratch=tmp_path, runs=tmp_path / "runs", seeds=None, d_model=None)
+    folder = figure("table5", stored=STORED, scratch=tmp_path, runs=tmp_path / "runs", seeds=None, steps=1.0)
     kept = STORED / "table5" / "laptop"
     assert folder.path == tmp_path / "table5" / "laptop"
     for name in ("claims.json", "data.csv", folder.picture.name):
@@ -97,28 +82,11 @@ def test_unchanged_it_is_drawn_from_the_stored_table(tmp_path, monkeypatch):
     assert all(f">{claim['verdict']}</td>" in page for claim in folder.claims())
 
 
-def test_the_plans_of_a_figure_are_those_it_trains(tmp_path, monkeypatch):
-    trained = []
-    monkeypatch.setattr(module, "make", lambda chosen, *rest: trained.extend(rest[-1](chosen[0].runs("smoke"), 1)))
-    figure("figure1a", "smoke", seeds=1, rate=2.0, d_model=None, stored=STORED, scratch=tmp_path)
-    assert trained == plans("figure1a", "smoke", seeds=1, rate=2.0)
-    assert plans("figure1a") == FIGURE1A.runs("laptop")
-
-
-def test_the_second_stage_keeps_the_rates_found_in_the_first_and_has_so_many_seeds():
-    found = [replace(plan, config=plan.config.replace(seed=seed)) for plan in MQAR.runs("smoke")[:1] for seed in (0, 1)]
-    [second] = Changes(seeds=1, rate=2.0, steps=0.5).apply(MQAR, found, 2)
-    assert second.config == found[0].config.replace(steps=found[0].config.steps // 2)
-
-
-@pytest.mark.parametrize("changes", [{"seeds": 3}, {"rate": 2.0}, {"steps": 0.5}, {"d_model": 64}, {"scale": "smoke"}])
+@pytest.mark.parametrize("changes", [{"seeds": 3}, {"rate": 2.0}, {"d_model": 64}, {"scale": "smoke"}])
 def test_changed_or_without_a_table_it_is_trained(tmp_path, monkeypatch, changes):
-    made = []
-    monkeypatch.setattr(module, "make", lambda chosen, folders, *_: made.append((chosen, folders)))
-    folder = figure("figure1a", **changes, stored=STORED, scratch=tmp_path)
-    assert [folders for _, folders in made] == [[folder]]
-
-
-def test_a_scale_that_a_study_does_not_have_is_refused():
-    with pytest.raises(ConfigError, match="pairs has no gpu scale, only smoke and laptop"):
-        figure("pairs", "gpu")
+    trained = []
+    monkeypatch.setattr(
+        module, "make", lambda chosen, folders, *rest: trained.extend(rest[-1](chosen[0].runs(folders[0].scale), 1))
+    )
+    figure("figure1a", **changes, stored=STORED, scratch=tmp_path)
+    assert trained == plans("figure1a", **changes)
