@@ -16,7 +16,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ihlab.stored import MOST_BYTES, MOST_JSON, present, read_json, read_tensors, require_regular
+from ihlab.stored import MOST_BYTES, present, read_json, read_tensors, require_regular
 from tasks.config import ConfigError, require, shown
 from tasks.memory import in_units, require_memory
 
@@ -31,13 +31,13 @@ MOST_TENSORS = 2**18
 """Largest number of stored tensors. DeepSeek-V3 has 91,991."""
 MOST_PARTS = 2**17
 """Largest number of modules, parameters and buffers that are built to measure a model: they take 7 seconds."""
-FREE_LAYERS, FREE_WEIGHTS = 8, 2**20
-"""Layers and weights that a config may have beside any file: they cost nothing."""
+FREE_WEIGHTS = 2**20
+"""Weights that a config may have beside any file: they cost nothing."""
 FREE_BUFFERS = 2**28
 """Bytes of buffers that a model of any size may have. Causal masks of old models can outweigh a small model."""
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-"""Fields of a config that hold the number of layers."""
+"""Fields of a config that hold the number of layers, at least 1."""
 SIZES = re.compile("vocab|token|size|dim|ff|inner")
 """Fields of a config that may be up to `MOST_SIZE`."""
 LENGTHS = re.compile("position|length|ctx|context|window|chunk|seq|theta|base")
@@ -48,8 +48,6 @@ SHARD = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
 """Names of a distributed checkpoint, which transformers would read instead of `WEIGHTS`."""
 NAMING = ("tokenizer_config.json", "special_tokens_map.json")
 """Files whose fields become arguments of a tokenizer: it opens some as paths."""
-SETTINGS = ("generation_config.json", "processor_config.json", "preprocessor_config.json")
-"""Files that transformers reads and copies, and that are never large."""
 READ_WHOLE = (".json", ".txt", ".model", ".jinja", ".codes", ".spm", ".tiktoken", ".tokenizer")
 TEMPLATES = "additional_chat_templates"
 HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
@@ -232,6 +230,7 @@ def _config(place: str, hub: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
         elif isinstance(value, int) and not LENGTHS.search(field):
             most = MOST_SIZE if SIZES.search(field) else MOST_COUNT
             require(abs(value) <= most, f"{path}: {field} is {value}, but must be at most {most}.")
+            require(value > 0 or field not in LAYERS, f"{path}: {field} is {value}, but must be at least 1.")
         elif isinstance(value, float):
             require(not math.isnan(value), f"{path}: {field} is not a number (NaN).")
         elif isinstance(value, str) and field.endswith("implementation"):
@@ -264,10 +263,8 @@ def _require_own_files(folder: Path) -> None:
         )
         if path.is_dir() or not path.exists():
             continue
-        size, most = require_regular(path), MOST_JSON if path.name in SETTINGS else MOST_BYTES
-        require(
-            size <= most or path.suffix not in READ_WHOLE, f"{path} has {size} bytes, but must have at most {most}."
-        )
+        size, small = require_regular(path), path.suffix in READ_WHOLE
+        require(size <= MOST_BYTES or not small, f"{path} has {size} bytes, but must have at most {MOST_BYTES}.")
         require(
             not SHARD.match(path.name), f"{path} is part of a distributed checkpoint, but weights must be in {WEIGHTS}."
         )
@@ -309,11 +306,6 @@ def _require_size(files: ModelFiles, config: Any) -> None:
                 len(shapes) + len(names) <= MOST_TENSORS, f"{file} and its like hold more than {MOST_TENSORS} tensors."
             )
             shapes += [opened.get_slice(name).get_shape() for name in names]
-    for field, value in _parts(files.config, "it"):
-        right = field not in LAYERS or (type(value) is int and 1 <= value <= max(len(shapes), FREE_LAYERS))
-        require(
-            right, f"{files.path}: {field} is {shown(value)}, but must be 1 to {len(shapes)}, the number of tensors."
-        )
     unallocated = _unallocated(files, config, min(16 * len(shapes) + 4096, MOST_PARTS))
     n_numbers, wanted = sum(map(math.prod, shapes)), sum(tensor.numel() for tensor in unallocated.parameters())
     require(

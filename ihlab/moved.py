@@ -12,9 +12,9 @@ MOVED = {
     **{f"ihlab.claims.{name}": f"ihlab.paper.{name}" for name in ("coverage", "figure_page", "headlines", "page")},
     **{
         f"ihlab.claims.{name}": f"ihlab.recipes.{name}"
-        for name in ("hop_horizon", "induction", "labels", "real_text", "token_shifts", "toy_settings")
+        for name in ("hop_horizon", "induction", "labels", "real_text", "toy_settings")
     },
-    **{f"ihlab.plots.{name}": f"ihlab.paper.plots.{name}" for name in ("basin", "hops", "matrix", "quadrants")},
+    "ihlab.plots.matrix": "ihlab.paper.plots.matrix",
     "ihlab.claims": "ihlab.study",
     "ihlab.studies": "ihlab.paper.studies",
     "ihlab.igsm": "ihlab.paper.igsm",

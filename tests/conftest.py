@@ -1,6 +1,6 @@
 """Set-up of every test: run-time checks of array shapes in its first calls, one thread, the same examples each run.
 
-If only slow tests run (`-m slow`), shapes are not checked.
+If slow tests run (`-m "slow ..."`), shapes are not checked.
 """
 
 import multiprocessing
@@ -41,13 +41,13 @@ _checking = jaxtyping.install_import_hook(_checked_modules(), "tests.shapes.chec
 
 def pytest_configure(config: pytest.Config) -> None:
     """Do not check shapes if only slow tests run."""
-    if config.option.markexpr == "slow":
+    if config.option.markexpr.startswith("slow"):
         _checking.uninstall()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """If only slow tests run, skip the files without any: importing all takes seconds."""
-    if config.option.markexpr == "slow" and collection_path.name.startswith("test_"):
+    if config.option.markexpr.startswith("slow") and collection_path.name.startswith("test_"):
         return "mark.slow" not in collection_path.read_text(encoding="utf-8") or None
     return None
 

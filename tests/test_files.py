@@ -1,9 +1,7 @@
 """Atomic files and locks: a failed write leaves the old content and nothing beside it; a lock has one holder."""
 
-import errno
 import glob
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -20,7 +18,6 @@ from ihlab.files import (
     remove_partial,
     require_writable,
     write_atomically,
-    write_json,
     write_text,
 )
 from tasks import ConfigError
@@ -40,11 +37,6 @@ def test_a_failed_write_keeps_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_folders_are_made_and_json_ends_with_a_newline(tmp_path):
-    write_json(tmp_path / "a" / "b.json", {"x": 1})
-    assert (tmp_path / "a" / "b.json").read_text() == '{\n  "x": 1\n}\n'
-
-
 def test_content_and_name_are_forced_to_disk(tmp_path, monkeypatch):
     """A file's name is in its folder: without the folder's own fsync a crash of the machine can undo the rename."""
     forced, fsync = [], os.fsync
@@ -52,16 +44,6 @@ def test_content_and_name_are_forced_to_disk(tmp_path, monkeypatch):
     path = tmp_path / "note.txt"
     write_text(path, "new")
     assert forced == [str(tmp_path / f".note.txt.{os.getpid()}.partial"), str(tmp_path)]
-
-
-def test_a_file_system_that_cannot_force_folders_still_takes_files(tmp_path, monkeypatch):
-    def fsync(file):
-        if stat.S_ISDIR(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, "Invalid argument")
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    write_text(tmp_path / "note.txt", "new")
-    assert (tmp_path / "note.txt").read_text() == "new"
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):

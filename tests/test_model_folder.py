@@ -151,10 +151,12 @@ CONFIGS = [
     ({"nobody_knows": [{"n": 10**8}]}, "n is 100000000, but must be at most 65536."),
     ({"vocab_size": 10**7}, "vocab_size is 10000000, but must be at most 1048576."),
     ({"layer_types": ["full_attention"] * 10**5}, "layer_types has 100000 entries, but must have at most 65536."),
-    ({"id2label": dict.fromkeys(map(str, range(10**6)), "")}, "id2label has 1000000 entries, but must have at most"),
+    ({"id2label": dict.fromkeys(map(str, range(10**5)), "")}, "id2label has 100000 entries, but must have at most"),
     ({"rms_norm_eps": float("nan")}, "rms_norm_eps is not a number (NaN)."),
     ({"attn_implementation": "some/kernel"}, "attn_implementation is 'some/kernel', but foreign code is not run."),
-    ({"num_hidden_layers": 30}, "num_hidden_layers is 30, but must be 1 to 25, the number of tensors."),
+    ({"num_hidden_layers": 30}, "the weights lack the tensor 'model.layers.10.input_layernorm.weight'."),
+    ({"num_hidden_layers": 2**16}, "config.json describes a model of more than 4496 parts, too many for its weights."),
+    ({"num_hidden_layers": 0}, "num_hidden_layers is 0, but must be at least 1."),
     ({"num_hidden_layers": True}, "Field 'num_hidden_layers' expected int, got bool (value: True)."),
     ({"max_position_embeddings": 10**9}, "n_ctx is 1000000000, whose tables of angles take "),
     ({"shift_window": 10**6}, "shift_window is 1000000, but must be 2 to max_position_embeddings=64."),
@@ -200,7 +202,7 @@ def test_other_files_than_safetensors_are_not_read(given, options, sentence):
 @pytest.mark.slow
 def test_commands_know_shifted_models(model, tmp_path):
     """This process has imported ihlab.hf; a command has not."""
-    command = ["view", "--hf", str(model), "--row", "1,2,3", "--out", str(tmp_path / "page.html")]
+    command = ["view", "--hf", str(model), "--tokens", "1,2,3", "--out", str(tmp_path / "page.html")]
     subprocess.run([sys.executable, "-m", "ihlab", *command], check=True)
 
 
@@ -267,13 +269,13 @@ def measured(folder, config):
     return time.process_time() - seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10
 
 
-TEN_FAMILIES = ("llama", "mistral", "qwen3", "gemma", "gpt2", "bert", "opt", "phi", "mamba", "lfm2")
+SAMPLED = ("gpt2",)
 
 
 @pytest.mark.parametrize(
     "family",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in TEN_FAMILIES else pytest.mark.rare)
+        pytest.param(name, marks=pytest.mark.slow if name in SAMPLED else pytest.mark.rare)
         for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
         if not name.startswith("kv_shift")
     ],

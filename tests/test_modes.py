@@ -11,7 +11,7 @@ from ihlab import ModelConfig
 from ihlab.interp.ablation import ablate_heads, ablation_sweep
 from ihlab.interp.heads import head_scores
 from ihlab.interp.induction_pair import find_induction_pair
-from ihlab.interp.multihop import hop_ablation, hop_scores
+from ihlab.interp.multihop import hop_scores
 from ihlab.interp.patching import path_effects, path_patch
 from ihlab.interp.routes import all_routes, route_contributions, route_effects
 from ihlab.measure.gathered import evaluation_batch
@@ -46,7 +46,6 @@ MEASURES = {
     "ablate_heads": lambda model: ablate_heads(model, BATCH, [(0, 0)]),
     "ablation_sweep": lambda model: ablation_sweep(model, BATCH),
     "hop_scores": lambda model: hop_scores(model, TASK, 2, rows=4),
-    "hop_ablation": lambda model: hop_ablation(model, TASK, (1, 0), rows=4),
     "path_patch": lambda model: path_patch(model, TOKENS, OTHER, (0, 0), (1, 1), "q"),
     "path_effects": lambda model: path_effects(model, TOKENS, OTHER, lambda logits: logits.square().mean()),
     "route_contributions": lambda model: route_contributions(model, TOKENS, 0)[ROUTE],

@@ -1,6 +1,5 @@
 """Studies that are notebooks: their verdicts are the stored ones, and their code measures right on small models."""
 
-import copy
 import json
 
 import matplotlib as mpl
@@ -8,7 +7,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.test_notebooks import ROOT, read, run
 
@@ -52,59 +50,6 @@ def test_claims_are_the_stored_ones(name, request):
 
 
 # Upcycling
-
-ARMS = ("keys and values", "keys", "values", "scales")
-CONFIG = LlamaConfig(
-    vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
-    num_key_value_heads=2, max_position_embeddings=128, bos_token_id=None, eos_token_id=None, pad_token_id=None,
-    attn_implementation="eager",
-)  # fmt: skip
-ROWS = torch.randint(40, (6, 17), generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture
-def model():
-    torch.manual_seed(1)
-    return LlamaForCausalLM(CONFIG).eval()
-
-
-@pytest.mark.parametrize("arm", ARMS)
-def test_a_variant_starts_as_the_model_and_only_its_numbers_get_gradients(upcycling, model, arm):
-    changed, numbers = upcycling["with_numbers"](model, arm)
-    assert upcycling["losses"](changed, ROWS) == upcycling["losses"](model, ROWS)
-    upcycling["mean_loss"](changed, ROWS[0]).backward()
-    assert {id(p) for p in changed.parameters() if p.grad is not None} <= set(map(id, numbers))
-    assert all(bool(number.grad.abs().sum()) for number in numbers)
-    per_side = 3 * 2 * 2  # layers, key/value heads, taps
-    assert sum(number.numel() for number in numbers) == (per_side if arm in ("keys", "values") else 2 * per_side)
-
-
-def test_scales_are_rows_of_the_projections_scaled(upcycling, model):
-    changed, numbers = upcycling["with_numbers"](model, "scales")
-    by_hand = copy.deepcopy(model)
-    factors = torch.linspace(0.5, 1.5, 4).view(2, 2, 1)
-    with torch.no_grad():
-        numbers[2].copy_(factors)  # keys of layer 1
-        rows = factors.expand(2, 2, 4).reshape(-1, 1)  # head, half, channel
-        by_hand.model.layers[1].self_attn.k_proj.weight.mul_(rows)
-    assert upcycling["losses"](changed, ROWS) == pytest.approx(upcycling["losses"](by_hand, ROWS), rel=1e-6)
-
-
-@pytest.mark.parametrize("arm", ["keys and values", "scales"])
-def test_training_lowers_the_loss_and_takes_the_best_rate(upcycling, model, arm):
-    changed, best, tried = upcycling["train_numbers"](model, arm, ROWS[:1].repeat(30, 1), ROWS[:1], (1e-3, 5e-2), 4)
-    assert best == min(tried, key=tried.get) == 5e-2
-    [before], [after] = (upcycling["losses"](each, ROWS[:1]) for each in (model, changed))
-    assert after < tried[5e-2] < before
-
-
-def test_the_fraction_is_of_the_taps_sizes(upcycling, model):
-    changed, numbers = upcycling["with_numbers"](model, "keys")
-    fraction = upcycling["fraction_from_previous"]
-    assert not fraction(changed, "alpha").any()
-    with torch.no_grad():
-        numbers[1].copy_(torch.tensor([[3.0, -1.0], [0.0, 2.0]]))
-    assert fraction(changed, "alpha")[1].tolist() == [0.25, 1.0]
 
 
 def test_upcyclings_verdicts_come_out_both_ways(upcycling):

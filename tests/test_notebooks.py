@@ -97,7 +97,10 @@ def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
         outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
         texts = [output.data["text/plain"] for output in outputs if output.output_type == "display_data"]
         bars = [text for text in texts if text.startswith("quickstart")]
-        assert [bar.split(",")[0] for bar in bars] == ["quickstart: 20/20 steps", "quickstart-vanilla: 20/20 steps"]
+        assert [bar.split(",")[0] for bar in bars] == [
+            *("quickstart: 20/20 steps", "quickstart-vanilla: 20/20 steps"),
+            "quickstart-narrow: 500/500 steps",
+        ]
     else:
         monkeypatch.chdir(folder)
         shown, rich = [], DisplayFormatter()

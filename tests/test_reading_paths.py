@@ -14,7 +14,7 @@ from ihlab import ModelConfig, RunConfig, Transformer, train
 from ihlab.attribution import compare, problem
 from ihlab.interp import locate_induction_heads
 from ihlab.plots.views import dots
-from ihlab.study.ask import Ask, mean
+from ihlab.study.ask import Ask, mean_over_seeds
 from ihlab.study.ledger import Folder
 from ihlab.study.study import Study, cells
 from tasks import InductionTask
@@ -49,7 +49,7 @@ def publish(folder: Path) -> None:
         cells=cells(attention=["kv_shift"]),
         config=lambda cell, scale: None,
         measure=lambda run: {},
-        asks=[Ask("learns", "It learns.", mean("accuracy", {"attention": "kv_shift"}), above=0.5)],
+        asks=[Ask("learns", "It learns.", mean_over_seeds("accuracy", {"attention": "kv_shift"}), above=0.5)],
         summary_columns=["accuracy"],
         view=dots("attention", "accuracy", xlabel="accuracy"),
     )

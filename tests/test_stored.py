@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ihlab
-from ihlab.stored import MOST_DEPTH, MOST_JSON, read_bytes, read_json, read_summary, read_toml, write_summary
+from ihlab.stored import MOST_JSON, read_json, read_summary, read_toml, write_summary
 from tasks import ConfigError
 
 NUMBERS = {"steps": int, "seconds": float}
@@ -63,40 +63,6 @@ def test_a_sweep_file_that_cannot_be_read_is_named_once(tmp_path, put, sentence)
     assert str(refused.value) == f"{path} {sentence}"
 
 
-def test_depth_is_counted_from_the_outside(tmp_path):
-    path = tmp_path / "x.json"
-    for depth, right in ((MOST_DEPTH - 1, True), (MOST_DEPTH, False)):
-        path.write_text('{"a":' * depth + "1" + "}" * depth)
-        if right:
-            assert read_json(path)
-        else:
-            with pytest.raises(ConfigError, match="nested"):
-                read_json(path)
-
-
-@pytest.mark.parametrize("put", ["folder", "fifo", "/dev/zero", "/dev/urandom", "nowhere", "x.json", "a\0b"])
-def test_what_is_no_regular_file_is_not_opened(tmp_path, put):
-    path = tmp_path / "x.json"
-    if put == "folder":
-        path.mkdir()
-    elif put == "fifo":
-        os.mkfifo(path)
-    elif "\0" in put:
-        path = tmp_path / put
-    else:
-        path.symlink_to(put)
-    with pytest.raises(ConfigError, match=r"cannot be read \(.+\)\.$"):
-        read_bytes(path)
-
-
-def test_a_file_of_a_terabyte_is_not_read(tmp_path):
-    path = tmp_path / "x.json"
-    with path.open("wb") as file:
-        file.truncate(2**40)
-    with pytest.raises(ConfigError, match="has 1099511627776 bytes, but must have at most"):
-        read_bytes(path)
-
-
 def test_a_summary_reads_back_and_any_other_content_is_refused(tmp_path):
     path = tmp_path / "done.json"
     assert read_summary(path, NUMBERS, "run") is None
@@ -140,6 +106,7 @@ OWN = {
     "ihlab.suite.standard": "the package's own",
     "ihlab.viewer.page": "the package's own",
     "ihlab.plots.style": "a picture that it has just drawn",
+    "ihlab.paper.coverage": "the package's own",
     "ihlab.paper.studies.hops": "the package's own",
     "ihlab.paper.page": "pages and tables that reproduce wrote",
     "ihlab.study.checked": "a text that it has just made",

@@ -33,7 +33,7 @@ def roles_in(rule: Rule, row: Int[np.ndarray, " pos"]) -> Roles:
 def attention(model: HeadModel, tokens: Tokens) -> Float[np.ndarray, "batch layer head query key"] | None:
     """Return the raw patterns of every head; None for a model that has none."""
     try:
-        return model.read(torch.from_numpy(tokens), ("raw",)).patterns["raw"].float().cpu().numpy().swapaxes(0, 1)
+        return model.read(torch.from_numpy(tokens), ("raw",))["raw"].float().cpu().numpy().swapaxes(0, 1)
     except ConfigError:
         return None
 

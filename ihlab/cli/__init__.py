@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any, NoReturn
@@ -47,9 +46,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     command.__name__: command
     for command in (train, sweep, sample, runs, heads, attribute, bench, shift, certify, attack, view, suite, reproduce)
 }
-
-_VALUES = ("True", "False", "None")
-"""Words that can be the second or third value of an option."""
 
 
 @interruptible()
@@ -131,7 +127,7 @@ def _run(argv: list[str]) -> None:
         plain = not re.search(r"[\x00-\x1f\x7f-\x9f]", arg)
         require(plain, f"The argument {shown(arg)} holds a control character.")
     if argv[:1] == ["train"] and (argv == ["train"] or argv[1].startswith("-")):
-        argv.insert(1, _taken(argv) or InductionTask.kind)
+        argv.insert(1, InductionTask.kind)
     if argv and argv[0] in OF_TASKS and argv[1:2] and not argv[1].startswith("-"):
         argv[1] = registered_task(argv[1]) if ":" in argv[1] else choose("task", argv[1], TASKS)
         with refusing_in_one_sentence():
@@ -151,15 +147,6 @@ def _run(argv: list[str]) -> None:
     with refusing_in_one_sentence():
         call = tyro.cli(later(named), prog=f"ihlab {argv[0]}", args=argv[1:])
     call()
-
-
-def _taken(argv: list[str]) -> str | None:
-    """Remove and return the task if it comes after options: the first word that is not the value of an option."""
-    for place, (before, word) in enumerate(pairwise(argv), start=1):
-        valued = before.startswith("-") and "=" not in before
-        if not valued and word.partition(":")[0].isidentifier() and word not in _VALUES:
-            return argv.pop(place)
-    return None
 
 
 def _end(sentence: str, code: int) -> NoReturn:

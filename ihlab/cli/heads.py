@@ -56,8 +56,8 @@ def heads(
         probes: Number of random probes; prefix_matching is their mean, with its standard deviation.
         bos: Begin the random tokens with the bos token, or not; by default as the task or the tokenizer does.
         csv: Write all scores of raw and effective patterns here.
-        out: Draw every head's pattern here, or a map of the heads if there are more than 32 (.png or .svg); or a map
-            of the heads to explore (.html, 4.8 MB, with everything that it needs).
+        out: Draw a map of the heads and their scores here (.png or .svg), or one to explore (.html, 4.8 MB, with
+            everything that it needs).
     """
     require(seed >= 0, f"seed is {seed}, but must not be negative.")
     require(
@@ -72,7 +72,7 @@ def heads(
         opened.require_task()
 
     from ihlab.interp.ablation import ablate_together
-    from ihlab.interp.heads import FEW, mean_patterns, scored_heads
+    from ihlab.interp.heads import FEW, scored_heads
     from ihlab.interp.sources import opened_model
     from ihlab.measure.batches import EVAL_SEED, draw
     from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
@@ -105,20 +105,14 @@ def heads(
     if csv is not None:
         write_table(scores, csv)
     if out is not None:
-        patterns = mean_patterns(model, length=length, seed=seed) if few else None
-        _draw(scores, patterns, name.replace(" at step", ", step"), out)
+        _draw(scores, name.replace(" at step", ", step"), out)
 
 
-def _draw(scores: "pd.DataFrame", patterns: Any, title: str, out: Path) -> None:
-    """Draw a map of the heads, or their patterns in a picture of few heads."""
+def _draw(scores: "pd.DataFrame", title: str, out: Path) -> None:
     if out.suffix.lower() in PAGES:
         from ihlab.plots.interactive import head_map as map_to_explore
 
         write_interactive(map_to_explore(scores, title=title), out)
-    elif patterns is not None:
-        from ihlab.plots.heads import head_patterns
-
-        write_picture(head_patterns(patterns, scores, title), out)
     else:
         from ihlab.plots.head_map import head_map
 

@@ -1,8 +1,9 @@
 """Commands that open a run: `shift` and `view`, and the options that `heads` shares with them."""
 
 import os
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.table import Column, Table
@@ -11,7 +12,7 @@ from ihlab.cli.named import registered_task
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
 from ihlab.model_folder import causal_lm, of_model, tokenizer_of
-from tasks.config import ConfigError, name_path, require
+from tasks.config import name_path, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +139,6 @@ def view(
     hf: str | None = None,
     out: Path | None = None,
     tokens: str | None = None,
-    row: str | None = None,
     rows: int = 4,
     checkpoints: int = 20,
     megabytes: float | None = None,
@@ -148,9 +148,8 @@ def view(
     Args:
         hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
         out: The page to write; by default the name of the run's folder, or of the model, and .html, in this folder.
-        tokens: The sequence to read: ids or the task's words, separated by spaces, such as "3 1 4 3"; with --hf a text,
-            if the model has a tokenizer. By default the task's held-out sequences, or random tokens with --hf.
-        row: The sequence to read, as ids separated by commas, such as 3,1,4,1,5.
+        tokens: The sequence to read: ids or the task's words, separated by spaces, such as "3 1 4 3"; with --hf also a
+            text, if the model has a tokenizer. By default the task's held-out sequences, or random tokens with --hf.
         rows: Number of held-out sequences on the page.
         checkpoints: Maximum number of the run's checkpoints on the page.
         megabytes: Maximum size of the page; by default 3, or 20 for a long sequence.
@@ -160,41 +159,24 @@ def view(
     require(
         megabytes is None or 0 < megabytes < 1e4, f"--megabytes is {megabytes}, but must be above 0 and below 10000."
     )
-    require(tokens is None or row is None, "--tokens and --row are both given, but the page shows only one of them.")
     stored = found_run(run, hf, root, task, corpus)
     name = model_name(str(hf)) if stored is None else stored.folder.name
     page = out or Path(f"{name}.html")
     check_output("--out", page, PAGES, stored)
     if stored is not None:
-        read = tokens if row is None else _ids(row, stored.config.model.d_vocab)
-        written = view_page(stored, read, checkpoints=checkpoints, rows=rows, megabytes=megabytes)
-        with writing(page):
-            written.write(page)
-        return
-    import ihlab.hf  # noqa: F401  # transformers then knows shifted models
-    from ihlab.interp.sources import opened_model
-    from ihlab.measure.probe import STRIPE_REPEATS
+        written = view_page(stored, tokens, checkpoints=checkpoints, rows=rows, megabytes=megabytes)
+    else:
+        import ihlab.hf  # noqa: F401  # transformers then knows shifted models
+        from ihlab.interp.sources import opened_model
+        from ihlab.measure.probe import STRIPE_REPEATS
 
-    with of_model(str(hf)):
-        model, tokenizer = causal_lm(str(hf)), tokenizer_of(str(hf))
-        opened = opened_model(model)
-        sequence: str | list[int] | None = tokens if row is None else _ids(row, opened.d_vocab)
-        repeated = opened.probe_rows(STRIPE_REPEATS, rows, None, None, 0) if sequence is None else None
-        if tokens is not None and tokenizer is not None:
-            sequence = tokenizer.encode(tokens)
-        written = view_page(
-            model, repeated if sequence is None else sequence, tokenizer, title=name, megabytes=megabytes
-        )
+        with of_model(str(hf)):
+            model, tokenizer = causal_lm(str(hf)), tokenizer_of(str(hf))
+            read: Any = tokens
+            if tokens is None:
+                read = opened_model(model).probe_rows(STRIPE_REPEATS, rows, None, None, 0)
+            elif tokenizer is not None and not re.fullmatch(r"[\d\s,]+", tokens):
+                read = tokenizer.encode(tokens)
+            written = view_page(model, read, tokenizer, title=name, megabytes=megabytes)
     with writing(page):
         written.write(page)
-
-
-def _ids(row: str, d_vocab: int) -> list[int]:
-    """Parse comma-separated token ids. Raises `ConfigError` for anything else, and for ids out of range."""
-    try:
-        ids = [int(token) for token in row.split(",")]
-    except ValueError:
-        raise ConfigError(f"--row is {row!r}, but must be token ids with commas between, such as 3,1,4.") from None
-    wrong = [token for token in ids if not 0 <= token < d_vocab]
-    require(not wrong, f"--row holds {wrong and wrong[0]}, but the model's ids are 0 to {d_vocab - 1}.")
-    return ids

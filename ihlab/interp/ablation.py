@@ -27,7 +27,7 @@ Head = tuple[int, int]
 
 HOWS = ("zero", "mean", "resample")
 
-NEEDED = "heads are ablated by running a model without them"
+WHY_A_MODEL = "heads are ablated by running a model without them"
 
 CONTROLS = 3
 """Number of draws of each kind of control: random heads, and random heads of the same layers."""
@@ -62,8 +62,8 @@ def ablate_heads(
     that does not exist, an unknown `how`, a batch without targets or answers, a single sequence to resample from, and
     patterns without a model.
     """
-    clean = CleanRun(opened_model(model, NEEDED), batch, attention_mask)
-    return totals(clean.without(heads, how, seed))
+    run = AblatableRun(opened_model(model, WHY_A_MODEL), batch, attention_mask)
+    return totals(run.without(heads, how, seed))
 
 
 @own_settings()
@@ -82,10 +82,10 @@ def ablation_sweep(
     `loss_rise_error` is the standard error of the rise over the batch's sequences (a ratio of sums over sequences).
     The other arguments and the errors are those of `ablate_heads`.
     """
-    clean = CleanRun(opened_model(model, NEEDED), batch, attention_mask)
-    each = every_head(clean.model) if heads is None else heads
+    run = AblatableRun(opened_model(model, WHY_A_MODEL), batch, attention_mask)
+    each = every_head(run.model) if heads is None else heads
     table = [
-        {"layer": layer, "head": head, "how": how} | clean.effect([(layer, head)], how, seed)
+        {"layer": layer, "head": head, "how": how} | run.effect([(layer, head)], how, seed)
         for layer, head in tracked(each, "ablating heads")
     ]
     return pd.DataFrame(table, columns=["layer", "head", "how", "loss_rise", "loss_rise_error", "accuracy_fall"])
@@ -116,11 +116,11 @@ def ablate_together(
 
     Raises `ConfigError` without heads, and as `ablate_heads` does.
     """
-    opened = opened_model(model, NEEDED)
+    opened = opened_model(model, WHY_A_MODEL)
     these = _pairs(opened, heads)
     require(bool(these), "There are no heads to ablate: no head is prefix-matching.")
     require(controls >= 0, f"controls is {controls}, but must be at least 0.")
-    clean = CleanRun(opened, batch, attention_mask)
+    run = AblatableRun(opened, batch, attention_mask)
     rng = np.random.default_rng(seed)
     others = [head for head in every_head(opened) if head not in set(these)]
     sets: list[tuple[str, int, list[Head]]] = [("these", 0, these)]
@@ -134,11 +134,11 @@ def ablate_together(
             )
         ]
         sets.append(("same layers", draw, near))
-    whole = clean.whole["loss"].sum() / clean.whole["targets"].sum()
+    clean_loss = run.clean_scores["loss"].sum() / run.clean_scores["targets"].sum()
     rows = []
     for name, draw, chosen in tracked(sets, "ablating sets of heads"):
-        effect = clean.effect(chosen, how, seed)
-        rows.append({"heads": name, "draw": draw, "n": len(chosen), "loss": whole + effect["loss_rise"], **effect})
+        effect = run.effect(chosen, how, seed)
+        rows.append({"heads": name, "draw": draw, "n": len(chosen), "loss": clean_loss + effect["loss_rise"], **effect})
     return pd.DataFrame(rows)
 
 
@@ -147,7 +147,7 @@ def every_head(size: Any) -> list[Head]:
     return [(layer, head) for layer in range(size.n_layers) for head in range(size.n_heads)]
 
 
-class CleanRun:
+class AblatableRun:
     """A model's run on a batch, clean and with heads ablated. Each sequence's padding is moved to its end."""
 
     def __init__(self, model: HeadModel, batch: Batch, attention_mask: Any = None) -> None:
@@ -157,7 +157,7 @@ class CleanRun:
         self.z = model.z(tokens_of(self.batch))
 
     @cached_property
-    def whole(self) -> pd.DataFrame:
+    def clean_scores(self) -> pd.DataFrame:
         """The `row_scores` of the clean model."""
         return self.without([], "zero", 0)
 
@@ -168,15 +168,15 @@ class CleanRun:
         replace = {}
         for layer in sorted({layer for layer, _ in heads}):
             those = [head for of_layer, head in heads if of_layer == layer]
-            replace[layer] = replaced(those, replacement(self.z[layer], how, seed, real=self.real))
+            replace[layer] = replacer(those, replacement(self.z[layer], how, seed, real=self.real))
         with self.model.replacing(replace):
             return row_scores(self.model, self.batch)
 
     def effect(self, heads: Sequence[Head], how: str, seed: int) -> dict[str, float]:
         """Return how much the loss rises, with its standard error, and accuracy falls when these heads are ablated."""
         rows = self.without(heads, how, seed)
-        rise, error = _ratio(rows["loss"] - self.whole["loss"], rows["targets"])
-        fall, _ = _ratio(self.whole["right"] - rows["right"], rows["answers"])
+        rise, error = _ratio(rows["loss"] - self.clean_scores["loss"], rows["targets"])
+        fall, _ = _ratio(self.clean_scores["right"] - rows["right"], rows["answers"])
         return {"loss_rise": rise, "loss_rise_error": error, "accuracy_fall": fall}
 
 
@@ -219,7 +219,7 @@ def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
     Padding, if any, comes last in each sequence.
     """
     check_measurable(batch)
-    logits = opened_model(model, NEEDED).logits(tokens_of(batch))
+    logits = opened_model(model, WHY_A_MODEL).logits(tokens_of(batch))
     known = batch.targets[batch.targets != IGNORE]
     require(
         known.min() >= 0 and known.max() < logits.shape[-1],
@@ -256,7 +256,7 @@ def totals(rows: pd.DataFrame) -> dict[str, float]:
     return {"loss": total["loss"] / total["targets"], "accuracy": total["right"] / total["answers"]}
 
 
-def replaced(heads: list[int], values: Float[Tensor, "batch pos head d_head"]) -> Callable[[Tensor], Tensor]:
+def replacer(heads: list[int], values: Float[Tensor, "batch pos head d_head"]) -> Callable[[Tensor], Tensor]:
     """Return a function of z that replaces these heads' z by `values`."""
 
     def function(z: Tensor) -> Tensor:

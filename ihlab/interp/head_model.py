@@ -6,7 +6,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from ihlab.interp.checks import effective_known
 from ihlab.interp.circuits import eigenvalue_copying
-from ihlab.interp.patterns import pattern_of, probed
+from ihlab.interp.patterns import patterns_of_kind, probed
 from ihlab.measure.padding import without_padding
 from ihlab.measure.probe import ProbeTokens, beginning, model_tokens, probe_rows
 from ihlab.model.lens.padding import Mask, in_order, mask_of, padded_right, real_first
@@ -31,12 +30,8 @@ ReplaceZ = Callable[[Tensor], Tensor]
 """Maps a layer's z [batch, pos, head, d_head] to its replacement."""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Activations of a model on tokens: patterns by kind ("raw", "effective"), and every layer's z if requested."""
-
-    patterns: dict[str, Float[Tensor, "layer batch head query key"]]
-    z: list[Float[Tensor, "batch pos head d_head"]]
+Patterns = dict[str, Float[Tensor, "layer batch head query key"]]
+"""Patterns of all layers by kind."""
 
 
 class HeadModel(ABC):
@@ -140,9 +135,8 @@ class HeadModel(ABC):
         tokens: Int[Tensor, "batch pos"],
         kinds: Sequence[str] = PATTERN_KINDS,
         attention_mask: Any = None,
-        with_z: bool = False,
-    ) -> Reading:
-        """Return patterns (effective ones with beta's gauge fixed) and, if `with_z` and `writes_known`, every z.
+    ) -> Patterns:
+        """Return patterns by kind, effective ones with beta's gauge fixed.
 
         Attention to and from padding is 0. Raises `ConfigError` for a model without patterns, or whose patterns are not
         causal or not finite.
@@ -151,15 +145,14 @@ class HeadModel(ABC):
         real = self.mask(ids, attention_mask)
         with evaluating(self.module):
             if real is None:
-                return self._read(ids, kinds, with_z)
+                return self._read(ids, kinds)
             order = real_first(real)
-            reading = self._read(in_order(ids, order, 1), kinds, with_z)
+            patterns = self._read(in_order(ids, order, 1), kinds)
         back = order.argsort(dim=1)
-        patterns = {
+        return {
             kind: without_padding(in_order(in_order(of_kind, back, 3, 1), back, 4, 1), real)
-            for kind, of_kind in reading.patterns.items()
+            for kind, of_kind in patterns.items()
         }
-        return Reading(patterns, [in_order(z, back, 1) for z in reading.z])
 
     def z(self, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch pos head d_head"]]:
         """Return every layer's z. Padding, if any, must come last in each sequence. Raises as `replacing` does."""
@@ -173,12 +166,6 @@ class HeadModel(ABC):
         with self.replacing({layer: partial(z.setdefault, layer) for layer in range(self.n_layers)}):
             yield z
 
-    @torch.no_grad()
-    def head_unembedding(self, layer: int, head: int) -> Float[Tensor, "d_head d_vocab"]:
-        """Return W_O W_U of a head: it maps z to the head's own output as logits, up to one positive factor."""
-        output = self.output_weight(layer)[head]
-        return output @ self.unembedding.to(output)
-
     def require_ids_read_once(self) -> None:
         """Raise `ConfigError` if token ids reach the model in another way than through its embedding, too."""
         return
@@ -188,11 +175,6 @@ class HeadModel(ABC):
         """The kind of pattern that says what heads read: "effective", or "raw" if effective patterns are not exact."""
         return "effective"
 
-    @property
-    def unembeds(self) -> bool:
-        """True if it is known what each head writes, and the unembedding reads the residual stream directly."""
-        return self.writes_known
-
     # Implemented by subclasses
 
     @property
@@ -201,21 +183,12 @@ class HeadModel(ABC):
         """True if it is known what each head writes."""
 
     @abstractmethod
-    def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str], with_z: bool) -> Reading:
-        """Read patterns and z in the current mode, on valid tokens with padding last; see `read`."""
+    def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str]) -> Patterns:
+        """Read patterns in the current mode, on valid tokens with padding last; see `read`."""
 
     @abstractmethod
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> AbstractContextManager[Any]:
         """Replace the z of some layers, each by a function of it. Raises `ConfigError` where z is unknown."""
-
-    @abstractmethod
-    def output_weight(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
-        """Return a layer's W_O."""
-
-    @property
-    @abstractmethod
-    def unembedding(self) -> Float[Tensor, "d_model d_vocab"]:
-        """The final norm and the unembedding as one matrix, without the norm's scale."""
 
     @abstractmethod
     def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:
@@ -247,11 +220,9 @@ class OurModel(HeadModel):
         """True unless a custom attention lacks hook_z, W_O or W_V."""
         return all(hasattr(block.attn, name) for block in self.module.layers for name in ("hook_z", "W_O", "W_V"))
 
-    def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str], with_z: bool) -> Reading:
-        cache = probed(self.module, tokens, with_z)
-        patterns = {kind: pattern_of(cache, kind) for kind in kinds}
-        wanted = with_z and self.writes_known
-        return Reading(patterns, [cache["z", layer] for layer in range(self.n_layers)] if wanted else [])
+    def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str]) -> Patterns:
+        cache = probed(self.module, tokens)
+        return {kind: patterns_of_kind(cache, kind) for kind in kinds}
 
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> AbstractContextManager[Any]:
         """Replace z at hook_z. Raises `ConfigError` for a custom attention without it."""
@@ -267,15 +238,6 @@ class OurModel(HeadModel):
             for layer, function in replace.items()
         ]
         return self.module.hooks(fwd_hooks=hooks)
-
-    def output_weight(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
-        """See `HeadModel.output_weight`."""
-        return self.module.layers[layer].attn.W_O
-
-    @property
-    def unembedding(self) -> Float[Tensor, "d_model d_vocab"]:
-        """See `HeadModel.unembedding`."""
-        return self.module.tokens_to_residual_directions(torch.arange(self.d_vocab, device=self.device)).T
 
     def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:
         """See `ihlab.interp.circuits.eigenvalue_copying`."""

@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import NEEDED, ablation_sweep
-from ihlab.interp.copying import copying as copying_of
-from ihlab.interp.head_model import PATTERN_KINDS, HeadModel, Reading
+from ihlab.interp.ablation import WHY_A_MODEL, ablation_sweep
+from ihlab.interp.head_model import PATTERN_KINDS, HeadModel
 from ihlab.interp.patterns_alone import PatternsAlone
 from ihlab.interp.sources import opened, opened_model
 from ihlab.measure.batches import require_whole
@@ -65,7 +64,6 @@ def head_scores(
     attention_mask: Any = None,
     bos: bool | None = None,
     probes: int = 1,
-    copying: bool = False,
 ) -> pd.DataFrame:
     """Score every head in two rows: its raw pattern (`pattern` = "raw") and its effective one ("effective").
 
@@ -84,10 +82,9 @@ def head_scores(
     padding (1: a token, 0: padding); a task's own padding is recognised without it. Both rows of a head have the same
     scores from weights and from ablation.
 
-    `copying` is slow on a large vocabulary, so it is computed on request only. Copying scores are NaN where it is not
-    known what heads write, as for a custom attention without hook_z, W_V or W_O. eigenvalue_copying is NaN also where
-    another library's values are not linear in attention's input. Effective patterns use `gauge_fixed(beta)`; those of
-    a vanilla model are the raw ones.
+    eigenvalue_copying is NaN where it is not known what heads write, as for a custom attention without hook_z, W_V or
+    W_O, and where another library's values are not linear in attention's input. Effective patterns use
+    `gauge_fixed(beta)`; those of a vanilla model are the raw ones.
 
     `model` may also be precomputed patterns, scored on their `tokens`: an `ActivationCache`, or a tensor, array or
     tuple [layer][batch, head, query, key]. The table then has only the columns of `scores_of_patterns`, and one row per
@@ -110,10 +107,10 @@ def head_scores(
         "attention_mask is given without a batch, but the model's own probe has no padding: leave it out.",
     )
     require_integer("probes", probes, 1)
-    scores = random_scores(source, rows, length, ids, seed, copying)
+    scores = random_scores(source, rows, length, ids, seed)
     if probes > 1:
         again = range(seed + 1, seed + probes)
-        more = [probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, i), i)[0] for i in again]
+        more = [probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, i), i) for i in again]
         for kind, of_kind in scores.items():
             for name in ("prefix_matching", "same_distance_control"):
                 over_probes = torch.stack([of_kind[name], *(each[kind][name] for each in more)])
@@ -139,7 +136,6 @@ def locate_induction_heads(
     bos: bool | None = None,
     probes: int = 1,
     attention_mask: Any = None,
-    copying: bool = False,
 ) -> pd.DataFrame:
     """Rank every head, most likely induction head first. The column `induction` holds the verdict.
 
@@ -152,14 +148,14 @@ def locate_induction_heads(
     - `needed`: the loss rises when the head is ablated alone on a task's `batch`: loss_rise is at least `RISE_LEAST`
       and exceeds `ERRORS_LEAST` standard errors. In a model with more than `FEW` heads, only those that match prefixes
       are ablated. None for heads that were not ablated (`ablate_together` ablates heads together);
-    - `verdict`: matches_prefix and needed in a word of `VERDICTS`;
+    - `verdict`: a word of `VERDICTS`, from matches_prefix, needed, and whether the loss falls;
     - `induction`: both are true. Without a `batch` it is matches_prefix alone, and `verdict` says "matches".
 
     Heads are ranked by prefix_matching. The other arguments are those of `head_scores`. `tokens` should be a random
     sequence, repeated at least once. Equally spaced repeats cannot tell an induction head from one that attends by
     position. Raises `ConfigError` for a `batch` of a single sequence, and as `head_scores` does.
     """
-    probe: dict[str, Any] = {"rows": rows, "length": length, "bos": bos, "probes": probes, "copying": copying}
+    probe: dict[str, Any] = {"rows": rows, "length": length, "bos": bos, "probes": probes}
     table = scored_heads(source, batch, ids=ids, seed=seed, tokens=tokens, attention_mask=attention_mask, **probe)
     table = table[table["pattern"] == table["pattern"].iloc[-1]]  # effective, where it is known
     return table.drop(columns="pattern").reset_index(drop=True)
@@ -184,7 +180,7 @@ def scored_heads(
         f"The batch needs at least 2 sequences, but has {len(batch.inputs)}: the rise of "
         "the loss is compared with its standard error over sequences.",
     )
-    model = opened_model(source, NEEDED, probe.pop("bos", None))
+    model = opened_model(source, WHY_A_MODEL, probe.pop("bos", None))
     scores = head_scores(model, **probe)
     heads = None
     if model.n_layers * model.n_heads > FEW:
@@ -217,62 +213,46 @@ def judged(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def random_scores(
-    source: HeadModel, rows: int, length: int | None, ids: Sequence[int] | None, seed: int, with_copying: bool = False
+    source: HeadModel, rows: int, length: int | None, ids: Sequence[int] | None, seed: int
 ) -> dict[str, Scores]:
     """Return every score from random tokens and from weights, by kind of pattern; see `head_scores`."""
-    probe = source.probe_rows(PREFIX_REPEATS, rows, length, ids, seed)
     twice = source.probe_rows(STRIPE_REPEATS, rows, length, ids, seed)
-    scores, reading = probe_scores(source, probe, seed, with_z=with_copying)
-    stripe = source.read(twice).patterns
+    scores = probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, seed), seed)
     unknown = torch.full((source.n_layers, source.n_heads), torch.nan)
     eigenvalues = source.eigenvalue_copying() if source.writes_known else unknown
-    copied = dict.fromkeys(scores, unknown)
-    if with_copying and source.unembeds:
-        copied = copying_of(source, reading.z, reading.patterns, probe, source.period(probe, PREFIX_REPEATS))
-    by_kind = {}
-    for kind, of_kind in scores.items():
-        places = follows(twice.to(stripe[kind].device))
-        by_kind[kind] = {**of_kind, "induction_stripe": mean_attention(stripe[kind], places)}
-        if with_copying:
-            times = copied[kind] * source.d_vocab
-            by_kind[kind] |= {"copying": copied[kind], "copying_times_chance": times}
-        by_kind[kind]["eigenvalue_copying"] = eigenvalues
-    return by_kind
+    for kind, patterns in source.read(twice).items():
+        stripe = mean_attention(patterns, follows(twice.to(patterns.device)))
+        scores[kind] |= {"induction_stripe": stripe, "eigenvalue_copying": eigenvalues}
+    return scores
 
 
 def probe_scores(
-    model: HeadModel,
-    probe: Int[Tensor, "rows pos"],
-    seed: int = 0,
-    kinds: Sequence[str] = PATTERN_KINDS,
-    with_z: bool = False,
-) -> tuple[dict[str, Scores], Reading]:
-    """Score patterns on sequences of `probe_rows`, by kind. Return the scores and the `Reading`.
+    model: HeadModel, probe: Int[Tensor, "rows pos"], seed: int = 0, kinds: Sequence[str] = PATTERN_KINDS
+) -> dict[str, Scores]:
+    """Score patterns on sequences of `probe_rows`, by kind.
 
     The scores are those of `pattern_scores`, the offset of `best_offset`, and same_distance_control: the attention
     between the same positions when the last repeat is rolled, so that they are not prefix matches. Offsets are measured
     on the rolled sequences too.
     """
     moved = rolled(probe, model.period(probe, PREFIX_REPEATS), seed)
-    with_zs = ((probe, with_z), (moved, False))
-    reading, of_moved = (model.read(rows, kinds, with_z=z) for rows, z in tracked(with_zs, "reading random tokens"))
-    control = of_moved.patterns
+    by_kind, control = (model.read(rows, kinds) for rows in tracked((probe, moved), "reading random tokens"))
     scores: dict[str, Scores] = {}
-    for kind, patterns in reading.patterns.items():
-        same = next((done for done in scores if reading.patterns[done] is patterns), None)
+    for kind, patterns in by_kind.items():
+        same = next((done for done in scores if by_kind[done] is patterns), None)
         if same is not None:  # without a shift, effective patterns are the raw ones
             scores[kind] = dict(scores[same])
             continue
         tokens = probe.to(patterns.device)
         offset, weight = best_offset(control[kind], moved.to(patterns.device))
-        matching = mean_attention(control[kind], prefix_matches(tokens))
+        same_distance = mean_attention(control[kind], prefix_matches(tokens))
         scores[kind] = {
             **pattern_scores(patterns, tokens),
-            "same_distance_control": matching,
+            "same_distance_control": same_distance,
             "best_offset": offset,
             "best_offset_weight": weight,
         }
-    return scores, reading
+    return scores
 
 
 def scores_of_patterns(
@@ -322,11 +302,3 @@ def per_head(scores: Scores) -> pd.DataFrame:
     layer, head = np.indices(next(iter(scores.values())).shape).reshape(2, -1)
     columns = {name: score.flatten().double().cpu().numpy() for name, score in scores.items()}
     return pd.DataFrame({"layer": layer, "head": head, **columns})
-
-
-def mean_patterns(
-    model: HeadModel, length: int | None = None, seed: int = 0
-) -> dict[str, Float[np.ndarray, "layer head query key"]]:
-    """Return every head's pattern by kind, averaged over 16 sequences of random tokens that repeat once."""
-    patterns = model.read(model.probe_rows(STRIPE_REPEATS, 16, length, None, seed)).patterns
-    return {kind: of_kind.mean(dim=1).cpu().numpy() for kind, of_kind in patterns.items()}

@@ -19,11 +19,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ihlab.interp.circuits import eigenvalue_fraction
-from ihlab.interp.head_model import HeadModel, Reading, ReplaceZ
+from ihlab.interp.head_model import HeadModel, Patterns, ReplaceZ
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.interp.patterns_alone import LATER_MOST
 from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
 from ihlab.model.hf.configs import reach, special_ids, special_tokens
+from ihlab.model.hf.llama import FAMILY
 from ihlab.model.hf.proof import require_finite
 from ihlab.model_folder import tokenizer_of
 from ihlab.modes import evaluating
@@ -95,18 +96,15 @@ class HuggingFaceModel(HeadModel):
         """True if the output projections were found."""
         return len(self.layers) == self.n_layers
 
-    def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str], with_z: bool) -> Reading:
-        """Return patterns (float32, on the CPU) and, if `with_z`, every z."""
-        with ExitStack() as stack:
-            z = stack.enter_context(self._noting_z()) if with_z and self.writes_known else {}
-            patterns = self._patterns(tokens)
+    def _read(self, tokens: Int[Tensor, "batch pos"], kinds: Sequence[str]) -> Patterns:
+        """Return patterns in float32, on the CPU."""
+        patterns = self._patterns(tokens)
         require(bool(patterns.isfinite().all()), f"The patterns of the {self.name} are not finite: load it in float32.")
         require(
             patterns.triu(1).sum(dim=-1).max().item() < LATER_MOST,
             f"The {self.name} attends to later tokens, but heads are scored in causal language models only.",
         )
-        of_kinds = {kind: self._effective(patterns) if kind == "effective" else patterns for kind in kinds}
-        return Reading(of_kinds, [z[layer] for layer in sorted(z)])
+        return {kind: self._effective(patterns) if kind == "effective" else patterns for kind in kinds}
 
     def _effective(
         self, patterns: Float[Tensor, "layer batch head query key"]
@@ -151,6 +149,37 @@ class HuggingFaceModel(HeadModel):
 
                 hooks.enter_context(self.layers[layer].output.register_forward_pre_hook(hook))
             yield
+
+    def changing(self, kind: str, layer: int, function: ReplaceZ) -> Any:
+        """Pass an activation of Llama's block through a function while the context is open.
+
+        `kind` is "q", "k" or "v" [batch, pos, head, d_head] (before a norm of its own, a shift and rotation; keys and
+        values once for all heads that share them), "resid_pre" [batch, pos, d_model] as attention's norm reads it
+        (nothing else reads the change), or "result" [batch, pos, head, d_model], what each head writes (only to be
+        read). Raises `ConfigError` for models of other families.
+        """
+        require(
+            type(self.module).__name__ in FAMILY,
+            f"The {self.name} is none of {', '.join(FAMILY)}, so of its heads only z can be patched: give "
+            "nodes='head', or convert it (ihlab.model.hf.from_llama, from_gpt2).",
+        )
+        parts = self.layers[layer]
+        if kind == "resid_pre":
+            assert parts.norm is not None
+            return parts.norm.register_forward_pre_hook(lambda module, args: (function(args[0]), *args[1:]))
+        if kind == "result":
+            weight = self.output_weight(layer)
+
+            def read(z: Tensor) -> Tensor:
+                function(torch.einsum("bphd,hdm->bphm", z, weight.to(z)))
+                return z
+
+            return self.replacing({layer: read})
+        d_head = self.output_weight(layer).shape[1]
+        projection = parts.attention.get_submodule(f"{kind}_proj")
+        return projection.register_forward_hook(
+            lambda module, args, x: function(x.unflatten(-1, (-1, d_head))).to(x).flatten(-2)
+        )
 
     def require_ids_read_once(self) -> None:
         """See `HeadModel.require_ids_read_once`: Gemma 4, say, has a further embedding in each layer."""

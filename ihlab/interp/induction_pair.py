@@ -1,13 +1,17 @@
 """The two-layer induction circuit: a previous-token head that K-composes with a later induction head."""
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from transformer_lens import FactoredMatrix
+from transformer_lens.utilities import composition_scores
 
-from ihlab.interp.ablation import Head, replaced, row_scores, tokens_of, totals
+from ihlab.interp.ablation import Head, replacer, row_scores, tokens_of, totals
 from ihlab.interp.checks import transformer_only
-from ihlab.interp.composition import composition_table
+from ihlab.interp.circuits import ov_circuit, qk_circuit, strongest_route
 from ihlab.interp.head_model import OurModel
 from ihlab.interp.heads import PREFIX_LEAST, head_scores
 from ihlab.interp.patching import without_key_path
@@ -42,8 +46,7 @@ def find_induction_pair(
     """
     scores = head_scores(model, seed=seed)
     scores = scores[scores["pattern"] == "effective"].set_index(["layer", "head"])
-    pairs = composition_table(model).query("mode == 'k'").rename(columns={"score": "k_composition"})
-    pairs = pairs.drop(columns="mode")
+    pairs = _k_composition(model)
     senders = list(zip(pairs["from_layer"], pairs["from_head"], strict=True))
     receivers = list(zip(pairs["to_layer"], pairs["to_head"], strict=True))
     probe = OurModel(model).probe_rows(STRIPE_REPEATS, 16, None, None, seed)
@@ -69,6 +72,30 @@ def find_induction_pair(
     return pairs.sort_values("stripe_fall", ascending=False, kind="stable", ignore_index=True)
 
 
+@torch.no_grad()
+def _k_composition(model: Transformer) -> pd.DataFrame:
+    """Return K-composition of every head with every head of a later layer (Elhage et al. 2021):
+
+        ||W_OV W_QK^T||_F / (||W_OV||_F ||W_QK||_F)
+
+    `baseline`, 1 / sqrt(d_model), is the root mean square of the score if one of the matrices is rotated at random.
+    With one alpha and beta per head every route has the same score; with weights per channel it is the score of the
+    routes with the largest weights. A head whose weights are all zero scores 0.
+    """
+
+    def stacked(layer: int, name: str) -> FactoredMatrix:
+        circuit, heads = {"alpha": qk_circuit, "beta": ov_circuit}[name], range(model.cfg.n_heads)
+        matrices = [circuit(model, layer, head, strongest_route(model, layer, head, name)) for head in heads]
+        return FactoredMatrix(torch.stack([each.A for each in matrices]), torch.stack([each.B for each in matrices]))
+
+    rows = []
+    for earlier, later in combinations(range(model.cfg.n_layers), 2):
+        scores = composition_scores(stacked(earlier, "beta"), stacked(later, "alpha").T).nan_to_num(0)  # 0 / 0
+        rows += [(earlier, start, later, end, score.item()) for (start, end), score in np.ndenumerate(scores.numpy())]
+    columns = ["from_layer", "from_head", "to_layer", "to_head", "k_composition"]
+    return pd.DataFrame(rows, columns=columns).assign(baseline=model.cfg.d_model**-0.5)
+
+
 def _task_without(
     model: Transformer, batch: Batch, sender: Head, receiver: Head, how: str, seed: int, attention_mask: Any
 ) -> dict[str, float]:
@@ -77,5 +104,5 @@ def _task_without(
     opened = OurModel(model)
     _, z = without_key_path(model, opened.on_device(tokens_of(batch)), sender, receiver, how, seed, attention_mask)
     values = z[:, :, None].expand(-1, -1, opened.n_heads, -1)
-    with opened.replacing({layer: replaced([head], values)}):
+    with opened.replacing({layer: replacer([head], values)}):
         return totals(row_scores(opened, batch))

@@ -33,7 +33,7 @@ class HeadMonitor:
     measurement runs the model without gradients, in evaluation mode, and changes neither its mode nor any random state.
 
     `table` has one row per measured step and head. Its columns are the scores of `head_scores` on random tokens, from
-    effective patterns if these are exact and raw ones otherwise. `ihlab.plots.head_training` draws it.
+    effective patterns if these are exact and raw ones otherwise.
     """
 
     @own_settings()
@@ -65,7 +65,7 @@ class HeadMonitor:
         if step == last:
             return
         kind = self.model.exact_kind
-        scores = probe_scores(self.model, self.probe.to(self.model.device), self.seed, (kind,))[0][kind]
+        scores = probe_scores(self.model, self.probe.to(self.model.device), self.seed, (kind,))[kind]
         table = per_head(scores)
         table.insert(0, "step", step)
         self._tables.append(table)

@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.checks import transformer_only
-from ihlab.interp.patterns import pattern_of, probed
+from ihlab.interp.patterns import patterns_of_kind, probed
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.heads import mean_attention
 from ihlab.model.transformer import Transformer
@@ -46,7 +45,7 @@ def hop_scores(
     batch = task.batch_of(hops, rows, np.random.default_rng(seed))
     tokens = torch.from_numpy(batch.inputs.copy()).to(model.embed.weight.device)
     with torch.no_grad():
-        patterns = pattern_of(probed(model, tokens), "effective")
+        patterns = patterns_of_kind(probed(model, tokens), "effective")
     layer, head = np.indices((model.cfg.n_layers, model.cfg.n_heads)).reshape(2, -1)
     tables = []
     for j, position in enumerate(find_hops(batch.inputs[:, 1:], hops)):
@@ -63,19 +62,3 @@ def _attention_to(
     row, i = np.nonzero(position >= 0)
     sources[row, i + 1, position[row, i] + 1] = True  # + 1: the hop token comes before the letters
     return mean_attention(patterns, sources.to(patterns.device))
-
-
-@transformer_only
-def hop_ablation(
-    model: Transformer, task: MultiHopTask, head: tuple[int, int], rows: int = 100, seed: int = EVAL_SEED
-) -> pd.DataFrame:
-    """Return the error at each number of hops with and without a head (mean-ablated).
-
-    Columns: hops, error, error_without. Raises `ConfigError` for a head that does not exist.
-    """
-    table = []
-    for hops in range(task.max_hops + 1):
-        batch = task.batch_of(hops, rows, np.random.default_rng(seed))
-        whole = ablate_heads(model, batch, [])["accuracy"]
-        table.append((hops, 1 - whole, 1 - ablate_heads(model, batch, [head])["accuracy"]))
-    return pd.DataFrame(table, columns=["hops", "error", "error_without"])

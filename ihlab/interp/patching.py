@@ -5,7 +5,8 @@ patching (`get_act_patch_direct_path`) does not: it needs one copy of the residu
 grouped keys and values. This module makes the same intervention on our hook points.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -14,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import ActivationCache
 
-from ihlab.interp.ablation import Head, replaced, replacement
+from ihlab.interp.ablation import Head, replacement, replacer
 from ihlab.interp.checks import require_heads, require_routes, transformer_only
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.measure.probe import tokens_that_count
@@ -75,32 +76,20 @@ def path_effects(
     """
     tokens_that_count(model, tokens, attention_mask)
     before = float(metric(model(tokens)))
-    rows = []
-    for sender, layer, name, cache in patched_paths(model, tokens, source, into, ("z",)):
-        for head in range(model.cfg.n_heads):
-            value = float(metric(_with_z(model, tokens, cache["z", layer], (layer, head))))
-            rows.append((*sender, layer, head, name, value, value - before))
-    columns = ["sender_layer", "sender_head", "receiver_layer", "receiver_head", "into", "value", "effect"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def patched_paths(
-    model: Transformer, tokens: Tensor, source: Tensor, into: Iterable[str], kinds: Sequence[str]
-) -> Iterator[tuple[Head, int, str, ActivationCache]]:
-    """Yield activations (`kinds`) of every layer, with one of its inputs patched along the direct path from one sender.
-
-    Each item is the sender, the later layer, the input, and a cache of that layer's activations. All heads of the layer
-    read the patched input. Senders come layer by layer, then layers, then inputs. Raises as `path_patch` does.
-    """
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     require(n_layers >= 2, f"The model has {n_layers} layer, but a path between heads needs at least 2.")
     inputs = [choose("input of a head", name, INTO) for name in into]
+    rows = []
     for sender in ((layer, head) for layer in range(n_layers - 1) for head in range(n_heads)):
         _check(model, tokens, source, sender, (n_layers - 1, 0))
         change = _exchanged(model, tokens, source, sender)
-        for layer in range(sender[0] + 1, n_layers):
-            for name in inputs:
-                yield sender, layer, name, _patched(model, tokens, change, layer, name, kinds)
+        for layer, name in product(range(sender[0] + 1, n_layers), inputs):
+            z = _patched(model, tokens, change, layer, name, ("z",))["z", layer]
+            for head in range(n_heads):
+                value = float(metric(_with_z(model, tokens, z, (layer, head))))
+                rows.append((*sender, layer, head, name, value, value - before))
+    columns = ["sender_layer", "sender_head", "receiver_layer", "receiver_head", "into", "value", "effect"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _exchanged(model: Transformer, tokens: Tensor, source: Tensor, sender: Head) -> Callable[[Tensor], Tensor]:
@@ -128,7 +117,7 @@ def _patched(
 
 
 def _with_z(model: Transformer, tokens: Tensor, z: Tensor, head: tuple[int, int]) -> Tensor:
-    of_z = replaced([head[1]], z)
+    of_z = replacer([head[1]], z)
     return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", lambda z, hook: of_z(z))])
 
 

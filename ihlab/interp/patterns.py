@@ -80,17 +80,20 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
 
 @in_eval_mode
 @torch.no_grad()
-def probed(model: Transformer, tokens: Int[Tensor, "batch pos"], with_z: bool = False) -> ActivationCache:
-    """Run the model on tokens and cache what the scores need: patterns, beta and, if `with_z`, z."""
-    needed = ("hook_pattern", "hook_beta", *(["hook_z"] if with_z else []))
+def probed(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> ActivationCache:
+    """Run the model on tokens and cache patterns and beta."""
     model.name_new_hook_points()
-    names = [name for name in model.hook_dict if name.endswith(needed)]
+    names = [name for name in model.hook_dict if name.endswith(("hook_pattern", "hook_beta"))]
     return model.run_with_cache(tokens, names_filter=names)[1]
 
 
-def pattern_of(cache: ActivationCache, kind: str) -> Float[Tensor, "layer *batch head query key"]:
+def patterns_of_kind(cache: ActivationCache, kind: str) -> Float[Tensor, "layer *batch head query key"]:
     """Return all layers' "raw" or "effective" patterns. Effective ones have beta's gauge fixed."""
     return raw_patterns(cache) if kind == "raw" else effective_patterns(cache, fix_gauge=True)
+
+
+pattern_of = patterns_of_kind
+"""Its name in version 0.3, until version 0.5."""
 
 
 @own_settings()

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformer_lens import ActivationCache
 
 from ihlab.interp.head_model import PATTERN_KINDS
-from ihlab.interp.patterns import pattern_of
+from ihlab.interp.patterns import patterns_of_kind
 from ihlab.measure.probe import padding_id
 from ihlab.model.lens.padding import Mask, mask_of
 from ihlab.model.lens.token_ids import token_ids
@@ -60,7 +60,7 @@ class PatternsAlone:
 
     def patterns(self, kind: str) -> Float[Tensor, "..."]:
         """Return the patterns of a kind. Raises `ConfigError` for a cache that lacks what they need."""
-        return self.source if isinstance(self.source, Tensor) else pattern_of(self.source, kind)
+        return self.source if isinstance(self.source, Tensor) else patterns_of_kind(self.source, kind)
 
 
 def stacked(source: Any) -> Float[Tensor, "..."]:

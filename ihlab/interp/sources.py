@@ -83,4 +83,4 @@ def attention_patterns(
         return without_padding(patterns["raw"], real).float().cpu()
     ids = token_rows(tokens).long()
     require(ids.numel() > 0, f"The tokens have the shape {list(ids.shape)}, but must hold at least one token.")
-    return model.read(ids, ("raw",), attention_mask).patterns["raw"].float().cpu()
+    return model.read(ids, ("raw",), attention_mask)["raw"].float().cpu()

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tasks import IGNORE, Batch, Task
-from tasks.config import require
+from tasks.config import ConfigError, require
 
 SPLITS = ("train", "eval", "probe")
 Split = Literal["train", "eval", "probe"]
@@ -53,49 +53,30 @@ def require_batch(task: Task, batch: Batch, size: int) -> None:
     """
     name = f"{type(task).__name__}.batch"
     require(isinstance(batch, Batch), lambda: f"{name} returned a {type(batch).__name__}, but must return a Batch.")
+    whole = (size, task.length)
     for field, least in (("inputs", 0), ("targets", IGNORE), ("answers", IGNORE)):
-        if field == "answers" and batch.answers is batch.targets:  # the default; skipped to save time
+        ids = getattr(batch, field)
+        if field == "answers" and ids is batch.targets:  # the default; skipped to save time
             continue
-        _require_ids(name, task, field, getattr(batch, field), least, size)
-    starts = batch.document_starts
-    require(
-        starts is None
-        or (isinstance(starts, np.ndarray) and starts.dtype == bool and starts.shape == batch.inputs.shape),
-        f"{name} returned document_starts that are not a NumPy array of bool, [{size}, {task.length}].",
-    )
+        _require_array(f"{name} returned {field}", ids, np.int64, whole)
+        odd = (ids.view(np.uint64) >= task.vocab_size) & (ids != least)  # as unsigned, a negative id exceeds all others
+        if odd.any():
+            others = "" if least == 0 else f", or {IGNORE} where nothing is scored"
+            last = task.vocab_size - 1
+            raise ConfigError(f"{name} returned the id {ids[odd][0]} in {field}, but ids are 0 to {last}{others}.")
+    if batch.document_starts is not None:
+        _require_array(f"{name} returned document_starts", batch.document_starts, bool, whole)
     for group, values in batch.groups.items():
-        _require_group(name, task, group, values, size)
+        _require_array(f"{name} returned the group '{group}'", values, np.integer, (size,), whole)
 
 
-def _require_ids(name: str, task: Task, field: str, ids: Any, least: int, size: int) -> None:
-    require(
-        isinstance(ids, np.ndarray) and ids.dtype == np.int64,
-        lambda: (
-            f"{name} returned {field} that are {type(ids).__name__} of {getattr(ids, 'dtype', 'no type')}, but "
-            "they must be a NumPy array of int64."
-        ),
-    )
-    require(
-        ids.shape == (size, task.length),
-        lambda: (
-            f"{name} returned {field} of the shape {list(ids.shape)}, but must return [{size}, {task.length}]: "
-            f"{size} sequences of the task's length."
-        ),
-    )
-    odd = (ids.view(np.uint64) >= task.vocab_size) & (ids != least)  # as unsigned, a negative id exceeds all others
-    others = "" if least == 0 else f", or {IGNORE} where nothing is scored"
-    require(
-        not odd.any(),
-        lambda: f"{name} returned the id {ids[odd][0]} in {field}, but ids are 0 to {task.vocab_size - 1}{others}.",
-    )
-
-
-def _require_group(name: str, task: Task, group: str, values: Any, size: int) -> None:
-    shape, dtype = np.shape(values), getattr(values, "dtype", None)
-    require(
-        shape in ((size,), (size, task.length)) and dtype is not None and np.issubdtype(dtype, np.integer),
-        lambda: (
-            f"{name} returned the group '{group}' as {dtype} of the shape {list(shape)}, but a group has an "
-            f"integer for each sequence, [{size}], or for each position, [{size}, {task.length}]."
-        ),
-    )
+def _require_array(what: str, values: Any, dtype: type, *shapes: tuple[int, ...]) -> None:
+    """Raise `ConfigError` unless values are a NumPy array of this type, of one of the shapes."""
+    array = isinstance(values, np.ndarray)
+    if not (array and np.issubdtype(values.dtype, dtype) and values.shape in shapes):
+        returned = f"{values.dtype}, {list(values.shape)}" if array else type(values).__name__
+        allowed = " or ".join(str(list(shape)) for shape in shapes)
+        raise ConfigError(
+            f"{what} as {returned}, but it must be a NumPy array of {dtype.__name__}, {allowed}: [sequences] or "
+            "[sequences, positions]."
+        )

@@ -12,7 +12,6 @@ class Column:
     - `meaning`: what it measures;
     - `printed`: `ihlab heads` prints it;
     - `error`: the column with its standard error;
-    - `drawn`: it is printed above each pattern in the picture of `ihlab heads --out`;
     - `tag`: the viewer's name for a head that scores at least a half.
     """
 
@@ -20,7 +19,6 @@ class Column:
     meaning: str
     printed: bool = False
     error: str = ""
-    drawn: bool = False
     tag: str = ""
 
 
@@ -29,7 +27,6 @@ COLUMNS = (
         "prefix_matching",
         "attention to the tokens after earlier occurrences of the token",
         printed=True,
-        drawn=True,
         tag="induction",
     ),
     Column("prefix_matching_sd", "standard deviation of prefix_matching over random probes, if there are several"),
@@ -38,16 +35,13 @@ COLUMNS = (
         "induction_stripe",
         "prefix matching on tokens read twice, over every query with a match",
         printed=True,
-        drawn=True,
     ),
-    Column("previous_token", "attention to the token before", printed=True, drawn=True, tag="previous token"),
+    Column("previous_token", "attention to the token before", printed=True, tag="previous token"),
     Column("duplicate_token", "attention to earlier occurrences of the token", tag="duplicate token"),
     Column("first_position", "attention to the first token, where a head rests that finds nothing to read", tag="idle"),
     Column("best_offset", "the distance at which the head attends most where nothing matches: 1 is the token before"),
     Column("best_offset_weight", "attention to that distance"),
-    Column("copying", "on request: the fraction of all raised logits that falls on the token the head attends to"),
-    Column("copying_times_chance", "on request: copying, divided by that of a head with random weights"),
-    Column("eigenvalue_copying", "1: the weights raise the token that is read; -1: suppress it", drawn=True),
+    Column("eigenvalue_copying", "1: the weights raise the token that is read; -1: suppress it"),
     Column("loss_rise", "rise of the task's loss when the head is mean-ablated", printed=True, error="loss_rise_error"),
     Column("loss_rise_error", "standard error of loss_rise over sequences"),
     Column("accuracy_fall", "fall of the task's accuracy when the head is mean-ablated"),

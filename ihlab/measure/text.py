@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -84,26 +84,19 @@ def position_classes(
     return classes
 
 
-@dataclass(frozen=True)
-class RepeatedText:
-    """Held-out text, repeated once: `inputs`, `targets` int64 [rows, pos] of 2 x `period` - 1 positions."""
-
-    inputs: Int[np.ndarray, "rows pos"]
-    targets: Int[np.ndarray, "rows pos"]
-    period: int
-
-
-def repeated_text(task: TextTask, rows: int = 64) -> RepeatedText:
-    """Draw held-out sequences half as long as the task's, each followed by a copy of itself."""
+def repeated_text(task: TextTask, rows: int = 64) -> tuple[Int[np.ndarray, "rows pos"], Int[np.ndarray, "rows pos"]]:
+    """Draw held-out sequences half as long as the task's, each followed by a copy of itself: inputs and targets."""
     period = task.length // 2
     once = draw(replace(task, length=period), EVAL_SEED, "eval", 1, rows).inputs
     twice = np.concatenate([once, once], axis=1)
-    return RepeatedText(np.ascontiguousarray(twice[:, :-1]), np.ascontiguousarray(twice[:, 1:]), period)
+    return np.ascontiguousarray(twice[:, :-1]), np.ascontiguousarray(twice[:, 1:])
 
 
-def repeat_gain(losses: Float[np.ndarray, "rows pos"], period: int) -> float:
+def repeat_gain(losses: Float[np.ndarray, "rows pos"]) -> float:
     """Return the mean loss in the first copy minus that in the second, in nats: the gain from having read the text.
 
-    Both means leave out the first token of the second copy, because it cannot be predicted.
+    `losses` are those of `repeated_text`. Both means leave out the first token of the second copy, because it cannot be
+    predicted.
     """
+    period = (losses.shape[1] + 1) // 2
     return float(losses[:, : period - 1].mean() - losses[:, period:].mean())

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ihlab.model.options.latent import LatentOptions
 from ihlab.model.options.mixing import MixingOptions
 from ihlab.model.options.positions import PositionOptions
-from ihlab.model.options.shift import ShiftOptions
 from ihlab.model.options.sizes import Sizes
 from ihlab.model.registry import VARIANTS
 from tasks.config import config, require, shown
@@ -70,7 +69,7 @@ class ModelConfig(LatentOptions, MixingOptions):
     """Former fields, and the only value that each still has: stored configs hold them."""
 
     def __post_init__(self) -> None:
-        for family in (Sizes, PositionOptions, ShiftOptions, MixingOptions, LatentOptions):
+        for family in (Sizes, PositionOptions, MixingOptions, LatentOptions):
             family.check(self)
         for limit in VARIANTS[self.attention].limits:
             limit.check(self)

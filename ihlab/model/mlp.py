@@ -66,11 +66,6 @@ class SwiGLU(MLP):
         """A view of the gate's weights."""
         return self.gate_proj.weight.T
 
-    @property
-    def b_gate(self) -> Float[Tensor, " d_mlp"]:
-        """The gate's biases; zeros if the config has none."""
-        return bias_of(self.gate_proj)
-
 
 class GeluMLP(MLP):
     """W_out gelu(W_in x + b_in) + b_out, gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).

@@ -43,7 +43,7 @@ def token_shift(
 
 
 def start(current: Float[Tensor, "row 1"], window: int) -> Float[Tensor, "row window"]:
-    """Return a shift's initial weights: column 0 is `own`, and 1 - `own` is divided equally among the others.
+    """Return a shift's initial weights: column 0 is `current`, the others share 1 - `current` equally.
 
     So a row sums to 1. With window 2 it is the paper's alpha2 = 1 - alpha1, beta2 = 1 - beta1.
     """
@@ -67,7 +67,7 @@ class TokenShift(TokenMix):
     except the last, which `complete` gives. All are free afterwards. With `shared`, all heads have the same weights.
     With `d_head`, each channel of a head has its own weights, which start as a copy of its head's.
 
-    Subclasses for other rules store another parameter and compute the weights from it (`stored`, `mixed`).
+    Subclasses for other rules store another parameter and compute the weights from it (`stored`, `weights_from`).
     """
 
     rule = RULES["free"]
@@ -91,16 +91,16 @@ class TokenShift(TokenMix):
 
     def weights(self) -> Float[Tensor, "head window *d_head"]:
         """Return the weights that the forward pass mixes with."""
-        mixed = self.mixed(self.weight)
-        return mixed if len(mixed) == self.n_heads else mixed.expand(self.n_heads, *mixed.shape[1:])
+        rows = self.weights_from(self.weight)
+        return rows if len(rows) == self.n_heads else rows.expand(self.n_heads, *rows.shape[1:])
 
     @staticmethod
     def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row ..."]:
-        """Return the parameter for given rows of weights: the inverse of `mixed`."""
+        """Return the parameter for given rows of weights: the inverse of `weights_from`."""
         return rows
 
     @staticmethod
-    def mixed(weight: Float[Tensor, "row ..."]) -> Float[Tensor, "row window *d_head"]:
+    def weights_from(weight: Float[Tensor, "row ..."]) -> Float[Tensor, "row window *d_head"]:
         """Return the mixing weights that a parameter gives, one row per head (or layer, or model)."""
         return weight
 
@@ -117,7 +117,7 @@ class TokenShift(TokenMix):
 
     @torch.no_grad()
     def restart(self, current: float) -> None:
-        """Set every head's row to the initial weights for column 0 = `own`, instead of a random draw."""
+        """Set every head's row to the initial weights for column 0 = `current`, instead of a random draw."""
         rows = start(torch.full((len(self.weight), 1), current, dtype=torch.float64), self.window)
         stored = self.stored(rows if self.weight.ndim == 2 else rows[..., None])
         self.weight.copy_(stored.expand_as(self.weight))
@@ -128,7 +128,7 @@ class TokenShift(TokenMix):
         if not self.rule.tied:
             self.weight[heads, columns] = value
             return
-        rows = self.mixed(self.weight)
+        rows = self.weights_from(self.weight)
         rows[heads] = (1 - value) / (rows.shape[1] - 1)
         rows[heads, columns] = value
         self.weight[heads] = self.stored(rows)[heads]
@@ -148,7 +148,7 @@ class GatedShift(TokenShift):
         return torch.logit(rows[:, :1], eps=GatedShift.rule.low)
 
     @staticmethod
-    def mixed(weight: Float[Tensor, "row 1 *d_head"]) -> Float[Tensor, "row 2 *d_head"]:
+    def weights_from(weight: Float[Tensor, "row 1 *d_head"]) -> Float[Tensor, "row 2 *d_head"]:
         """Return (sigmoid(A), sigmoid(-A)). The second equals 1 - sigmoid(A), but stays exact where it is tiny."""
         return torch.cat([weight.sigmoid(), (-weight).sigmoid()], dim=1)
 
@@ -164,7 +164,7 @@ class SumToOneShift(TokenShift):
         return rows[:, :-1]
 
     @staticmethod
-    def mixed(weight: Float[Tensor, "row drawn *d_head"]) -> Float[Tensor, "row window *d_head"]:
+    def weights_from(weight: Float[Tensor, "row drawn *d_head"]) -> Float[Tensor, "row window *d_head"]:
         """Return the free columns, and 1 minus their sum."""
         return complete(weight)
 
@@ -178,7 +178,7 @@ class ClippedShift(TokenShift):
     rule = RULES["clip"]
 
     @staticmethod
-    def mixed(weight: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
+    def weights_from(weight: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
         """Return the weights, clipped."""
         return weight.clamp(0, 1)
 
@@ -193,7 +193,7 @@ class FrozenShift(TokenShift):
     """Weights that keep their initial values: their gradient is 0."""
 
     @staticmethod
-    def mixed(weight: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
+    def weights_from(weight: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row window *d_head"]:
         """Return the weights with a gradient of 0."""
         return weight.detach() + 0 * weight  # 0 rather than no gradient: a checkpoint has the state of every parameter
 

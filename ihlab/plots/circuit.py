@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -28,10 +29,11 @@ def circuits(members: Mapping[str, Mapping[int, Measured]]) -> Figure:
 
     The colour of a disc is a head's effect divided by the swing. Letters name those of its queries, keys and values
     whose own effect is true. A line is a path with a true effect; the width is the effect, the colour is the input of
-    the later head. Layer 0 is at the bottom. Models whose swing is below `LEAST_SWING` have no circuit.
+    the later head. A path that skips a layer passes between its heads. Layer 0 is at the bottom. Models whose swing is
+    below `LEAST_SWING` have no circuit.
     """
-    deep = [any("edges" in truth for _, truth in seeds.values()) for seeds in members.values()]
-    heights = [1.75 if two else 1.2 for two in deep]
+    layers = [max(truth["heads"]["layer"].max() + 1 for _, truth in seeds.values()) for seeds in members.values()]
+    heights = [0.65 + 0.55 * n_layers for n_layers in layers]
     shown = sorted(set().union(*members.values()))
     columns = 1 + max(map(len, members.values()))
     figure = new_figure(PAGE, sum(heights) + 0.5)
@@ -72,12 +74,18 @@ def _curves(axes: Axes, name: str, curves: Mapping[int, pd.Series | None]) -> No
 def _circuit(axes: Axes, truth: Mapping[str, Any]) -> None:
     heads, inputs, swing = truth["heads"], truth["inputs"].query("true"), abs(truth["swing"])
     edges = truth["edges"].query("true") if "edges" in truth else heads[:0]
+    n_layers, n_heads = heads["layer"].max() + 1, heads["head"].max() + 1
+    smaller = min(1, 4 / n_heads)  # than discs and letters of four heads
     for edge in edges.itertuples():
         size = max(abs(edge.effect), abs(edge.reverse)) / swing
-        aside = 0.07 * (list(INPUTS).index(edge.input) - 1)
+        layers = np.linspace(edge.from_layer, edge.to_layer, 12 * (edge.to_layer - edge.from_layer) + 1)
+        along = np.interp(layers, [edge.from_layer, edge.to_layer], [edge.from_head, edge.to_head])
+        skipped = along[12:-12:12]
+        if (abs(skipped - skipped.round()) < 0.3).any():
+            along += 0.5 * np.sin(np.pi * np.linspace(0, 1, len(along)))
         axes.plot(
-            [edge.from_head + aside, edge.to_head + aside],
-            [edge.from_layer, edge.to_layer],
+            along + 0.07 * (list(INPUTS).index(edge.input) - 1),
+            layers,
             color=INPUTS[edge.input],
             linewidth=0.8 + 4 * min(size, 1),
             solid_capstyle="butt",
@@ -86,7 +94,7 @@ def _circuit(axes: Axes, truth: Mapping[str, Any]) -> None:
     axes.scatter(
         heads["head"],
         heads["layer"],
-        s=430,
+        s=430 * smaller**1.5,
         c=colormaps["RdBu_r"](0.5 + fraction / 2),
         edgecolors="#555555",
         linewidths=[2.0 if true else 0.5 for true in heads["true"]],
@@ -95,10 +103,8 @@ def _circuit(axes: Axes, truth: Mapping[str, Any]) -> None:
     for (layer, head), of_head in inputs.groupby(["layer", "head"]):
         dark = abs(fraction[(heads["layer"] == layer) & (heads["head"] == head)].iloc[0]) > 0.6
         color = "white" if dark else "black"
-        axes.text(
-            head, layer, "".join(of_head["input"]), ha="center", va="center", fontsize=scaled(9), color=color, zorder=4
-        )
-    n_layers, n_heads = heads["layer"].max() + 1, heads["head"].max() + 1
+        size = scaled(9 if smaller == 1 else 7)
+        axes.text(head, layer, "".join(of_head["input"]), ha="center", va="center", size=size, color=color, zorder=4)
     axes.set(xlim=(-0.6, n_heads - 0.4), ylim=(-0.5, n_layers - 0.5), xticks=range(n_heads))
     axes.set_yticks(range(n_layers), [f"layer {layer}" for layer in range(n_layers)])
     axes.tick_params(labelsize=scaled(9), length=0)

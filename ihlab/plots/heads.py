@@ -1,7 +1,6 @@
 """Attention patterns of heads and their shift weights over training."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +8,6 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ihlab.measure.columns import COLUMNS
 from ihlab.plots.style import BLUE, LINES, ORANGE, new_figure, printed, scaled
 from tasks.config import require
 
@@ -80,54 +78,3 @@ def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     figure.suptitle(title, fontsize="medium")
     return figure
-
-
-@printed
-def head_patterns(
-    patterns: dict[str, Float[np.ndarray, "layer head query key"]], scores: pd.DataFrame, title: str
-) -> Figure:
-    """Draw every head's patterns on sequences that repeat their first half, one row of axes per layer and kind.
-
-    Thin lines enclose the attention of a perfect induction head from the second half. `scores` has a row for each
-    layer, head and `pattern` (a kind), the columns of `ihlab.measure.columns` that are `drawn`, and `induction`, which
-    says which heads to frame. Kinds with equal patterns are drawn once. Blue is positive attention, red negative.
-    """
-    kinds = list(patterns)
-    equal = all(np.array_equal(patterns[kind], patterns[kinds[0]]) for kind in kinds)
-    kinds = kinds[-1:] if equal else kinds
-    n_layers, n_heads, n_queries, _ = patterns[kinds[0]].shape
-    signed = any((patterns[kind] < 0).any() for kind in kinds)
-    colours = {"cmap": "RdBu" if signed else "Blues", "vmin": -1 if signed else 0, "vmax": 1}
-    figure = new_figure(max(2.1 * n_heads + 1.2, 5.4), 2.8 * n_layers * len(kinds) + 0.7)
-    figure.set_layout_engine("compressed")  # panels are square: no wide gaps between them
-    grid = figure.subplots(n_layers * len(kinds), n_heads, squeeze=False, sharex=True, sharey=True)
-    by_place = {(score.layer, score.head, score.pattern): score for score in scores.itertuples()}
-    for row, (layer, kind) in enumerate((layer, kind) for layer in range(n_layers) for kind in kinds):
-        for head, axes in enumerate(grid[row]):
-            image = axes.imshow(patterns[kind][layer, head], interpolation="nearest", **colours)
-            _enclose_stripe(axes, n_queries // 2)
-            _scored(axes, f"{layer}.{head}" if equal else f"{layer}.{head} {kind}", by_place[layer, head, kind])
-            axes.set(xlabel="key", ylabel="query")
-            axes.label_outer()
-    figure.colorbar(image, ax=grid, shrink=min(1.0, 2.0 / len(grid)), aspect=30, label="mean attention")
-    key = "framed: an induction head; thin lines enclose its ideal attention"
-    figure.suptitle(f"{title}\n{key}", fontsize=scaled(9))
-    return figure
-
-
-def _enclose_stripe(axes: Axes, period: int) -> None:
-    """Draw lines on both sides of the entries (query, query - period + 1) from the first repeated query on."""
-    queries = np.array([period - 0.5, 2 * period - 0.5])
-    for keys in (queries - period, queries - period + 2):  # along the corners of the cells
-        axes.plot(keys, queries, color="#777777", linewidth=0.5)
-
-
-def _scored(axes: Axes, name: str, score: Any) -> None:
-    """Write a head's name and scores above its pattern, and frame it if it is an induction head."""
-    captions = [f"{column.name} {getattr(score, column.name):.2f}" for column in COLUMNS if column.drawn]
-    axes.set_title(name, fontsize=scaled(9), fontweight="bold", pad=4 + scaled(10) * len(captions))
-    axes.text(0.5, 1.02, "\n".join(captions), transform=axes.transAxes, ha="center", va="bottom", fontsize=scaled(7.5))
-    axes.grid(visible=False)
-    axes.spines[:].set(visible=True, linewidth=0.8, color="#AAAAAA")
-    if score.induction:
-        axes.spines[:].set(linewidth=2.5, color=ORANGE)

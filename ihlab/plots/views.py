@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -59,25 +58,61 @@ class Dots:
         """Whether the axis is logarithmic."""
         return self.columns == ["steps_to_90"] if self.log is None else self.log
 
+    def points(self, data: pd.DataFrame) -> pd.DataFrame:
+        """Return the data with one row per dot, color by color, and where it is drawn.
+
+        Columns: `value_`; `panel_`, `color_` and `row_`, the numbers of its panel, color and row; `middle_`, the height
+        of its row and color, `half_`, half the height of their dots, and `y_`, its own height.
+        """
+        names, series = in_order(data, self.rows), self.series(data)
+        panels, half = self.shown(data), SPREAD / len(series)
+        parts = []
+        for number, name in enumerate(series):
+            runs = data[data[self.colors] == name] if self.colors else data
+            value = runs[self.columns[0] if self.colors else name].astype(float)
+            parts.append(runs.assign(value_=value, color_=number, half_=half).sort_values("seed", kind="stable"))
+        points = pd.concat(parts, ignore_index=True)
+        points["row_"] = points[self.rows].map({name: place for place, name in enumerate(names)})
+        points["panel_"] = points[self.panels].map({name: n for n, name in enumerate(panels)}) if self.panels else 0
+        points["middle_"] = points["row_"] + 2 * half * (points["color_"] + 0.5) - SPREAD
+        places = points.groupby(["panel_", "color_", "row_"])["seed"]
+        order, last = places.cumcount(), places.transform("size") - 1
+        spread = (-0.7 + 1.4 * order / last.clip(lower=1)).where(last > 0, 0.0)
+        return points.assign(y_=points["middle_"] + spread * half)
+
+    def series(self, data: pd.DataFrame) -> list[Any]:
+        """Return what has a color each: the values of the column `colors`, or the drawn columns."""
+        return in_order(data, self.colors) if self.colors else self.columns
+
+    def shown(self, data: pd.DataFrame) -> list[Any]:
+        """Return the values that make the panels; [None] without."""
+        return in_order(data, self.panels) if self.panels else [None]
+
     def __call__(self, data: pd.DataFrame) -> Figure:
         """Draw the still."""
-        names, series = in_order(data, self.rows), in_order(data, self.colors) if self.colors else self.columns
-        shown = in_order(data, self.panels) if self.panels else [None]
+        names, series, shown = in_order(data, self.rows), self.series(data), self.shown(data)
         down, across = panel_grid(len(shown))
         per_row = 0.16 + 0.1 * len(series)
         figure = new_figure(PAGE, max(2.2, (per_row * len(names) + 0.8) * down + 1.2))
         grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()  # each panel has its own steps
-        for axes, panel in zip(grid, shown, strict=False):
-            mine = data if panel is None else data[data[self.panels] == panel]
-            never = _axis(axes, mine[self.columns], self.is_log, self.xlim)
-            for number, name in enumerate(series):
-                of_color = mine[mine[self.colors] == name] if self.colors else mine
-                column = self.columns[0] if self.colors else name
-                for row, value in enumerate(names):
-                    y = row + SPREAD * 2 * ((number + 0.5) / len(series) - 0.5)
-                    of_row = of_color[of_color[self.rows] == value].sort_values("seed")
-                    x = of_row[column].to_numpy(dtype=float)
-                    _dots(axes, x, y, SPREAD / len(series), COLORS[number], MARKERS[number], never)
+        points = self.points(data)
+        for number, (axes, panel) in enumerate(zip(grid, shown, strict=False)):
+            mine = points[points["panel_"] == number]
+            low, high, never, ticks = step_axis(mine["value_"])
+            if self.is_log:
+                axes.set(xscale="log", xlim=(low, high))
+                axes.set_xticks(list(ticks), list(ticks.values()), fontsize=scaled(9))
+                axes.minorticks_off()
+            if self.xlim is not None:
+                axes.set_xlim(*self.xlim)
+            each: Any = mine.groupby(["color_", "row_"])
+            for (color, _), of_row in each:
+                x, y = of_row["value_"].to_numpy(), of_row["y_"].to_numpy()
+                style: dict[str, Any] = {"color": COLORS[color], "mfc": "white", "ms": 4.5, "zorder": 3}
+                axes.plot(np.where(np.isinf(x), never, x), y, MARKERS[color], **style)
+                (middle, half), median = of_row[["middle_", "half_"]].iloc[0], float(np.median(x))
+                if np.isfinite(median):
+                    axes.vlines(median, middle - half, middle + half, color=COLORS[color], linewidth=1.6, zorder=2)
             for line in self.lines:
                 axes.axvline(line, color="#777777", linewidth=1, linestyle=":")
             axes.set_yticks(range(len(names)), [str(name) for name in names])
@@ -158,9 +193,9 @@ def panel_grid(panels: int) -> tuple[int, int]:
     return -(-panels // across), across
 
 
-def step_axis(table: pd.DataFrame) -> tuple[float, float, float, dict[float, str]]:
+def step_axis(drawn: "pd.Series[float]") -> tuple[float, float, float, dict[float, str]]:
     """Return the ends of a logarithmic axis of a panel's values, the place of "never", and the ticks with names."""
-    values = table.to_numpy(dtype=float)
+    values = drawn.to_numpy(dtype=float)
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (1.0, 10.0)
     never = NEVER * high
@@ -168,26 +203,3 @@ def step_axis(table: pd.DataFrame) -> tuple[float, float, float, dict[float, str
     ticks = [tick for tick in STEPS if low / 1.6 <= tick <= (never / 2 if above else high)] or [low]
     names = {**{tick: f"{tick:g}" for tick in ticks}, **dict.fromkeys(above, "never")}
     return low / 1.3, 1.25 * (never if above else high), never, names
-
-
-def _axis(axes: Axes, table: pd.DataFrame, log: bool, xlim: tuple[float, float] | None) -> float:
-    """Set up the x axis. Return the place of "never"."""
-    low, high, never, ticks = step_axis(table)
-    if log:
-        axes.set(xscale="log", xlim=(low, high))
-        axes.set_xticks(list(ticks), list(ticks.values()), fontsize=scaled(9))
-        axes.minorticks_off()
-    if xlim is not None:
-        axes.set_xlim(*xlim)
-    return never
-
-
-def _dots(axes: Axes, x: np.ndarray, y: float, height: float, color: str, marker: str, never: float) -> None:
-    """Draw the dots of a row's seeds around y, and a bar at their median."""
-    if not x.size:
-        return
-    places = y + (np.linspace(-0.7, 0.7, len(x)) * height if len(x) > 1 else np.zeros(1))
-    axes.plot(np.where(np.isinf(x), never, x), places, marker, color=color, mfc="white", ms=4.5, zorder=3)
-    middle = float(np.median(x))
-    if np.isfinite(middle):
-        axes.vlines(middle, y - height, y + height, color=color, linewidth=1.6, zorder=2)

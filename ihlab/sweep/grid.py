@@ -33,17 +33,15 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ihlab.model.config import ModelConfig
 from ihlab.stored import read_toml
 from ihlab.training.config import LONGEST_NAME as MOST_NAME_BYTES
 from ihlab.training.config import RunConfig
-from tasks import TASKS, registry
 from tasks.codec import from_plain
-from tasks.config import ConfigError, choose, require, stored_names
+from tasks.config import ConfigError, require
 from tasks.config import shown as in_short
 
 Values = dict[str, Any]
@@ -79,7 +77,6 @@ def _points(path: Path) -> list[Point]:
     content = read_toml(path)
     base = {"name": path.stem, **_flat({key: value for key, value in content.items() if key not in SWEEPING})}
     axes = _axes(content)
-    _check_names(base, axes)
     swept = [name for axis in axes for name in axis[0]]
     require(bool(swept), "The sweep varies nothing: add a [grid] table of lists, or seeds.")
     require("name" not in swept, "name cannot be swept: runs are named after the swept values.")
@@ -151,21 +148,6 @@ def _joined(choice: Iterable[Values]) -> Values:
     return {name: value for values in choice for name, value in values.items()}
 
 
-def _check_names(base: Values, axes: list[list[Values]]) -> None:
-    """Raise `ConfigError` for names of fields that no run of the sweep could have."""
-    settings = [base, *(values for axis in axes for values in axis)]
-    kinds = [values["task.kind"] for values in settings if "task.kind" in values]
-    require(bool(kinds), f"The sweep names no task.kind; known: {', '.join(sorted(TASKS))}.")
-    of_kind = registry.kinds()
-    tasks = [of_kind[choose("task", str(kind), of_kind)] for kind in kinds]
-    known = {*stored_names(RunConfig), *stored_names(RunConfig).values()} - {"task", "model"}
-    known |= {"task.kind", *(f"task.{field.name}" for task in tasks for field in fields(task))}
-    known |= {f"model.{field.name}" for field in fields(ModelConfig)}
-    for values in settings:
-        for name in values:
-            choose("field", name, known | set(SWEEPING))
-
-
 def _point(base: Values, swept: Values) -> Point:
     try:
         config = from_plain(RunConfig, _nested(base | swept), null="none")
@@ -182,5 +164,5 @@ def _nested(values: Values) -> dict[str, Any]:
     nested: dict[str, Any] = {"task": {}, "model": {}}
     for name, value in values.items():
         table, _, field = name.rpartition(".")
-        (nested[table] if table else nested)[field] = value
+        (nested.setdefault(table, {}) if table else nested)[field] = value
     return nested

@@ -188,7 +188,9 @@ def in_processes(
         while todo or running:
             while todo and idle:
                 worker = idle.pop()
-                index = todo.pop(0)
+                index = next_job(todo, configs, worker.config, [configs[other] for other, _ in running.values()])
+                todo.remove(index)
+                worker.config = configs[index]
                 running[worker.submit(index, configs[index], job)] = index, worker
             finished, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
             for _, worker in running.values():
@@ -216,6 +218,24 @@ def costliest_first(configs: Mapping[int, RunConfig], members: Mapping[int, int]
     `members`: number of runs trained with a config as a stacked model, if more than one.
     """
     return sorted(configs, key=lambda i: -_work(configs[i]) * (members or {}).get(i, 1))
+
+
+def next_job(
+    todo: Sequence[int], configs: Mapping[int, RunConfig], last: RunConfig | None, others: Sequence[RunConfig]
+) -> int:
+    """Return the job that a worker does next: the first of `todo` that saves the most compiling.
+
+    That is one for which the worker has the graph, from its `last` run. Then one whose graph no other worker has: two
+    that start runs of one kind would both compile it, while torch stores the graph on disk for whoever comes later.
+    `others`: what other workers train now. Runs that are not compiled are all alike.
+    """
+    mine, theirs = last and last.graph, [config.graph for config in others]
+
+    def compiles(index: int) -> tuple[bool, bool]:
+        graph = configs[index].graph
+        return graph is not None and graph != mine, graph in theirs
+
+    return min(todo, key=compiles)
 
 
 @contextmanager
@@ -260,6 +280,7 @@ class _Worker:
     """
 
     def __init__(self, threads: int) -> None:
+        self.config: RunConfig | None = None  # of its last job
         self.pipe, self._far = _context.Pipe()
         self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads))
 

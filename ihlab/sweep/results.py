@@ -42,15 +42,18 @@ def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
     Raises `ConfigError`, naming the file, for a summary or metrics that cannot be read.
     """
     folder = point.config.folder(root)
-    row = {"run": name_to_open(folder), **{name: _cell(value) for name, value in point.swept.items()}}
-    done, diverged = _stored(folder / "done.json"), _stored(folder / "diverged.json")
+    swept = {name: str(value) if isinstance(value, list | tuple) else value for name, value in point.swept.items()}
+    row = {"run": name_to_open(folder), **swept}
+    # `Run` would load torch, which a table does not need.
+    done, diverged = (read_summary(folder / name, {}, None) or {} for name in ("done.json", "diverged.json"))
     if done:
         row["status"], error = DONE, ""
     elif diverged:
         row["status"], error = DIVERGED, f"The loss is not finite at step {diverged['step']}."
     else:
         row["status"] = FAILED if error else UNFINISHED
-    metrics = _metrics(folder, bool(done))
+    path = folder / "metrics.csv"
+    metrics = read_metrics(path, (), ended=bool(done)) if present(path) else pd.DataFrame()
     reached = first_reach(metrics["step"], metrics["accuracy_first"], GOAL) if len(metrics) else math.inf
     known = math.isfinite(reached) or row["status"] in (DONE, DIVERGED)
     last = {str(name): value for name, value in metrics.tail(1).to_dict("records")[0].items()} if len(metrics) else {}
@@ -68,20 +71,6 @@ def first_reach(steps: ArrayLike, accuracy: ArrayLike, threshold: float) -> floa
     """Return the first evaluated step with accuracy >= threshold; inf if there is none, so that no run is dropped."""
     reached = np.asarray(accuracy) >= threshold
     return float(np.asarray(steps)[reached.argmax()]) if reached.any() else math.inf
-
-
-def _stored(path: Path) -> dict[str, Any]:
-    """Read a run's summary; {} if there is none. (`Run` would load torch, which a table does not need.)"""
-    return read_summary(path, {}, None) or {}
-
-
-def _metrics(folder: Path, ended: bool) -> pd.DataFrame:
-    path = folder / "metrics.csv"
-    return read_metrics(path, (), ended=ended) if present(path) else pd.DataFrame()
-
-
-def _cell(value: Any) -> Any:
-    return str(value) if isinstance(value, list | tuple) else value
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -31,7 +31,7 @@ def install(model: Transformer, clamps: Sequence[Clamp]) -> None:
         if clamp.what == "pattern":
             hook = _set_pattern(clamp, attention.strict)
         else:
-            hook = _freeze_weight(_entries(clamp, shift_of(model, clamp)))
+            hook = _freeze_weight(clamp, shift_of(model, clamp))
         model.add_hook(f"blocks.{clamp.layer}.attn.hook_{clamp.what}", hook, is_permanent=True)
 
 
@@ -46,7 +46,7 @@ def impose(model: Transformer, optimizer_state: dict[str, Tensor], clamps: Seque
         if clamp.what == "pattern":
             continue
         shift = shift_of(model, clamp)
-        heads, columns = _heads(clamp), _columns(clamp, shift)
+        heads, columns = _entries(clamp, shift)
         if isinstance(clamp.value, float):
             shift.hold(heads, slice(None) if clamp.column is None else clamp.column, clamp.value)
         for moment in ("exp_avg", "exp_avg_sq"):  # no moments before the first step
@@ -82,18 +82,15 @@ def _heads(clamp: Clamp) -> int | slice:
     return slice(None) if clamp.head is None else clamp.head
 
 
-def _columns(clamp: Clamp, shift: TokenShift) -> int | slice:
-    """Return the frozen columns: all of them if the columns of the shift are tied."""
-    return slice(None) if clamp.column is None or shift.rule.tied else clamp.column
+def _entries(clamp: Clamp, shift: TokenShift) -> tuple[int | slice, int | slice]:
+    """Return the frozen heads and columns: all columns if those of the shift are tied."""
+    return _heads(clamp), slice(None) if clamp.column is None or shift.rule.tied else clamp.column
 
 
-def _entries(clamp: Clamp, shift: TokenShift) -> Bool[Tensor, "head window *d_head"]:
+def _freeze_weight(clamp: Clamp, shift: TokenShift) -> Hook:
     entries = torch.zeros_like(shift.weights(), dtype=torch.bool)
-    entries[_heads(clamp), _columns(clamp, shift)] = True
-    return entries
+    entries[_entries(clamp, shift)] = True
 
-
-def _freeze_weight(entries: Bool[Tensor, "head window *d_head"]) -> Hook:
     def freeze(weight: Tensor, hook: HookPoint) -> Tensor:
         return torch.where(entries.to(weight.device), weight.detach(), weight)
 

@@ -37,16 +37,17 @@ def compiled(
     """
     if not (config.compile and can_compile(device.type)):
         return loss
-    rows = config.batch_size // config.accumulate
-    kind = (config.model, config.clamps, config.task.length, rows, config.precision, device, members)
+    kind = (config.graph, device, members)
     if config.clamps or _current != [kind]:
         forget()
         # A clamp is a hook. It is compiled into the graph without a guard, so no other run may use that graph.
         _current[:] = [] if config.clamps else [kind]
 
     def called(*arguments: Any) -> Tensor:
-        if members is None:
-            _mark_symbols(*arguments[1:])
+        if members is None and arguments[2] is not None:  # the number of scored positions, and of gathered queries
+            for x in arguments[2:]:
+                if x is not None:
+                    torch._dynamo.maybe_mark_dynamic(x, x.ndim - 1)
         summed: Tensor = _compiled(loss, None if members is None else False)(*arguments)
         return summed
 
@@ -85,14 +86,6 @@ def can_compile(device_type: str) -> bool:
         stacklevel=3,
     )
     return False
-
-
-def _mark_symbols(tokens: Tensor, index: Tensor | None, *others: Tensor | None) -> None:
-    """Make the number of scored positions, and of gathered queries, symbols of the compiled graph."""
-    if index is not None:
-        for x in (index, *others):
-            if x is not None:
-                torch._dynamo.maybe_mark_dynamic(x, x.ndim - 1)
 
 
 @cache

@@ -208,6 +208,12 @@ class RunConfig:
         """The clamps under which the run is trained."""
         return self.clamped
 
+    @property
+    def graph(self) -> tuple[object, ...] | None:
+        """What runs that share a compiled graph have in common; None for a run that is not compiled."""
+        rows = self.batch_size // self.accumulate
+        return (self.model, self.clamps, self.task.length, rows, self.precision) if self.compile else None
+
     def eval_steps(self) -> list[int]:
         """Return the steps after which the run is evaluated: dense early, sparse late, with the first and the last."""
         steps = [0]

@@ -56,7 +56,8 @@ def _row(folder: Path) -> dict[str, Any]:
 def _facts(run: RunFolder) -> dict[str, Any]:
     config, model, done = run.config, run.config.model, run.done
     last = {"step": 0, "accuracy": math.nan}
-    if run.has_metrics or not _just_begun(run):
+    first = {config.first_step} if isinstance(config, ForkConfig) else set()  # a fork begins with a checkpoint
+    if run.has_metrics or done or not set(run.checkpoints) <= first:
         last = run.last_evaluation()
         require("accuracy" in last, f"{run.folder / 'metrics.csv'} has no column 'accuracy'.")
     return {
@@ -79,11 +80,4 @@ def slices(row: Mapping[str, float]) -> str:
         f"{group} " + ", ".join(f"{value}: {accuracy:.2f}" for value, accuracy in accuracies.items())
         for group, accuracies in groups.items()
         if max(accuracies.values()) - min(accuracies.values()) > DIFFERENT
-    )
-
-
-def _just_begun(run: RunFolder) -> bool:
-    """Return whether nothing was evaluated yet. A fork has its first checkpoint before its first evaluation."""
-    return not run.done and set(run.checkpoints) <= (
-        {run.config.first_step} if isinstance(run.config, ForkConfig) else set()
     )

@@ -198,15 +198,15 @@ class Training:
         self.running_loss, self.loss_steps = torch.zeros(len(runs), device=device), 0
         self.step, states = self._resume(models)
         self.resumed_from = self.step if resumed_from is None else resumed_from
-        self.trained = Stack(models, self.configs) if stacked else SingleModel(models[0], self.config, device)
-        self.parameters, self.n_params = self.trained.parameters, models[0].n_params
+        self.in_training = Stack(models, self.configs) if stacked else SingleModel(models[0], self.config, device)
+        self.parameters, self.n_params = self.in_training.parameters, models[0].n_params
         self.optimizer = make_optimizer(models[0], self.config, self.parameters)
         if states:
-            checkpoint.load_optimizer_state(self.parameters, self.optimizer, self.trained.joined_states(states))
+            checkpoint.load_optimizer_state(self.parameters, self.optimizer, self.in_training.joined_states(states))
         self.in_unit_interval = [self.parameters[name] for name in projected(models[0])]
         self.evaluator = Evaluator(self.config, device, len(runs))
         # Only dropout and a registered attention draw random numbers.
-        self._draws = self.config.model.dropout > 0 or VARIANTS[self.config.model.attention].registered
+        self._draws_random_numbers = self.config.model.dropout > 0 or VARIANTS[self.config.model.attention].registered
 
     def _resume(self, models: Sequence[Transformer]) -> tuple[int, list[dict[str, Tensor]]]:
         """Load the last checkpoint that all members have into the models.
@@ -229,7 +229,7 @@ class Training:
     def batches(self, step: int) -> list[TrainingBatch]:
         """Return the microbatches of a step, in page-locked memory for an asynchronous copy to a GPU."""
         drawn = [microbatches(config, step) for config in self.configs]
-        pieces = [self.trained.joined(list(of_members)) for of_members in zip(*drawn, strict=True)]
+        pieces = [self.in_training.joined(list(of_members)) for of_members in zip(*drawn, strict=True)]
         return [each_tensor(x, Tensor.pin_memory) for x in pieces] if self.device.type == "cuda" else pieces
 
     def train_step(self, pieces: Sequence[TrainingBatch]) -> None:
@@ -237,7 +237,7 @@ class Training:
         config = self.config
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, self.step)
-        if self._draws:
+        if self._draws_random_numbers:
             # torch.manual_seed first looks for every type of device, which takes a thirtieth of a small step.
             generator = torch.default_generator if self.device.type == "cpu" else torch
             generator.manual_seed(dropout_seed(config.seed, self.step))
@@ -245,12 +245,12 @@ class Training:
             batch = piece.to(self.device)
             with explained() if config.compile else nullcontext():
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-                    losses = self.trained.summed_losses(batch) / batch.total  # nats per target of the whole step
+                    losses = self.in_training.summed_losses(batch) / batch.total  # nats per target of the whole step
                 losses.sum().backward()
             self.running_loss += losses.detach()
         if config.clip is not None:
-            self.trained.clip(config.clip)
-        self.trained.take_step(self.optimizer)
+            self.in_training.clip(config.clip)
+        self.in_training.take_step(self.optimizer)
         for weight in self.in_unit_interval:
             weight.data.clamp_(0, 1)
         self.optimizer.zero_grad()
@@ -294,7 +294,7 @@ class Training:
 
     @torch.no_grad()
     def _evaluate(self) -> None:
-        rows = self.trained.evaluate(self.evaluator)
+        rows = self.in_training.evaluate(self.evaluator)
         train_losses = self._checked_losses([row["eval_loss"] for row in rows])
         for i in self.ongoing:
             self.writers[i].note(self.step, train_losses[i], rows[i])
@@ -320,11 +320,11 @@ class Training:
 
     def _save(self, *only: int) -> None:
         """Write checkpoints of members with finite weights: the given ones, by default all that still train."""
-        weights = partial(self.trained.member, self.parameters)
+        weights = partial(self.in_training.member, self.parameters)
         self._check_finite(lambda i: [x.detach().abs().amax().item() for x in weights(i).values()], "a weight")
         state = checkpoint.optimizer_state(self.parameters, self.optimizer)
         for i in [i for i in only or self.ongoing if i in self.ongoing]:
-            contents = Stored(weights(i), self.trained.member(state, i), self.running_loss[i], self.loss_steps)
+            contents = Stored(weights(i), self.in_training.member(state, i), self.running_loss[i], self.loss_steps)
             self.writers[i].save(self.step, contents)
 
     def _conclude_reached(self) -> bool:

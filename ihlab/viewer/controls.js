@@ -1,4 +1,4 @@
-// What a reader's hands do: pointer and keys, playing, links, pictures, theme.
+// What a reader's hands do: pointer and keys, playing, links, pictures, colours.
 
 // Keys and pointer
 
@@ -94,17 +94,9 @@ function savePicture() {
   $$("said").textContent = "Picture saved.";
 }
 
-// Theme
+// Colours, as the system prefers them
 
-function isDark() {
-  const given = document.documentElement.dataset.theme;
-  return given ? given === "dark" : darkPreferred.matches;
-}
-
-function useTheme(theme) {
-  if (theme) document.documentElement.dataset.theme = theme;
-  $$("theme").textContent = isDark() ? "Light" : "Dark";
-  $$("theme").setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
+function useColors() {
   scale = makeScale();
   if (data.path !== null && data.field.loss) paintField($$("field"), data.field);
   drawPictures();
@@ -118,10 +110,9 @@ function listen() {
   for (const name of ["stripe", "value"]) $$(name).addEventListener("change", () => set({ [name]: $$(name).checked }));
   $$("overlay").addEventListener("change", () => set({ overlay: $$("overlay").checked ? [state.chosen] : null }));
   document.querySelectorAll("#direction input").forEach((input, i) => input.addEventListener("change", () => set({ from: Boolean(i) })));
-  $$("theme").addEventListener("click", () => useTheme(isDark() ? "light" : "dark"));
   $$("link").addEventListener("click", giveLink);
   $$("save").addEventListener("click", savePicture);
-  darkPreferred.addEventListener("change", () => useTheme());
+  darkPreferred.addEventListener("change", useColors);
   $$("picture").addEventListener("pointermove", showTip);
   $$("picture").addEventListener("pointerdown", showTip);
   $$("picture").addEventListener("click", holdCell);

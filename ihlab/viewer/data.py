@@ -13,12 +13,13 @@ from torch import Tensor
 from ihlab.interp.head_model import HeadModel
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.measure.heads import follows
+from ihlab.measure.probe import LONGEST_PROBE, PREFIX_REPEATS
 from ihlab.settings import own_settings
 from ihlab.training.run import Run
 from ihlab.viewer.packing import packed, quantised, what_fits
 from ihlab.viewer.predictions import Predictions
 from ihlab.viewer.sources import Opened, Shown, opened, reader
-from ihlab.viewer.tags import TAGS, Scores, probe_tokens, scores_of_probe, scores_of_rows, tagged
+from ihlab.viewer.tags import TAGS, Scores, scores_of_probe, scores_of_rows, tagged
 from ihlab.viewer.tokens import TokenRow, given_rows, held_out_rows, text_by
 from ihlab.viewer.training import training_data
 from tasks import StoredTask
@@ -48,7 +49,7 @@ def view_data(
     - `title`, `about`: headings; `left_out`: what does not fit on the page; `n_layers`, `n_heads`, `group`: l, h, h/g;
     - `steps` [s]; `metrics`, each [s]: loss, accuracy, accuracy at first repeats, null if not measured; `metrics` is
       null if the source is not a run;
-    - `rows`: for each sequence, `tokens` [n], the text at each position; `label`; `stripe`: the pairs of
+    - `rows`: for each sequence, `tokens` [n], the text at each position; `stripe`: the pairs of
       `induction_stripe`; `causal`: false if a query sees later keys; `panels`: `pattern`, and for shifted models
       `key1` .. `keyW` (`score_routes`), each [s] texts of `quantised` [l, h]; `norms`: `value`, and for shifted values
       `raw`, each [s] texts of float32 [l, h, n]; `predictions`, null without logits: `top`, `chance` [s] texts of
@@ -177,8 +178,9 @@ def _read(
 
 
 def _probe(source: Any) -> Tensor | None:
-    with suppress(ConfigError):
-        return probe_tokens(source) if isinstance(source, HeadModel) else None
+    if isinstance(source, HeadModel):
+        with suppress(ConfigError):  # its context is too short for a repeat
+            return source.probe_rows(PREFIX_REPEATS, 16, min(source.tokens.length, LONGEST_PROBE), None, 0)
     return None
 
 
@@ -229,7 +231,6 @@ def _row_data(
     )
     return {
         "tokens": row.names,
-        "label": row.label,
         "stripe": induction_stripe(row.ids, strict),
         "causal": all(cell.causal for cell in cells),
         "panels": panels if with_routes else {"pattern": panels["pattern"]},

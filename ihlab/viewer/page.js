@@ -61,7 +61,7 @@ function shownHeads() {
 function colorAt(q, k) {
   if (!state.overlay) return scale.colors[shadeOf(shown[0].panel.values[q * n + k], range.size)];
   const parts = shown.map(({ panel, color }) => [opacity(panel.values[q * n + k], range.size), color]);
-  return blended(parts, scale.colors[SHADES], isDark());
+  return blended(parts, scale.colors[SHADES], darkPreferred.matches);
 }
 
 // Drawing
@@ -209,7 +209,7 @@ function build() {
   $$("row").append(...data.rows.map((each, i) => {
     const begin = each.tokens.slice(0, 10).join(" ");
     const text = `${i + 1}: ${begin.length > 48 ? `${begin.slice(0, 47)}…` : begin + (each.n > 10 ? " …" : "")}`;
-    return make("option", { value: i, textContent: each.label ? `${text} (${each.label})` : text });
+    return make("option", { value: i, textContent: text });
   }));
   $$("views").append(...views.map((view, i) => {
     const input = make("input", { type: "radio", name: "view", value: view.id });
@@ -313,7 +313,7 @@ async function main() {
   build();
   choose();
   listen();
-  useTheme();
+  useColors();
   document.body.dataset.ready = "true";
 }
 

@@ -115,7 +115,7 @@ def _of_patterns(patterns: Float[Tensor, "layer head query key"]) -> Shown:
 
 def _of_unhooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
     tokens = torch.from_numpy(ids)[None]
-    patterns = model.read(tokens, kinds=("raw",)).patterns["raw"][:, 0]
+    patterns = model.read(tokens, kinds=("raw",))["raw"][:, 0]
     return replace(_of_patterns(patterns), logits=model.logits(tokens)[0].cpu())
 
 

@@ -12,7 +12,6 @@ from ihlab.interp.head_model import HeadModel
 from ihlab.interp.heads import PREFIX_LEAST, probe_scores
 from ihlab.measure.columns import COLUMNS
 from ihlab.measure.heads import mean_attention, source_positions
-from ihlab.measure.probe import LONGEST_PROBE, PREFIX_REPEATS
 
 TAGS = {column.name: column.tag for column in COLUMNS if column.tag}
 """By score: the tag of a head whose score is at least `PREFIX_LEAST`."""
@@ -20,14 +19,9 @@ TAGS = {column.name: column.tag for column in COLUMNS if column.tag}
 Scores = dict[str, Float[np.ndarray, "layer head"]]
 
 
-def probe_tokens(model: HeadModel) -> Int[Tensor, "rows pos"]:
-    """Return random repeated tokens for a model. Raises `ConfigError` if its context is too short for a repeat."""
-    return model.probe_rows(PREFIX_REPEATS, 16, min(model.tokens.length, LONGEST_PROBE), None, 0)
-
-
 def scores_of_probe(model: HeadModel, tokens: Int[Tensor, "rows pos"]) -> Scores:
     """Score the effective patterns as `head_scores` does, or the raw ones if effective ones are not exact."""
-    scores, _ = probe_scores(model, tokens, kinds=(model.exact_kind,))
+    scores = probe_scores(model, tokens, kinds=(model.exact_kind,))
     return {name: score.float().cpu().numpy() for name, score in scores[model.exact_kind].items()}
 
 

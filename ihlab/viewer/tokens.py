@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,12 @@ class TokenRow:
 
     - `ids`: token ids; for patterns without a model, any numbers that are equal for equal tokens;
     - `names`: the text at each position;
-    - `targets`: the task's targets, `IGNORE` where nothing is scored; None: the target is the next token;
-    - `label`: other facts about the sequence, such as its number of operations.
+    - `targets`: the task's targets, `IGNORE` where nothing is scored; None: the target is the next token.
     """
 
     ids: Int[np.ndarray, " pos"]
     names: list[str]
     targets: Int[np.ndarray, " pos"] | None = None
-    label: str = ""
 
 
 def text_by(words: Any, task: Task | None) -> Distinct | None:
@@ -66,11 +65,8 @@ def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow
         last = int(max(np.flatnonzero(targets != IGNORE), default=-1))  # -1: nothing in the sequence is scored
         size = max(last + 1, int(np.flatnonzero(row != row[-1])[-1]) + 1) if (row != row[-1]).any() else len(row)
         size = len(row) if len(row) - size < 2 else size  # padding repeats one id
-        slices = [f"{name} {group[0]}" for name, group in batch.groups.items() if group.ndim == 1]
         ids = row[:size]
-        token_rows.append(
-            TokenRow(ids, [text(i) if text else str(i) for i in ids.tolist()], targets[:size], ", ".join(slices))
-        )
+        token_rows.append(TokenRow(ids, [text(i) if text else str(i) for i in ids.tolist()], targets[:size]))
     return token_rows
 
 
@@ -123,13 +119,13 @@ def _nested(tokens: Any) -> list[list[Any]]:
 
 
 def _whole(row: list[Any]) -> list[int]:
-    wrong = [token for token in row if isinstance(token, bool) or not isinstance(token, int | np.integer)]
-    if wrong and all(isinstance(token, Tensor) and token.ndim == 0 for token in wrong):
-        return [int(token) for token in row]
-    require(
-        not wrong, f"tokens holds {shown(wrong[0] if wrong else '')}, but must hold ids, words, or sequences of them."
-    )
-    return [int(token) for token in row]
+    ids = []
+    for token in row:
+        try:
+            ids.append(index(token))
+        except TypeError:
+            raise ConfigError(f"tokens holds {shown(token)}, but must hold ids, words, or sequences of them.") from None
+    return ids
 
 
 def _inverse(text: Distinct | None, vocabulary: int) -> dict[str, int]:

@@ -75,8 +75,8 @@ def copying(scale):
     return model
 
 
-@pytest.mark.parametrize("length", [4, 5, 6])
-@pytest.mark.parametrize("model", [peaked(1, 1.0), peaked(2, 2.0), peaked(3, 3.0), copying(18.0), copying(35.0)])
+@pytest.mark.parametrize("length", [4, 6])
+@pytest.mark.parametrize("model", [peaked(1, 1.0), peaked(3, 3.0), copying(18.0)])
 def test_no_question_is_proved_that_some_sequence_refutes(model, length):
     tables = two_layers(model, length)
     questions = every_question(N_TOKENS, length).tolist()
@@ -94,7 +94,7 @@ def test_an_induction_head_made_by_hand_is_proved_except_at_the_first_position(l
         assert (margin_bound(tables, query, answer, place) > 0) == (place > 0)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_smallest_mean_of_a_row_is_that_of_every_choice(seed, sign):
     rng = np.random.default_rng(seed)

@@ -94,7 +94,7 @@ def test_the_worst_of_all_sequences_is_that_of_brute_force(fields):
         assert {"proved": smallest > 0, "refuted": smallest < 0, "unknown": not one_head}[row.verdict]
 
 
-@pytest.mark.parametrize("fields", ACCEPTED[::4], ids=str)
+@pytest.mark.parametrize("fields", ACCEPTED[::7], ids=str)
 def test_verdicts_without_margins_are_the_same(fields):
     full, quick = (certify(small(2, **fields), TASK, range(2, 7), margins=each).table for each in (True, False))
     assert quick["verdict"].equals(full["verdict"])
@@ -287,7 +287,7 @@ def test_a_certificate_is_checked_by_code_of_its_own(tmp_path):
         check(path, model)
 
 
-@pytest.mark.parametrize("fields", [{}, *ACCEPTED[1:7:2], *ACCEPTED[13:22]], ids=str)
+@pytest.mark.parametrize("fields", ACCEPTED[::3], ids=str)
 def test_the_check_agrees_on_every_row_and_finds_a_false_one(fields, tmp_path):
     model = small(3, **fields)
     certificate = certify(model, TASK, range(3, 6))
@@ -322,7 +322,7 @@ def test_an_interrupted_proof_goes_on(tmp_path, monkeypatch):
         certify(small(5), TASK, [5], path=path)
 
 
-@pytest.mark.parametrize("fields", ACCEPTED, ids=str)
+@pytest.mark.parametrize("fields", ACCEPTED[::4], ids=str)
 def test_rounding_bounds_the_error_of_float32(fields):
     model = small(5, **fields).float()
     certificate = certify(model, TASK, [6])

@@ -21,16 +21,13 @@ from tasks import (
 INDUCTION = {"vocab_size": 4, "length": 4, "min_token": 0}
 CASES = {
     "induction": (InductionTask(**INDUCTION), 4, 400_000),
-    "induction, a prefix": (InductionTask(**INDUCTION), 3, 100_000),
     "induction, more ids": (InductionTask(vocab_size=6, length=5, min_token=1), 5, 1_500_000),
     "induction, immediate": (InductionTask(**INDUCTION, score_immediate=True), 4, 400_000),
     "induction, periodic": (InductionTask(**INDUCTION, period=2), 4, 10_000),
     "induction, bos": (InductionTask(vocab_size=5, length=5, min_token=0, bos=True), 5, 400_000),
     "repeat": (RepeatTask(vocab_size=5, length=5), 5, 100_000),
     "recall": (MQARTask(vocab_size=6, length=8, pairs=2, power_a=1.0), 7, 400_000),
-    "recall, the first query": (MQARTask(vocab_size=6, length=8, pairs=2, power_a=1.0), 5, 100_000),
     "recall, blanks": (MQARTask(vocab_size=8, length=7, pairs=1, power_a=1.0, fill="blank"), 5, 100_000),
-    "recall, many slots": (MQARTask(vocab_size=6, length=10, pairs=2, power_a=1.0, fill="blank"), 7, 100_000),
     "recall, distant values": (MQARTask(vocab_size=6, length=7, pairs=1, power_a=1.0, value_gap=2), 6, 100_000),
     "hops": (MultiHopTask(vocab_size=8, length=6, max_hops=2, alphabet=3), 6, 100_000),
     "n-grams": (NGramTask(vocab_size=4, length=6, order=3, table_size=5), 5, 10_000),

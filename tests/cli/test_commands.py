@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.metadata import version
 
 import pandas as pd
 import pytest
 
 from ihlab import ModelConfig, Run, RunConfig
 from ihlab.cli import main
-from tasks import TASKS, InductionTask, MultiHopTask, NGramTask
+from tasks import TASKS, InductionTask, MultiHopTask
 
 pytestmark = pytest.mark.slow
 
@@ -50,49 +49,6 @@ assert "plotly" not in sys.modules, "import ihlab loads plotly"
     assert all(command in shown for command in ("reproduce", "train", "sample", "runs", "heads", "shift", "view"))
 
 
-def test_train_then_runs(capsys, tmp_path):
-    main(["train", "--root", str(tmp_path), "--name", "tiny", "--model.attention", "kv_shift", *TINY])
-    printed = capsys.readouterr().out
-    assert "step 12, loss" in " ".join(printed.split())
-    [folder] = tmp_path.iterdir()
-    run = Run.open(folder)
-    assert run.done
-    assert run.config.model.attention == "kv_shift"
-    main(["runs", str(tmp_path)])
-    assert "tiny" in capsys.readouterr().out
-
-
-def test_runs_lists_what_it_can_open_and_says_why_not_the_rest(capsys, tmp_path, monkeypatch):
-    """Beside a run: one of induction's first rule, one of a task that nobody registered, one that is half written."""
-    monkeypatch.setenv("COLUMNS", "1000")
-    main(["train", "--root", str(tmp_path), "--name", "tiny", *TINY])
-    [folder] = tmp_path.iterdir()
-    stored = json.loads((folder / "config.json").read_text())
-    assert stored["task"].pop("rule") == 2
-    unknown = {**stored, "task": {**stored["task"], "kind": "inducton"}}
-    for name, text in (("a", json.dumps(stored)), ("b", json.dumps(unknown)), ("c", "{half")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(text)
-    capsys.readouterr()
-    main(["runs", str(tmp_path)])
-    *table, older, half = capsys.readouterr().out.splitlines()
-    assert sum("tiny-" in line for line in table) == 1
-    assert older.startswith(f"{tmp_path}/a/config.json: This run was trained on sequences drawn by rule 1 of the task")
-    assert "by rule 2 now" in older
-    assert sum("inducton " in line for line in table) == 1
-    assert f"{tmp_path}/c/config.json is not JSON" in half
-
-
-def test_a_run_until_an_accuracy_prints_the_step_that_reached_it(capsys, tmp_path, monkeypatch):
-    """With four ids to guess among, some of 64 answers are right from the start."""
-    monkeypatch.setenv("COLUMNS", "200")
-    guessable = ["--task.vocab-size", "15", "--task.length", "4", "--model.d-vocab", "15", "--eval-rows", "64"]
-    main(["train", "--root", str(tmp_path), *TINY, *guessable, "--until", "0.001"])
-    assert ": step 0, loss" in capsys.readouterr().out
-    main(["runs", str(tmp_path)])
-    assert "0/12" not in capsys.readouterr().out
-
-
 def test_members_are_the_seeds_from_the_runs_own_on_and_print_a_line_each(capsys, tmp_path):
     """Seeds 4, 5 and 6, the last of them trained before, alone."""
     small = ["train", "induction", "--root", str(tmp_path), "--model.attention", "kv_shift", *TINY]
@@ -120,16 +76,6 @@ def test_a_member_that_diverges_says_so_and_the_command_ends_with_1(capsys, tmp_
     assert capsys.readouterr().out.count("/12 diverged") == 2
 
 
-def test_sample_marks_repeats(capsys):
-    main(["sample", "induction", "--length", "16", "--vocab-size", "40", "--seed", "3"])
-    printed = capsys.readouterr().out
-    assert " R" in printed
-    assert "target" in printed
-    again = printed
-    main(["sample", "induction", "--length", "16", "--vocab-size", "40", "--seed", "3"])
-    assert capsys.readouterr().out == again
-
-
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
@@ -137,10 +83,7 @@ def test_sample_marks_repeats(capsys):
         (["reproduce", "upcycle"], 2, ["'upcycle' is no figure any more: see notebooks/11_upcycling.ipynb"]),
         (["reproduce", "--scale", "huge"], 2, ["There is no scale 'huge'", "laptop"]),
         (["reproduce", "--jobs", "0", "--from-data"], 2, ["jobs is 0"]),
-        (["train", "indction", "--steps", "3"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),
-        (["train", "indction", "--help"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),
-        (["train", "mutlihop"], 2, ["There is no task 'mutlihop'; did you mean 'multihop'?"]),
-        (["train", "--seed", "3", "indction"], 2, ["There is no task 'indction'; did you mean 'induction'?"]),
+        (["train", "mutlihop", "--help"], 2, ["There is no task 'mutlihop'; did you mean 'multihop'?"]),
         (["train", *TINY, "--root", "/not/there/runs"], 2, ["--root is '/not/there/runs'", "top of the file system"]),
         (["reproduce", "--figures", "/not/there"], 2, ["figures is '/not/there/figure2/laptop'", "top of the file"]),
         (["sample", "inducton"], 2, ["There is no task 'inducton'; did you mean 'induction'?"]),
@@ -151,9 +94,7 @@ def test_sample_marks_repeats(capsys):
         (["train", *TINY, "--steps", "-3"], 2, ["RunConfig.steps is -3"]),
         (["train", *TINY, "--until", "90"], 2, ["RunConfig.stop_at_accuracy is 90.0", "above 0 and at most 1"]),
         (["train", *TINY, "--model.n-heads", "3"], 2, ["d_model is 8", "n_heads=3"]),
-        (["train", *TINY, "--task.length", "13"], 2, ["length is 13", "n_ctx is 12"]),
         (["train", *TINY, "--device", "quantum"], 2, ["device 'quantum' cannot be used here"]),
-        (["train", *TINY, "--members", "0"], 2, ["members is 0, but must be at least 1."]),
         (["tran"], 2, ["train"]),
     ],
 )
@@ -269,7 +210,6 @@ MODEL = ModelConfig(n_layers=1, d_model=64, n_heads=4, d_vocab=128, n_ctx=32, at
     [
         ([], {}),
         (["--model.n_layers=2"], {"model": MODEL.replace(n_layers=2)}),
-        (["--model.d-model", "128"], {"model": MODEL.replace(d_model=128)}),
         (["--model.attention", "k_shift"], {"model": MODEL.replace(attention="k_shift")}),
         (["--steps", "7"], {"steps": 7}),
         (
@@ -280,14 +220,9 @@ MODEL = ModelConfig(n_layers=1, d_model=64, n_heads=4, d_vocab=128, n_ctx=32, at
             ["induction", "--task.length=20"],
             {"task": InductionTask(vocab_size=128, length=20), "model": MODEL.replace(n_ctx=20)},
         ),
-        (["ngram"], {"task": NGramTask(), "model": MODEL.replace(d_vocab=64, n_ctx=63)}),
         (
             ["multihop", "--task.max-hops", "2"],
             {"task": MultiHopTask(max_hops=2), "model": MODEL.replace(d_vocab=23, n_ctx=99)},
-        ),
-        (
-            ["--steps", "2", "multihop", "--model.n-layers", "2"],
-            {"steps": 2, "task": MultiHopTask(), "model": MODEL.replace(n_layers=2, d_vocab=23, n_ctx=99)},
         ),
         (TINY, None),
     ],
@@ -311,18 +246,12 @@ def test_naming_a_field_changes_that_field_alone(monkeypatch, given, changed):
     assert asked[0] == (RunConfig(**TINY_FIELDS) if changed is None else usual.replace(**changed))
 
 
-def test_train_alone_trains_a_model_that_learns_and_says_what_to_type_next(tmp_path, capsys):
-    main(["train", "--root", str(tmp_path)])
+def test_train_says_what_to_type_next(tmp_path, capsys):
+    main(["train", "--root", str(tmp_path), *TINY])
     ending, following = capsys.readouterr().out.splitlines()[-2:]
     (run,) = tmp_path.iterdir()
-    assert Run.open(run).metrics["accuracy_first"].iloc[-1] > 0.99
     assert str(run) in ending
     assert following == f"Its heads: ihlab heads {run}    and on a page: ihlab view {run}"
-
-
-def test_the_version_is_the_packages(capsys):
-    main(["--version"])
-    assert capsys.readouterr().out == f"ihlab {version('ihlab')}\n"
 
 
 def test_runs_are_written_as_a_table_and_piped_names_are_whole(tmp_path, capsys, monkeypatch):

@@ -15,13 +15,8 @@ from torch.nn import functional as F
 from ihlab import Run, train
 from ihlab.attribution import exact, problem
 from ihlab.cli import main
-from ihlab.interp import head_scores
-from ihlab.interp.head_model import OurModel
-from ihlab.interp.heads import mean_patterns
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.measure.probe import task_tokens
 from ihlab.viewer.training import described
-from tasks import InductionTask
 
 pytestmark = pytest.mark.slow
 
@@ -98,39 +93,6 @@ def test_the_loss_without_a_head_is_that_of_the_held_out_rows(root, small, tmp_p
     assert np.allclose(table.loc[table["head"] == 1, "loss_rise"], rise, atol=1e-6)
 
 
-def test_probes_use_the_ids_the_model_was_trained_on(root, small, tmp_path):
-    assert task_tokens(InductionTask(vocab_size=40, length=12, min_token=7)).content == list(range(7, 40))
-    opened("heads", "small", root, "--csv", tmp_path / "heads.csv")
-    order = ["layer", "head", "pattern"]
-    written = pd.read_csv(tmp_path / "heads.csv").sort_values(order)
-    scores = head_scores(small.model(), ids=range(11, 40)).sort_values(order)
-    assert np.allclose(written[scores.columns.drop("pattern")], scores.drop(columns="pattern"), atol=1e-9)
-
-
-def test_the_seed_decides_the_probes(root, tmp_path):
-    for name, seed in (("one", 5), ("again", 5), ("other", 6)):
-        opened("heads", "small", root, "--seed", seed, "--csv", tmp_path / f"{name}.csv")
-    one, again, other = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("one", "again", "other"))
-    assert one.equals(again)
-    assert not np.allclose(one["prefix_matching"].sort_values(), other["prefix_matching"].sort_values())
-
-
-def test_mean_patterns_are_causal_shares_and_their_effective_mixture(small):
-    model = small.model()
-    patterns = mean_patterns(OurModel(model), seed=0)
-    raw, effective = patterns["raw"], patterns["effective"]
-    assert raw.shape == effective.shape == (1, 2, 12, 12)
-    assert np.allclose(raw.sum(axis=-1), 1, atol=1e-6)
-    assert np.allclose(np.triu(raw, 1), 0)
-    for head, stored in enumerate(model.layers[0].attn.beta.detach().numpy()):
-        beta = stored * np.sign(stored[np.abs(stored).argmax()]) / np.abs(stored).sum()  # sizes sum to 1, largest > 0
-        for query in range(12):
-            for key in range(12):
-                after = raw[0, head, query, key + 1] if key < 11 else 0.0
-                expected = beta[0] * raw[0, head, query, key] + beta[1] * after
-                assert np.isclose(effective[0, head, query, key], expected, atol=1e-6)
-
-
 def test_shift_reports_the_checkpoints_weights(root, small, tmp_path, capsys):
     opened("shift", "small", root, "--step", 8, "--csv", tmp_path / "shift.csv", "--out", tmp_path / "shift.png")
     printed = capsys.readouterr().out
@@ -151,19 +113,6 @@ def test_shift_reports_the_checkpoints_weights(root, small, tmp_path, capsys):
     assert is_picture(tmp_path / "shift.png")
 
 
-def test_wider_windows_have_no_quadrants(tmp_path, capsys):
-    args = "--steps 2 --batch-size 4 --eval-rows 8 --checkpoints 2 --task.vocab-size 40 --task.length 12"
-    model = "--model.n-layers 1 --model.d-model 8 --model.n-heads 2 --model.d-vocab 40 --model.n-ctx 12"
-    shifts = "--model.attention kv_shift --model.shift-window 3"
-    main(["train", "--root", str(tmp_path), "--name", "wide", *f"{args} {model} {shifts}".split()])
-    capsys.readouterr()
-    opened("shift", "wide", tmp_path, "--out", tmp_path / "wide.svg")
-    printed = capsys.readouterr().out
-    assert "alpha3" in printed
-    assert "Table 5" not in printed
-    assert is_picture(tmp_path / "wide.svg")
-
-
 def test_view_writes_a_page_here_and_says_how_large(root, small, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     opened("view", "small", root)
@@ -171,7 +120,7 @@ def test_view_writes_a_page_here_and_says_how_large(root, small, tmp_path, capsy
     assert page.name == f"{small.folder.name}.html"
     assert capsys.readouterr().out.strip() == f"{page.name}: {page.stat().st_size / 1e3:.1f} kB"
     assert page.read_text().lower().startswith("<!doctype html>")
-    opened("view", "small", root, "--row", "12,13,14,12,13", "--checkpoints", 2, "--out", "other.html")
+    opened("view", "small", root, "--tokens", "12,13,14,12,13", "--checkpoints", 2, "--out", "other.html")
     text = (tmp_path / "other.html").read_text()
     assert '"tokens":["12","13","14","12","13"]' in text
     assert '"steps":[0,12]' in text
@@ -187,37 +136,22 @@ def test_view_reads_the_tasks_words(tmp_path):
     assert '"tokens":["\\u003cbos>","Frigate/AppleCrate","=","4","."]' in page.read_text()
 
 
-def test_a_file_of_the_same_kind_is_replaced(root, tmp_path):
-    (tmp_path / "page.html").write_text("old")
-    opened("view", "plain", root, "--out", tmp_path / "page.html")
-    assert (tmp_path / "page.html").read_text() != "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
-
-
 @pytest.mark.parametrize(
     ("args", "words"),
     [
         (["heads", "smal"], ["2 runs in", "give more of its name"]),
-        (["heads", "plane"], ["There is no run 'plane'; did you mean 'plain'?"]),
         (["heads", "plain", "--step", "5"], ["has no checkpoint at step 5; it has 0, 8, 12."]),
         (["heads", "plain", "--rows", "1"], ["rows is 1, but must be at least 2"]),
-        (["heads", "plain", "--rows", "0"], ["rows is 0, but must be at least 2"]),
         (["heads", "plain", "--seed", "-1"], ["seed is -1, but must not be negative"]),
         (["heads", "plain", "--csv", "heads.txt"], ["--csv is 'heads.txt', but must end in .csv."]),
         (["heads", "plain", "--out", "heads.pdf"], ["--out is 'heads.pdf', but must end in .png or .svg or .html."]),
         (["shift", "plain"], ["The model's attention is 'vanilla'", "kv_shift"]),
-        (["shift", "small", "--out", "shift"], ["--out is 'shift', but must end in .png or .svg."]),
         (["view", "plain", "--out", "page.png"], ["--out is 'page.png', but must end in .html."]),
-        (["view", "plain", "--row", "1,two"], ["--row is '1,two', but must be token ids"]),
-        (["view", "plain", "--row", "3,40"], ["--row holds 40, but the model's ids are 0 to 39."]),
-        (["view", "plain", "--row", ",".join(["3"] * 13)], ["The sequence has 13 positions", "n_ctx=12"]),
-        (["view", "plain", "--tokens", "3 40"], ["tokens holds 40, which is outside the vocabulary: ids are 0 to 39."]),
+        (["view", "plain", "--tokens", ",".join(["3"] * 13)], ["The sequence has 13 positions", "n_ctx=12"]),
         (
             ["view", "plain", "--tokens", "3 four"],
             ["tokens holds 'four', which is not a word of the model's vocabulary"],
         ),
-        (["view", "plain", "--tokens", "3", "--row", "3"], ["--tokens and --row are both given"]),
-        (["view", "plain", "--rows", "0"], ["rows is 0, but must be 1 to 100."]),
         (["view", "plain", "--checkpoints", "1"], ["checkpoints is 1, but must be at least 2"]),
     ],
 )
@@ -247,7 +181,9 @@ def test_attribute_prints_exact_effects_beside_estimates_and_scores(small, root,
         [line] = [line for line in printed.splitlines() if line.split()[:1] == [f"{head.layer}.{head.head}"]]
         assert line.split()[1] == f"{head.effect:z.2f}"
     assert is_picture(tmp_path / "map.png")
-    opened("attribute", "small", root, "--rows", 8, "--corrupt", "answer", "--nodes", "input",
+    opened("attribute", "small", root, "--rows", 8, "--corrupt", "answer")
+    assert re.search(r"integrated\s", capsys.readouterr().out)
+    opened("attribute", "small", root, "--rows", 8, "--corrupt", "answer", "--nodes", "input", "--layer", 0,
            "--out", tmp_path / "map.html")  # fmt: skip
     page = (tmp_path / "map.html").read_text(encoding="utf-8")
     assert all(f"{name} %{{z:.3f}}" in page for name in ("exact effect", "attribution-patching", "eap-ig"))

@@ -9,45 +9,6 @@ from ihlab.cli.paths import check_output, find_run, write_picture, write_table
 from tasks.config import ConfigError
 
 
-@pytest.fixture(scope="module")
-def folders(root):
-    """The run folders by name."""
-    return {path.name.rpartition("-")[0]: path for path in root.iterdir()}
-
-
-def test_a_run_is_found_by_folder_name_or_beginning(root, folders, monkeypatch):
-    small = folders["small"]
-    monkeypatch.chdir(root.parent)
-    for name in (str(small), f"{small}/", small.name, f"runs/{small.name}", "small", "runs/small", "./runs/small"):
-        assert find_run(name, root).folder.resolve() == small, name
-    assert find_run(small.name[:-3], root).folder == small
-    assert find_run("pl", root).folder == folders["plain"]
-    assert find_run("small-2", root).folder == folders["small-2"]
-
-
-def test_a_folders_whole_name_goes_before_longer_ones(folders, tmp_path):
-    for name in ("kept-run", "kept-run-too"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_bytes((folders["plain"] / "config.json").read_bytes())
-    assert find_run("kept-run", tmp_path).folder == tmp_path / "kept-run"
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("sma", ["2 runs in", "are called 'sma'", "small-", "small-2-", "give more of its name"]),
-        ("plane", ["There is no run 'plane'; did you mean 'plain'?"]),
-        ("zzz", ["There is no run 'zzz'; known: plain, small, small-2."]),
-        ("nowhere/small", ["There are no runs in nowhere"]),
-    ],
-)
-def test_other_names_are_answered(root, name, words):
-    with pytest.raises(ConfigError) as error:
-        find_run(name, root)
-    assert all(word in str(error.value) for word in words), error.value
-    assert "\n" not in str(error.value)
-
-
 def test_of_many_candidates_a_few_are_listed(tmp_path):
     for number in range(9):
         (tmp_path / f"run-{number}" / "config.json").parent.mkdir()

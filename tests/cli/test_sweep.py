@@ -75,11 +75,9 @@ def test_failed_runs_end_with_a_sentence_and_exit_code_1(grid, tmp_path, fails):
 @pytest.mark.parametrize(
     ("old", "new", "args", "words"),
     [
-        ("n_layers =", "n_layer =", [], "There is no field 'model.n_layer'; did you mean 'model.n_layers'?"),
+        ("n_layers =", "n_layer =", [], "There is no ModelConfig field 'n_layer'; did you mean 'n_layers'?"),
         ("[1, 2]", "[1, 0]", [], "model.n_layers=0, seed=0) is not possible: ModelConfig.n_layers is 0"),
         ("[task]", "[task", [], "small.toml is not TOML"),
-        ("", "", ["--engine", "locl"], "There is no engine 'locl'; did you mean 'local'?"),
-        ("", "", ["--jobs", "0"], "jobs is 0, but must be at least 1"),
         ("", "", ["--out", "table.txt"], "out is 'table.txt', but must end in .csv"),
         ("", "", ["--out", "small.toml/table.csv"], "small.toml/table.csv cannot be written"),
     ],

@@ -51,9 +51,7 @@ for command in sys.argv[1].split(","):
 @pytest.mark.parametrize(
     ("command", "closed"),
     [
-        ("sample induction --rows 1", ">&-"),
         ("sample induction --rows 1", "<&- >&- 2>&-"),
-        ("runs nowhere", "<&-"),
         ("runs nowhere", "2>&-"),
     ],
 )
@@ -65,7 +63,7 @@ def test_closed_streams_are_as_if_nobody_read_them(tmp_path, closed, command):
     assert bool(done.stdout) == (command != "runs nowhere" and ">&-" not in closed.replace("2>&-", ""))
 
 
-@pytest.mark.parametrize("name", ["[red]x[", "[bold]b[", ":smile:", "a\x1b[31mb", "two\nlines"])
+@pytest.mark.parametrize("name", ["[red]x[", ":smile:", "a\x1b[31mb\nc"])
 def test_names_are_shown_as_text(root, tmp_path, capsys, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)

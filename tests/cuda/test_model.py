@@ -9,8 +9,6 @@ import torch
 
 from ihlab import ModelConfig, Transformer
 from ihlab.interp import head_scores
-from ihlab.interp.multihop import hop_scores
-from tasks import MultiHopTask
 
 pytestmark = pytest.mark.slow
 
@@ -76,11 +74,3 @@ def test_decoding_with_a_cache_writes_what_full_forwards_do(model, device):
         for _ in range(12):
             expected = torch.cat([expected, model(expected)[:, -1:].argmax(dim=-1)], dim=1)
     assert torch.equal(model.generate(tokens, 12), expected)
-
-
-def test_hop_scores_are_those_of_the_cpu(device):
-    task = MultiHopTask(vocab_size=9, length=16, max_hops=2)
-    here = Transformer(ModelConfig(**{**SIZES, "d_vocab": 9}, attention="kv_shift"), seed=1)
-    there = copy.deepcopy(here).to(device)
-    columns = ["attention", "before"]
-    pd.testing.assert_frame_equal(hop_scores(there, task, 2)[columns], hop_scores(here, task, 2)[columns], atol=1e-4)

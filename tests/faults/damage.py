@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-import ihlab
 from ihlab import Run
 from tests.faults.kinds_of_damage import (
     ANY_FILE,
@@ -26,11 +25,7 @@ from tests.faults.kinds_of_damage import (
     of_tensors,
 )
 from tests.faults.table import Row
-from tests.faults.time_limit import time_limit
-from tests.faults.ways_in import CONFIG, FINISHED, LONGEST, STOPPED, STOPPED_AT, Refused, Way, pristine, result, runs
-
-MOST_SECONDS = 60
-"""Time in which a folder of runs must be listed."""
+from tests.faults.ways_in import CONFIG, FINISHED, LONGEST, STOPPED, STOPPED_AT, Refused, Way, pristine, result
 
 
 class Cell(NamedTuple):
@@ -179,7 +174,7 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
     - `limit`: number of cells of the matrix to try, drawn with `seed`; None: all;
     - `folder`: the folder in which runs are made, damaged and read.
 
-    Wrong answers are printed to stderr. The last row counts the damaged runs of `crowd`.
+    Wrong answers are printed to stderr.
     """
     pristine(folder / "sound")
     cells, rng = matrix(folder / "sound"), random.Random(seed)
@@ -190,33 +185,4 @@ def campaign(limit: int | None, seed: int, folder: Path) -> list[Row]:
         if wrong:
             failed[_kind(cell.file)] += 1
             print(f"{cell.file} {cell.what}, {cell.way.__name__} ({cell.root}): {wrong}", file=sys.stderr)
-    rows = [Row(f"damaged {kind}", tried[kind], failed[kind]) for kind in sorted(tried)]
-    return [*rows, crowd(len(chosen) // 5 if limit else 1000, rng, folder)]
-
-
-def crowd(number: int, rng: random.Random, folder: Path) -> Row:
-    """List a folder of this many runs, half of them damaged. Return the row of its damaged runs.
-
-    A list takes at most `MOST_SECONDS`. Each damaged run has its own row with a sentence, and other rows are as before.
-    """
-    sound, root = folder / "sound" / "finished", folder / "crowd"
-    chosen = [cell for cell in matrix(folder / "sound") if cell.root == "finished" and cell.way is runs]
-    expected = dict(ihlab.runs(sound).set_index("run").loc[str(CONFIG.folder(sound))])
-    shutil.copytree(next(sound.glob("other-*")), root / next(sound.glob("other-*")).name)
-    damages: dict[str, Cell] = {}
-    for i in range(number):
-        run = Path(shutil.copytree(CONFIG.folder(sound), root / f"small-{i:04}-{CONFIG.digest}"))
-        if i % 2:
-            damages[str(run)] = cell = rng.choice(chosen)
-            cell.damage(run / cell.file, rng)
-    with time_limit(MOST_SECONDS):
-        listed = ihlab.runs(root).set_index("run").drop(next(map(str, root.glob("other-*"))))
-    assert len(listed) == number
-    failed = 0
-    for name, row in listed.iterrows():
-        sentence = str(row["problem"])
-        refused = row["status"] == "damaged" and sentence.endswith((".", "?")) and "\n" not in sentence
-        if not (dict(row) == expected or (refused and str(name) in damages)):
-            failed += 1
-            print(f"{name}, {damages.get(str(name))}: {dict(row)}", file=sys.stderr)
-    return Row(f"damaged runs in a folder of {number}", len(damages), failed)
+    return [Row(f"damaged {kind}", tried[kind], failed[kind]) for kind in sorted(tried)]

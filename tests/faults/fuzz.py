@@ -277,24 +277,23 @@ NUMBERS = st.sampled_from(["0", "1", "2", "3", "7", "12", "-1", "1.5", "nan", "i
 VALUES = st.one_of(NUMBERS, st.sampled_from(WORDS), st.text(max_size=6))
 FEW = st.sampled_from(["1", "2", "3", "0", "-1", "x", "nan", "1e3", ""])  # steps: a large number would be obeyed
 
+
+def _fields(cls: Any) -> list[str]:
+    return [each.name.replace("_", "-") for each in fields(cls)]
+
+
 OPTIONS = {
     "train": [
-        "--name", "--seed", "--steps", "--batch-size", "--accumulate", "--lr", "--warmup", "--schedule", "--betas",
-        "--weight-decay", "--clip", "--precision", "--eval-every", "--eval-growth", "--eval-rows", "--checkpoints",
-        "--init-shift", "--until", "--root", "--device", "--members", "--task.vocab-size", "--task.length",
-        "--task.min-token", "--model.n-layers", "--model.d-model", "--model.n-heads", "--model.d-vocab",
-        "--model.n-ctx",
-        "--model.attention", "--model.shift-window", "--model.d-head", "--model.d-mlp", "--model.positional",
-        "--model.rotary-base", "--model.alibi-slopes", "--model.norm", "--model.eps", "--model.dropout",
-        "--model.residual",
-        "--model.init-std", "--stepz", "--model",
+        *("--until", "--root", "--device", "--members", "--stepz", "--model"),
+        *(f"--{name}" for name in _fields(RunConfig) if name != "compile"),  # which would take minutes
+        *(f"--task.{name}" for name in _fields(InductionTask)), *(f"--model.{name}" for name in _fields(ModelConfig)),
     ],
     "sample": ["--rows", "--seed", "--length", "--vocab-size", "--out", "--min-token", "--max-hops", "--pairs",
     "--ops"],
     "runs": ["--root"],
     "heads": ["--root", "--step", "--rows", "--seed", "--csv", "--out"],
     "shift": ["--root", "--step", "--csv", "--out"],
-    "view": ["--root", "--out", "--tokens", "--row", "--rows", "--checkpoints"],
+    "view": ["--root", "--out", "--tokens", "--rows", "--checkpoints"],
     "sweep": ["--engine", "--jobs", "--root", "--out", "--retries"],
 }  # fmt: skip
 FILES = st.sampled_from(

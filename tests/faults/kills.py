@@ -59,12 +59,6 @@ task = { kind = "induction", vocab_size = 40, length = 12 }
 model = { n_layers = 1, d_model = 8, n_heads = 2, d_vocab = 40, n_ctx = 12, attention = "kv_shift" }
 """
 
-CELL = """
-from ihlab import train
-from tests.faults.ways_in import CONFIG
-train(CONFIG.replace(steps=60, eval_every=7, eval_growth=0.0, checkpoints=5), {root!r}, "cpu")
-"""
-
 
 def train(folder: Path) -> list[str]:
     return [*TRAIN.split(), "--root", str(folder)]
@@ -89,34 +83,19 @@ def reproduce(folder: Path) -> list[str]:
     return [*"reproduce table5 --scale smoke --device cpu --jobs 2".split(), *places]
 
 
-def notebook(folder: Path) -> list[str]:
-    return ["notebook", CELL.format(root=str(folder))]
-
-
 KINDS: dict[str, Callable[[Path], list[str]]] = {
     "train": train,
     "train --members 3": ensemble,
     "sweep": sweep,
     "sweep --engine ray": ray_sweep,
     "reproduce": reproduce,
-    "notebook": notebook,
 }
-"""The `ihlab` commands that are killed, by their names in the table. "notebook": a cell that trains."""
-
-SHARES = {
-    "train": 0.23,
-    "notebook": 0.1,
-    "train --members 3": 0.15,
-    "sweep": 0.23,
-    "sweep --engine ray": 0.06,
-    "reproduce": 0.23,
-}
-"""Fractions of all kills. A command with worker processes takes seconds, because each of them has to import torch."""
+"""The `ihlab` commands that are killed, by their names in the table."""
 
 POOLED = ("sweep", "sweep --engine ray", "reproduce")
 """The commands with worker processes."""
 
-WRITES = {"train": 22, "notebook": 22, "train --members 3": 66, "sweep": 5, "reproduce": 8}
+WRITES = {"train": 22, "train --members 3": 66, "sweep": 5, "reproduce": 8}
 """Number of files that the process of each command writes, one after another."""
 
 WRITES_OF_WORKER = 21
@@ -250,21 +229,7 @@ def command(arguments: Sequence[str], planned: Mapping[str, Any] | None, note: s
     fork_workers(kill, note)
     if kill and kill.after is None and not kill.by_worker:
         kill_in_write(kill, note)
-    if arguments[0] == "notebook":
-        in_notebook(arguments[1])
-    else:
-        main(arguments)
-
-
-def in_notebook(cell: str) -> None:
-    """Run a cell as a notebook's kernel does, and exit with the code of a command that was stopped likewise."""
-    from IPython.core.interactiveshell import InteractiveShell
-
-    from ihlab.training.interrupt import exit_code
-
-    stopped = InteractiveShell.instance().run_cell(cell).error_in_exec
-    if stopped is not None:
-        raise SystemExit(exit_code(stopped)) from stopped
+    main(arguments)
 
 
 # In the campaign's process
@@ -415,7 +380,7 @@ def campaign(
     folder.mkdir(parents=True, exist_ok=True)
     tried: Counter[tuple[str, str]] = Counter()
     failed: Counter[tuple[str, str]] = Counter()
-    shares = np.array([SHARES[kind] for kind in kinds])
+    shares = np.array([1 if "ray" in kind else 4 for kind in kinds])  # Ray takes minutes
     numbers = np.ceil(kills * shares / shares.sum()).astype(int)
     for i, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
         if i == 0:  # the first fork waits for the imports

@@ -77,6 +77,18 @@ def swapped(path: Path, rng: random.Random) -> None:
     other.write_bytes(content)
 
 
+NO_FILE: dict[str, Callable[[Path], Any]] = {
+    "a terabyte": huge,
+    "a directory": lambda path: path.mkdir(),
+    "a link to nothing": lambda path: path.symlink_to("nowhere"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "/dev/zero": lambda path: path.symlink_to("/dev/zero"),
+    "/dev/urandom": lambda path: path.symlink_to("/dev/urandom"),
+    "a FIFO": os.mkfifo,
+    "a socket": bound,
+}
+"""What can stand in the place of a file, by functions that put it there."""
+
 ANY_FILE: Damages = {
     "missing": instead(lambda path: None),
     "empty": replaced(lambda content, rng: b""),
@@ -94,14 +106,7 @@ ANY_FILE: Damages = {
     "5,000 digits": replaced(lambda content, rng: b'{"steps": ' + b"9" * 5000 + b"}"),
     "zeros": replaced(lambda content, rng: bytes(len(content))),
     "random bytes": replaced(lambda content, rng: rng.randbytes(len(content))),
-    "a terabyte": instead(huge),
-    "a directory": instead(lambda path: path.mkdir()),
-    "a link to nothing": instead(lambda path: path.symlink_to("nowhere")),
-    "a link to itself": instead(lambda path: path.symlink_to(path.name)),
-    "/dev/zero": instead(lambda path: path.symlink_to("/dev/zero")),
-    "/dev/urandom": instead(lambda path: path.symlink_to("/dev/urandom")),
-    "a FIFO": instead(os.mkfifo),
-    "a socket": instead(bound),
+    **{what: instead(make) for what, make in NO_FILE.items()},
     "another run's": exchanged,
     "swapped with another file": swapped,
     "beside a copy": lambda path, rng: path.with_name(f"{path.name} (copy)").write_bytes(path.read_bytes()) and None,

@@ -9,7 +9,6 @@ import contextlib
 import io
 import json
 import math
-import os
 import pickle
 import random
 import re
@@ -31,6 +30,8 @@ from ihlab.hf import KVShiftForCausalLM, add_shift, from_hf
 from ihlab.sweep.grid import read_grid
 from tasks import ConfigError, TextTask
 from tests.faults import ways_in
+from tests.faults.fuzz import WORDS
+from tests.faults.kinds_of_damage import NO_FILE
 from tests.faults.table import Row
 from tests.faults.time_limit import Slow, time_limit
 
@@ -145,7 +146,7 @@ OF_RUNS: dict[str, Callable[[Path], Opening]] = {
     "heads": lambda run: ["heads", str(run), "--rows", "4", "--csv", "heads.csv"],
     "shift": lambda run: ["shift", str(run), "--csv", "shift.csv"],
     "view": lambda run: ["view", str(run), "--out", "page.html"],
-    "view of its own tokens": lambda run: ["view", str(run), "--row", "1,2,3", "--out", "page.html"],
+    "view of its own tokens": lambda run: ["view", str(run), "--tokens", "1,2,3", "--out", "page.html"],
     "training again": resumed,
 }
 
@@ -231,15 +232,10 @@ def linked(target: str) -> Callable[[Path, Path], None]:
 
 
 PLACED: dict[str, Callable[[Path, Path], Any]] = {
-    "a FIFO": lambda path, home: os.mkfifo(path),
-    "a link to /dev/zero": linked("/dev/zero"),
+    **{what: lambda path, home, make=make: make(path) for what, make in NO_FILE.items()},
     "a link to /etc/passwd": linked("/etc/passwd"),
     "a link to the reader's letter": linked("{home}/letters/a.txt"),
     "a link to the reader's folder": linked("{home}"),
-    "a link to itself": lambda path, home: path.symlink_to(path),
-    "a link to nothing": linked("nowhere"),
-    "a folder": lambda path, home: path.mkdir(),
-    "a terabyte": lambda path, home: path.touch() or os.truncate(path, 2**40),
     "1e7 values": lambda path, home: path.write_text('{"a": [' + "1," * 10**7 + "1]}"),
     "1e6 columns": lambda path, home: path.write_text("step," * 10**6 + "a\n" + "1," * 10**6 + "1\n"),
     "1e6 cells that are no numbers": lambda path, home: path.write_text("step\n" + "x\n" * 10**6),
@@ -260,7 +256,7 @@ def runs() -> list[Hostile]:
 
 OF_MODELS: dict[str, Callable[[Path], list[str]]] = {
     "heads": lambda model: ["heads", "--hf", str(model), "--length", "16", "--rows", "2", "--csv", "heads.csv"],
-    "view": lambda model: ["view", "--hf", str(model), "--row", "1,2,3", "--out", "page.html"],
+    "view": lambda model: ["view", "--hf", str(model), "--tokens", "1,2,3", "--out", "page.html"],
 }
 OF_SHIFTED: dict[str, Callable[[Path], Opening]] = {
     "from_pretrained": lambda model: lambda: KVShiftForCausalLM.from_pretrained(model),
@@ -477,10 +473,7 @@ FIELDS = (
     "grid", "grid.lr", "grid.model.n_layers", "grid.betas", "grid.name", "grid.task.kind", "zip", "init_shift", "x",
     "grid.seed", "model.attention", "model.residual", "model.alibi_slopes", "until", '"a.b"', "grid.grid.x", "fork",
 )  # fmt: skip
-NAMES = (
-    "", ".", "..", "../x", "/tmp/x", "a/b", "a\\b", "~", "-x", "\u202eabc", "\0", "\n", "\x1b[2J", "é" * 200, "模型",
-    "CON", "x" * 10**5, "a\u0301", "=1+1", "[red]", "%s{}", ".lock", "none",
-)  # fmt: skip
+NAMES = (*(word for word in WORDS if word.isprintable()), "a\\b", "~", "é" * 200, "x" * 10**5, ".lock", "..", "none")
 VALUES = (
     "1", "-1", "0", "1.5", "nan", "-inf", "true", "[]", "[[]]", "[1, 2]", "[0.9, 0.95]", '["a", 1]', "{}", "{a = 1}",
     "[{}]", "1979-05-27", "9223372036854775808", "1" + "0" * 400, "[true]", "3000000", "[" * 50 + "]" * 50,

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_sample_of_all_damage_through_all_ways_in(tmp_path):
-    rows = campaign(120, 0, tmp_path)
-    assert sum(row.tried for row in rows if "folder" not in row.what) == 120
+    rows = campaign(80, 0, tmp_path)
+    assert sum(row.tried for row in rows) == 80
     assert [row for row in rows if row.failed] == []
     assert {row.what for row in rows} >= {"damaged config.json", "damaged metrics.csv", "damaged weights"}
 

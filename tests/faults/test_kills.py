@@ -10,9 +10,9 @@ pytestmark = pytest.mark.slow
 def test_killed_trainings_end_as_if_nobody_had_killed_them(tmp_path):
     """Without Ray, which takes a minute a kill: `make faults` kills it, too."""
     kinds = [kind for kind in KINDS if "ray" not in kind]
-    rows = campaign(8, 0, tmp_path, kinds=kinds)
+    rows = campaign(4, 0, tmp_path, kinds=kinds)
     assert {row.what.partition(",")[0] for row in rows} == set(kinds)
-    assert sum(row.tried for row in rows) >= 8
+    assert sum(row.tried for row in rows) >= 4
     for moment in (WRITE, LATER):
         assert sum(row.tried for row in rows if row.what.endswith(moment)) >= 1
     assert not (tmp_path / "wrong.txt").exists(), (tmp_path / "wrong.txt").read_text()
@@ -21,6 +21,6 @@ def test_killed_trainings_end_as_if_nobody_had_killed_them(tmp_path):
 
 def test_a_campaign_notices_an_optimiser_that_is_lost_when_a_run_goes_on(tmp_path):
     """Killed in the middle of counted writes: a kill after some seconds may hit a step that loses nothing."""
-    rows = campaign(8, 0, tmp_path, kinds=["train"], moments={WRITE: 1.0}, sabotage=True)
+    rows = campaign(4, 0, tmp_path, kinds=["train"], moments={WRITE: 1.0}, sabotage=True)
     assert sum(row.failed for row in rows) > 0
     assert "metrics.csv differs" in (tmp_path / "wrong.txt").read_text()

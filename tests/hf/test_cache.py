@@ -1,10 +1,8 @@
 """Caches of a shifted model against one forward pass over the whole sequence, without a cache."""
 
-import pickle
-
 import pytest
 import torch
-from transformers import CompileConfig, DynamicCache, StaticCache
+from transformers import CompileConfig
 
 from ihlab.hf import unshifted
 from ihlab.hf.conformance.compare import counted
@@ -40,16 +38,6 @@ def greedy(model, prompt, mask):
     return prompt
 
 
-@shifts
-@padding
-@torch.no_grad()
-def test_static_cache_generates_as_without_a_cache(shift, padded):
-    model = shifted(shift)
-    prompt, mask = IDS[:, :PROMPT], (LEFT if padded else torch.ones_like(LEFT))[:, :PROMPT]
-    found = model.generate(prompt, attention_mask=mask, max_new_tokens=NEW, cache_implementation="static")
-    assert torch.equal(found, greedy(model, prompt, mask))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shift", ["llama", "sliding"])
 @torch.no_grad()
@@ -70,29 +58,6 @@ def graphs(model):
         found = model.generate(prompt, attention_mask=seen, max_new_tokens=NEW, **given)
         assert torch.equal(found, greedy(model, prompt, seen))
     return len(compiled)
-
-
-@shifts
-@padding
-@torch.no_grad()
-def test_recorded_tokens_can_be_removed(shift, padded):
-    """Recording begins before anything is read; tokens are removed and others read, three times."""
-    model = shifted(shift)
-    cache = DynamicCache(config=model.config)
-    cache.activate_past_recording()
-    mask = LEFT if padded else torch.ones_like(LEFT)
-    read, end = torch.zeros(ROWS, 0, dtype=torch.long), 0
-    for n, gone in ((PROMPT, 1), (4, 3), (3, 0), (2, 2)):
-        new = IDS[:, end : end + n] + len(read[0]) % 2
-        read, end = torch.cat([read, new], 1), end + n
-        given = {"attention_mask": mask[:, :end], "position_ids": counted(mask[:, :end])[:, -n:]}
-        found = model(new, past_key_values=cache, **given).logits
-        right = whole(model, read, mask[:, :end])[:, -n:]
-        real = mask[:, end - n : end].bool()
-        torch.testing.assert_close(found[real], right[real], atol=1e-5, rtol=1e-5)
-        cache.crop(-gone)
-        cache = pickle.loads(pickle.dumps(cache))
-        read, end = read[:, : end - gone], end - gone
 
 
 @pytest.mark.parametrize("additive", [False, True])
@@ -117,17 +82,3 @@ def test_a_mask_of_queries_and_keys_may_hold_a_tree(additive):
     for token in range(len(parents)):
         path = torch.cat([root, tree[:, seen[token]]], 1)
         torch.testing.assert_close(found[:, token], model(path).logits[:, -1], atol=1e-5, rtol=1e-5)
-
-
-@padding
-@torch.no_grad()
-def test_a_static_cache_reads_chunks(padded):
-    model = shifted("sliding")
-    cache, mask = StaticCache(model.config, max_cache_len=PROMPT + NEW), LEFT if padded else torch.ones_like(LEFT)
-    found, end = [], 0
-    for chunk in IDS.split([4, 1, 5, 5], 1):
-        end += chunk.shape[1]
-        given = {"attention_mask": mask[:, :end], "position_ids": counted(mask[:, :end])[:, -chunk.shape[1] :]}
-        found.append(model(chunk, past_key_values=cache, **given).logits)
-    right = whole(model, IDS, mask)
-    torch.testing.assert_close(torch.cat(found, 1)[mask.bool()], right[mask.bool()], atol=1e-5, rtol=1e-5)

@@ -107,14 +107,6 @@ def test_the_sweep_is_each_head_alone(model, batch):
         assert line.accuracy_fall == pytest.approx(whole["accuracy"] - alone["accuracy"])
 
 
-def test_the_standard_error_is_the_spread_over_batches(make_model, task):
-    """Over 100 batches the rise scatters as one batch says it does."""
-    model = make_model(n_layers=1, attention="vanilla", n_heads=1, n_key_value_heads=1)
-    drawn = [ablation_sweep(model, task.batch(32, np.random.default_rng(seed)), "zero").iloc[0] for seed in range(100)]
-    spread = np.std([line["loss_rise"] for line in drawn], ddof=1)
-    assert np.mean([line["loss_rise_error"] for line in drawn]) == pytest.approx(spread, rel=0.15)
-
-
 def test_the_induction_head_is_needed_and_a_copy_of_nothing_is_not(theorem_3_3, batch):
     assert ablate_heads(theorem_3_3, batch, [])["accuracy"] > 0.99
     assert ablate_heads(theorem_3_3, batch, [(0, 0)], "zero")["accuracy"] == 0

@@ -9,7 +9,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from ihlab.interp import shift_report
 from ihlab.interp.checks import require_heads
 from ihlab.interp.circuits import ov_circuit, qk_circuit
-from ihlab.interp.composition import composition_table
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.patching import path_effects, path_patch
 from ihlab.interp.routes import route_effects
@@ -29,7 +28,6 @@ def test_each_names_itself_and_the_conversion(llama, batch):
     calls = {
         "path_patch": lambda model: path_patch(model, tokens, tokens, (0, 0), (1, 0), "q"),
         "path_effects": lambda model: path_effects(model, tokens, tokens, torch.mean),
-        "composition_table": composition_table,
         "qk_circuit": lambda model: qk_circuit(model, 0, 0),
         "ov_circuit": lambda model: ov_circuit(model, 0, 0),
         "find_induction_pair": find_induction_pair,

@@ -8,13 +8,10 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-import ihlab.interp
 from ihlab import RunConfig, train
 from ihlab.interp import head_scores, locate_induction_heads
 from ihlab.interp.circuits import eigenvalue_copying
-from ihlab.interp.copying import copying
 from ihlab.interp.head_model import OurModel
-from ihlab.interp.patterns import raw_patterns
 from ihlab.interp.sources import attention_patterns
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.heads import pattern_scores
@@ -84,13 +81,12 @@ def test_places_that_looking_one_back_would_find_too_do_not_count():
 
 
 def test_the_head_of_theorem_3_3_has_a_perfect_stripe(theorem_3_3, batch):
-    table = head_scores(theorem_3_3, batch, copying=True)
+    table = head_scores(theorem_3_3, batch)
     assert len(table) == 2
     for pattern in ("raw", "effective"):
         line = line_of(table, 0, 0, pattern)
         assert line["induction_stripe"] == pytest.approx(1, abs=1e-6)
         assert line["prefix_matching"] == pytest.approx(1, abs=1e-6)
-        assert line["copying"] == pytest.approx(1, abs=1e-6)
         assert line["eigenvalue_copying"] == pytest.approx(1)
         assert max(line["duplicate_token"], line["same_distance_control"]) < 1e-6
         assert line["previous_token"] < 0.1  # tokens that are new find nothing, and attend everywhere
@@ -99,12 +95,10 @@ def test_the_head_of_theorem_3_3_has_a_perfect_stripe(theorem_3_3, batch):
 
 
 def test_the_two_heads_of_theorem_3_2(theorem_3_2, batch):
-    table = head_scores(theorem_3_2, batch, copying=True)
+    table = head_scores(theorem_3_2, batch)
     first, second = line_of(table, 0, 0, "raw"), line_of(table, 1, 0, "raw")
     assert first["previous_token"] == pytest.approx(1, abs=1e-6)
     assert second["induction_stripe"] == pytest.approx(1, abs=1e-6)
-    assert second["copying"] == pytest.approx(1, abs=1e-6)
-    assert first["copying"] == 0  # it writes where the unembedding does not read
     assert first["prefix_matching"] < 1e-6
     assert second["previous_token"] < 0.1
     located = locate_induction_heads(theorem_3_2, batch=batch)
@@ -112,12 +106,10 @@ def test_the_two_heads_of_theorem_3_2(theorem_3_2, batch):
 
 
 def test_a_head_that_attends_to_itself_and_reads_the_token_before(self_reader):
-    table = head_scores(self_reader, copying=True)
+    table = head_scores(self_reader)
     raw, effective = line_of(table, 0, 0, "raw"), line_of(table, 0, 0, "effective")
     assert raw["previous_token"] == pytest.approx(0, abs=1e-6)
     assert effective["previous_token"] == pytest.approx(1, abs=1e-6)
-    assert raw["copying"] == pytest.approx(0, abs=1e-6)
-    assert effective["copying"] == pytest.approx(1, abs=1e-6)
     assert not locate_induction_heads(self_reader)["induction"].any()
 
 
@@ -178,36 +170,9 @@ def suppressor():
 
 
 def test_copying_of_suppressing_and_blind_heads(theorem_3_3, suppressor):
-    rows = repeated_rows(range(40), rows=4, period=6, repeats=4)
     blind = shifted_head(torch.eye(40).double(), 24, alpha=(0.0, 1.0), beta=(0.0, 0.0), sigma=0.05, slope=0.01)
-    for model, direct, eigen in ((theorem_3_3, 1, 1), (suppressor, 0, -1), (blind, 0, 0)):
-        reading = OurModel(model).read(rows, ("raw",), with_z=True)
-        score = copying(OurModel(model), reading.z, reading.patterns, rows, last=6)["raw"]
-        assert score.item() == pytest.approx(direct, abs=1e-6)
+    for model, eigen in ((theorem_3_3, 1), (suppressor, -1), (blind, 0)):
         assert eigenvalue_copying(model).item() == pytest.approx(eigen)
-
-
-def test_copying_is_the_share_written_out(make_model):
-    model = make_model()
-    rows = repeated_rows(range(40), rows=2, period=4, repeats=2)
-    _, cache = model.run_with_cache(rows)
-    patterns = raw_patterns(cache)
-    z = [cache["z", layer] for layer in range(2)]
-    scores = copying(OurModel(model), z, {"raw": patterns}, rows, last=4)["raw"]
-    for layer in range(2):
-        for head in range(4):
-            shares = []
-            for row in range(2):
-                for q in range(4, 8):
-                    output = cache["result", layer, "attn"][row, q, head] * model.ln_final.w
-                    logits = output @ model.W_U
-                    raised = (logits - logits.mean()).clamp(min=0)
-                    mass = {}
-                    for k in range(8):
-                        token = rows[row, k].item()
-                        mass[token] = mass.get(token, 0) + patterns[layer, row, head, q, k].item()
-                    shares.append((raised[max(mass, key=mass.get)] / raised.sum()).item())
-            assert scores[layer, head].item() == pytest.approx(sum(shares) / len(shares))
 
 
 @pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
@@ -354,22 +319,3 @@ def test_one_row_cannot_say_how_sure_a_rise_of_the_loss_is(theorem_3_3, batch):
 def test_the_package_loads_without_torch():
     code = "import sys, ihlab.interp; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_the_public_names_are_functions_whatever_was_imported_before():
-    """A submodule of the same name would take a function's place once it is imported."""
-    import importlib
-
-    for name in ihlab.interp.__all__:
-        for home in set(ihlab.interp._HOME.values()):
-            importlib.import_module(home)
-        assert callable(getattr(ihlab.interp, name))
-
-
-def test_heads_that_write_at_random_copy_as_much_as_chance():
-    """Fresh models: over many tokens a head's raised logits fall on the attended token as often as on any other."""
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=500, n_embd=64, n_layer=2, n_head=4, n_positions=64, initializer_range=0.2)
-    config.tie_word_embeddings = False
-    scores = head_scores(GPT2LMHeadModel(config), rows=64, length=64, copying=True)
-    assert scores["copying_times_chance"].mean() == pytest.approx(1, abs=0.15)

@@ -206,7 +206,6 @@ def test_every_container_of_patterns_is_taken():
         layers = model(tokens, output_attentions=True).attentions
     stacked = torch.stack(layers)
     expected = locate_induction_heads(stacked, tokens)
-    assert "copying" not in expected
     for held in (layers, list(layers), stacked.numpy(), [layer.numpy() for layer in layers], stacked.double()):
         pd.testing.assert_frame_equal(locate_induction_heads(held, tokens.numpy()), expected, check_exact=False)
         assert torch.equal(attention_patterns(held, tokens.tolist()), stacked)
@@ -217,9 +216,9 @@ def test_every_container_of_patterns_is_taken():
 
 def test_weights_of_half_precision_give_nearly_the_same():
     model = made("llama")
-    whole = head_scores(model, seed=3, copying=True)
-    half = head_scores(model.to(torch.bfloat16), seed=3, copying=True)
-    columns = ["prefix_matching", "previous_token", "induction_stripe", "copying", "eigenvalue_copying"]
+    whole = head_scores(model, seed=3)
+    half = head_scores(model.to(torch.bfloat16), seed=3)
+    columns = ["prefix_matching", "previous_token", "induction_stripe", "eigenvalue_copying"]
     assert np.allclose(half[columns], whole[columns], atol=0.05)
     assert attention_patterns(model, TOKENS).dtype == torch.float32
 
@@ -257,10 +256,9 @@ def test_embeddings_narrower_than_the_residual_stream(norm_first):
     )
     model = OPTForCausalLM(config).eval()
     batch = repeated_batch(repeated_rows(range(3, 60), rows=4, period=8, repeats=2), 2)
-    scores = head_scores(model, batch, copying=True, rows=4)
-    of_weights = ["copying", "copying_times_chance", "eigenvalue_copying"]
-    assert scores[of_weights].isna().all(axis=None)
-    assert scores.drop(columns=of_weights).notna().all(axis=None)
+    scores = head_scores(model, batch, rows=4)
+    assert scores["eigenvalue_copying"].isna().all()
+    assert scores.drop(columns="eigenvalue_copying").notna().all(axis=None)
     ablated = ablate_heads(model, batch, [(1, 1)], "zero")
     with torch.no_grad():
         model.model.decoder.layers[1].self_attn.out_proj.weight[:, 8:16] = 0
@@ -359,9 +357,9 @@ def test_a_compiled_model_is_read_as_it_is():
 def test_without_the_output_projections_patterns_are_scored_all_the_same(monkeypatch, batch):
     monkeypatch.setattr(hugging_face, "OUTPUT_PROJECTIONS", ())
     model = made("llama")
-    scores = head_scores(model, copying=True)
+    scores = head_scores(model)
     assert scores["prefix_matching"].notna().all()
-    assert scores[["copying", "eigenvalue_copying"]].isna().all(axis=None)
+    assert scores["eigenvalue_copying"].isna().all()
     with pytest.raises(ConfigError, match="The output projections of the LlamaForCausalLM's attention were not found"):
         ablate_heads(model, batch, [(0, 0)])
 
@@ -410,7 +408,7 @@ def test_a_model_with_parts_on_disk_has_the_scores_of_the_whole_one(kind, offloa
     options = {"device_map": places, "offload_folder": str(tmp_path / "offload")}
     model = type(whole).from_pretrained(tmp_path / "saved", **options)
     batch = InductionTask(vocab_size=50, length=16).batch(4, np.random.default_rng(0))
-    for measure in (lambda model: head_scores(model, batch, copying=True), lambda m: ablate_heads(m, batch, [(0, 1)])):
+    for measure in (lambda model: head_scores(model, batch), lambda m: ablate_heads(m, batch, [(0, 1)])):
         found, right = measure(model), measure(whole)
         pd.testing.assert_frame_equal(
             pd.DataFrame(found, index=[0]) if isinstance(found, dict) else found,

@@ -8,7 +8,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ihlab import ModelConfig, Transformer
 from ihlab.interp import HeadMonitor, head_scores
-from ihlab.plots.head_training import head_training
 from tasks import ConfigError
 
 
@@ -67,8 +66,6 @@ def test_it_follows_the_weights_and_finds_the_onset_of_a_planted_head():
     assert 160 <= found["start"][0] <= 200 <= found["middle"][0] + 20 <= 240
     assert found["start"][1:].isna().all()
     assert not found["matches_prefix"].any()  # it goes by distance: the control says so
-    figure = head_training(monitor.table, "planted")
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["0.1", "0.0"]
 
 
 def test_too_few_measurements_and_none_say_so():

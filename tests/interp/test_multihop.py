@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ihlab import ModelConfig, Transformer
-from ihlab.interp.multihop import find_hops, hop_ablation, hop_scores
+from ihlab.interp.multihop import find_hops, hop_scores
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.theory.k_hop import k_hop
-from tasks import ConfigError, MultiHopTask
+from tasks import MultiHopTask
 
 TASK = MultiHopTask(vocab_size=9, length=20, max_hops=2)
 
@@ -72,15 +72,3 @@ def test_the_first_heads_of_models_built_by_hand_attend_where_their_derivation_s
     for layer, place in enumerate(places):
         what, j = place.split()
         assert table[{"to": "attention", "before": "before"}[what]][layer, int(j)] == pytest.approx(1, abs=1e-9)
-
-
-def test_ablation_is_measured_at_every_hop(model):
-    table = hop_ablation(model, TASK, (0, 1), rows=20)
-    assert table["hops"].tolist() == [0, 1, 2]
-    for hops, error in zip(table["hops"], table["error"], strict=True):
-        batch = TASK.batch_of(hops, 20, np.random.default_rng(EVAL_SEED))
-        asked = batch.answers >= 0
-        guesses = model(torch.from_numpy(batch.inputs.copy())).argmax(dim=-1).numpy()
-        assert error == pytest.approx(np.mean(guesses[asked] != batch.answers[asked]))
-    with pytest.raises(ConfigError):
-        hop_ablation(model, TASK, (2, 0))

@@ -82,19 +82,6 @@ def test_a_planted_change_is_found_within_one_logging_interval(shape, noise, mos
     assert np.mean(covered) >= 0.95
 
 
-def test_where_noise_hides_the_change_what_is_found_is_still_near():
-    """A tenth of the height: some are missed, few of those found are far off."""
-    rng = np.random.default_rng(3)
-    errors = []
-    for _ in range(100):
-        curve, _, middle, _ = planted(rng, "ramp", 0.1)
-        found = onset(STEPS, curve, draws=199)
-        if found is not None:
-            errors.append(abs(found.middle - middle) / interval_at(middle))
-    assert len(errors) > 50
-    assert np.quantile(errors, 0.95) <= 1
-
-
 def test_a_change_on_top_of_a_drift_is_found():
     rng = np.random.default_rng(4)
     curve = 2 * STEPS / 1000 + (STEPS > 300) + 0.02 * rng.standard_normal(N)
@@ -153,13 +140,6 @@ def test_noise_and_drifts_raise_no_alarm(name):
     rng = np.random.default_rng(7)
     alarms = sum(onset(STEPS, NOTHING[name](rng), draws=199) is not None for _ in range(200))
     assert alarms < 7
-
-
-def test_few_random_walks_pass_for_a_change():
-    """The noise that looks most like changes: still no more than 3 in 100."""
-    rng = np.random.default_rng(8)
-    alarms = sum(onset(STEPS, rng.standard_normal(N).cumsum(), draws=199) is not None for _ in range(200))
-    assert alarms <= 6
 
 
 @pytest.mark.parametrize(

@@ -91,15 +91,3 @@ def test_queries_are_different_positions_and_include_all_that_are_kept(kept):
         assert set(np.flatnonzero(row)) <= set(at) <= set(range(length))
         assert len(set(at)) == len(at)
     assert np.array_equal(queries, np.argsort(~kept, axis=1, kind="stable")[:, : queries.shape[1]])
-
-
-def test_rows_that_ask_little_have_queries_and_rows_that_ask_much_none():
-    inputs = np.arange(64).reshape(2, 32)
-    targets = np.full_like(inputs, IGNORE)
-    targets[1, 4:20] = 7
-    for rows in (training_batch(inputs, targets), evaluation_batch(Batch(inputs=inputs, targets=targets))):
-        assert rows.queries is not None
-        assert rows.queries.tolist()[1] == list(range(4, 20))
-    targets[0, :17] = 7
-    assert training_batch(inputs, targets).queries is None
-    assert evaluation_batch(Batch(inputs=inputs, targets=targets)).queries is None

@@ -11,14 +11,12 @@ from torch.func import stack_module_state
 from ihlab import ModelConfig, RunConfig, Transformer
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.gathered import evaluation_batch
-from ihlab.measure.heads import follows, mean_attention
+from ihlab.measure.heads import mean_attention
 from ihlab.measure.metrics import (
     ANSWER_ROWS,
     Evaluator,
-    answer_attention,
     answer_places,
     held_out,
-    membership,
     slices,
 )
 from ihlab.measure.probe import task_probe
@@ -34,11 +32,6 @@ def test_half_precision_is_not_summed_in_half_precision(dtype):
     assert mean_attention(patterns, places).item() == pytest.approx(0.498046875, abs=1e-6)
     double = mean_attention(patterns.double(), places)
     assert double.dtype == torch.float64, "more than float32 is kept"
-
-
-def test_ids_below_zero_are_ids():
-    tokens = torch.tensor([[5, -1, 3, -1]])
-    assert follows(tokens)[0].nonzero().tolist() == [[3, 2]]
 
 
 def test_held_out_counts_by_hand():
@@ -174,20 +167,6 @@ def test_an_accuracy_over_nothing_is_not_a_number():
     assert np.isnan([measured["accuracy"], measured["accuracy_first"]]).all()
 
 
-def test_gaps_are_sliced_by_powers_of_two():
-    """Each gap from 1 to 40 falls in the slice of the largest power of two that is not above it."""
-    gaps = np.arange(1, 41)[None]
-    batch = Batch(inputs=gaps, targets=gaps, answers=gaps, groups={"gap": gaps})
-    found = slices(batch)
-    assert found == [("gap", 2**power) for power in range(6)]
-    member = membership(batch, found).numpy()
-    for gap in range(1, 41):
-        [(_, power)] = [slice_ for slice_, of in zip(found, member, strict=True) if of[gap - 1]]
-        assert power <= gap < 2 * power
-    untouched = Batch(inputs=gaps, targets=gaps, answers=gaps, groups={"hops": gaps})
-    assert [value for _, value in slices(untouched)] == list(range(1, 41))
-
-
 COPYING = [InductionTask(vocab_size=64, length=32), MQARTask(vocab_size=64, length=64, pairs=4)]
 
 
@@ -256,26 +235,6 @@ def test_a_task_with_a_row_whose_answer_has_no_place_has_none(name):
     assert answer_places(Batch(inputs=np.array([good]), targets=nothing, answers=nothing)) is None
 
 
-def test_answer_attention_of_heads_made_by_hand():
-    """An induction head scores 1, a uniform one 1 / (t + 1) for each place, others nothing."""
-    rows, at, answers, places = zip(*HAND_MADE.values(), strict=True)
-    n = len(rows)
-    induction, uniform, itself, first_place = (torch.zeros(n, 6, 6) for _ in range(4))
-    for row in range(n):
-        uniform[row] = torch.tril(torch.ones(6, 6)) / torch.arange(1, 7)[:, None]
-        itself[row] = torch.eye(6)
-        for place in places[row]:
-            induction[row, at[row], place] = 1 / len(places[row])
-        first_place[row, at[row], min(places[row])] = 0.25
-        first_place[row, at[row] - 1] = 1 / 6  # what another query attends to counts nothing
-    pattern = torch.stack([induction, uniform, itself, first_place], dim=1)
-    where = answer_places(answered_at(list(rows), list(at), list(answers)))
-    assert where is not None
-    found = answer_attention(pattern, where)
-    by_hand = np.mean([len(of) / (t + 1) for of, t in zip(places, at, strict=True)])
-    assert found.tolist() == pytest.approx([1.0, by_hand, 0.0, 0.25])
-
-
 @pytest.mark.parametrize("task", COPYING, ids=lambda t: t.kind)
 def test_attention_to_the_answer_is_recorded_on_the_tasks_own_rows(task):
     """Of every head, against a walk through the first rows of the held-out set."""
@@ -302,9 +261,3 @@ def test_a_task_whose_answers_are_not_in_the_row_records_no_attention_to_them(sm
     )
     assert not [name for name in row if name.startswith("answer")]
     assert "prefix_0.1" in row
-
-
-def test_an_induction_run_of_few_rows_scores_those(small):
-    """Fewer held-out rows than the score takes."""
-    few = small.replace(eval_rows=5)
-    assert {"answer_0.0", "answer_0.1"} <= Evaluator(few, torch.device("cpu"))(Transformer(small.model)).keys()

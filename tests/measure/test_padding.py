@@ -6,7 +6,7 @@ import torch
 
 from ihlab.measure.heads import best_offset, pattern_scores, source_positions
 from ihlab.measure.padding import moved_batch
-from ihlab.model.lens.padding import in_order, mask_of, real_first
+from ihlab.model.lens.padding import mask_of
 from tasks import IGNORE, Batch, ConfigError
 
 LENGTHS = (10, 8, 6)
@@ -107,13 +107,3 @@ def test_a_batch_is_moved_with_its_targets_and_groups():
     assert moved.groups["gap"].tolist() == (moved.inputs * 10).tolist()
     assert moved.groups["hops"].tolist() == [1, 2]
     assert as_list(real) == (moved.inputs != 0).tolist()
-
-
-def test_an_order_and_its_inverse_give_everything_back():
-    real = torch.rand(4, 7, generator=torch.Generator().manual_seed(0)) > 0.4
-    x = torch.rand(2, 4, 3, 7, 5)
-    order = real_first(real)
-    there = in_order(x, order, axis=3, batch_axis=1)
-    for row in range(4):
-        torch.testing.assert_close(there[:, row], x[:, row][:, :, order[row]])
-    assert torch.equal(in_order(there, order.argsort(dim=1), axis=3, batch_axis=1), x)

@@ -65,13 +65,6 @@ def test_a_task_that_says_nothing_begins_with_what_is_always_first():
     assert task_tokens(Own(first=12)).begin == ()  # it is content, too
 
 
-def test_the_blank_between_queries_is_no_content():
-    task = MQARTask(vocab_size=32, length=32, fill="blank")
-    assert 0 in task.batch(9, np.random.default_rng(0)).inputs
-    assert 0 not in task_tokens(task).content
-    assert 0 in task_tokens(MQARTask(vocab_size=32, length=32)).content
-
-
 def test_a_probe_is_as_long_as_the_rows_of_the_training():
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=160, n_ctx=512))
     assert probe_rows(model_tokens(model), 4, 2).shape == (2, 128)  # its training is unknown

@@ -110,15 +110,14 @@ def test_classes_of_tokens_are_counted_in_bytes():
 
 
 def test_repeated_text_is_held_out_text_twice():
-    text = repeated_text(TOKENS, rows=7)
-    assert text.period == 16
-    assert text.inputs.shape == text.targets.shape == (7, 31)
-    assert np.array_equal(text.inputs[:, :15], text.inputs[:, 16:])
-    assert np.array_equal(text.inputs[:, 1:], text.targets[:, :-1])
-    assert np.array_equal(repeated_text(TOKENS, rows=7).inputs, text.inputs)
+    inputs, targets = repeated_text(TOKENS, rows=7)
+    assert inputs.shape == targets.shape == (7, 31)
+    assert np.array_equal(inputs[:, :15], inputs[:, 16:])
+    assert np.array_equal(inputs[:, 1:], targets[:, :-1])
+    assert np.array_equal(repeated_text(TOKENS, rows=7)[0], inputs)
 
 
 def test_the_gain_of_repeating_leaves_out_the_first_token_of_the_copy():
     losses = np.full((2, 31), 5.0)
     losses[:, 15], losses[:, 16:] = 1000.0, 2.0
-    assert repeat_gain(losses, 16) == pytest.approx(3.0)
+    assert repeat_gain(losses) == pytest.approx(3.0)

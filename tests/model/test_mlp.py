@@ -15,9 +15,6 @@ def test_biases_are_shown_and_zeros_without(make_config, kind):
     assert with_bias.b_out is with_bias.out_proj.bias
     assert torch.equal(without.b_in, torch.zeros(14))
     assert torch.equal(without.b_out, torch.zeros(20))
-    if kind is SwiGLU:
-        assert with_bias.b_gate is with_bias.gate_proj.bias
-        assert torch.equal(without.b_gate, torch.zeros(14))
 
 
 @KINDS

@@ -17,10 +17,7 @@ from ihlab.interp import head_scores, locate_induction_heads
 from ihlab.interp.ablation import ablate_heads
 from ihlab.interp.circuits import ov_circuit, qk_circuit
 from ihlab.model.attention import Attention
-from ihlab.model.positions import as_tensor
 from ihlab.model.registry import VARIANTS, register_attention
-from ihlab.model.shift import spawned
-from ihlab.model.variants.make_attention import make_attention
 from ihlab.training.interrupt import Interrupted
 from ihlab.training.loop import make_optimizer
 from tasks import ConfigError, InductionTask
@@ -84,10 +81,9 @@ def test_a_module_of_ones_own_is_built_hooked_and_scored():
     assert not torch.equal(model.blocks[0].attn.gain, other.blocks[0].attn.gain)
     assert not torch.equal(model.blocks[0].attn.gain, model.blocks[1].attn.gain)
     batch = InductionTask(vocab_size=40, length=16).batch(8, np.random.default_rng(0))
-    scores = head_scores(model, batch, copying=True)
-    assert scores[["copying", "eigenvalue_copying"]].isna().all(axis=None)  # it has no W_V and W_O
-    of_weights = ["copying", "copying_times_chance", "eigenvalue_copying"]
-    assert scores.drop(columns=of_weights).notna().all(axis=None)
+    scores = head_scores(model, batch)
+    assert scores["eigenvalue_copying"].isna().all()  # it has no W_V and W_O
+    assert scores.drop(columns="eigenvalue_copying").notna().all(axis=None)
     assert ablate_heads(model, batch, [(0, 0)]) != ablate_heads(model, batch, [])
     decayed = {name for name in model.decayed_parameters() if ".attn." in name}
     assert decayed == {f"blocks.{layer}.attn.{name}.weight" for layer in (0, 1) for name in ("qkv", "o_proj")}
@@ -108,8 +104,8 @@ class Written(Plain):
 def test_two_weights_are_enough_for_copying_scores():
     ihlab.register_attention("written", Written)
     model = Transformer(config(attention="written"), seed=3)
-    scores = head_scores(model, copying=True)
-    assert scores[["copying", "eigenvalue_copying"]].notna().all(axis=None)
+    scores = head_scores(model)
+    assert scores["eigenvalue_copying"].notna().all()
     attn = model.blocks[1].attn
     torch.testing.assert_close(
         ov_circuit(model, 1, 0).AB, torch.diag(model.blocks[1].ln1.w) @ attn.W_V[0] @ attn.W_O[0]
@@ -350,23 +346,6 @@ def test_a_buffer_that_no_checkpoint_holds_is_refused():
     assert Transformer(config(attention="made_again")).blocks[0].attn.mean.sum() == 0
 
 
-def test_what_it_draws_is_drawn_by_no_canon_layer():
-    """Each has a stream of its own, so that it moves no other parameter; of equal ones the weights would be alike."""
-    drawn = []
-
-    def noting(cfg, generator, layer):
-        drawn.append(torch.initial_seed())
-        return nn.Identity()
-
-    register_attention("noting", noting)
-    generator = torch.Generator().manual_seed(7)
-    for layer in (0, 3):
-        make_attention(ModelConfig(**SIZES, attention="noting"), generator, layer)
-        canon = [spawned(generator, layer, place).initial_seed() for place in range(1, 5)]
-        assert drawn[-1] not in canon
-    assert drawn[0] != drawn[1]
-
-
 class Matrix(Plain):
     """A gain of each head as a column, which does not decay, and a matrix of its own, which does."""
 
@@ -391,22 +370,3 @@ def test_a_module_says_which_of_its_parameters_decay():
     model.blocks[0].attn.decays = ("W_typo",)
     with pytest.raises(ConfigError, match=r"Matrix\.decays names W_typo, which is not one of its parameters"):
         model.decayed_parameters()
-
-
-class Nearby(Attention):
-    """Attention to this token and the one before."""
-
-    def score_bias(self, k, positions):
-        distance = as_tensor(positions, k.device)[:, :, None] - torch.arange(k.shape[1])
-        return super().score_bias(k, positions).masked_fill(distance[:, None] > 1, -torch.inf)
-
-
-def test_a_score_bias_of_its_own_acts_with_and_without_patterns():
-    """In one layer, logits at a position do not depend on tokens two and more before it."""
-    ihlab.register_attention("near", Nearby)
-    model = Transformer(config(attention="near", n_layers=1)).eval()
-    changed = TOKENS.clone()
-    changed[:, :4] = (changed[:, :4] + 1) % 40
-    torch.testing.assert_close(model(changed)[:, 5:], model(TOKENS)[:, 5:])
-    assert not model(changed)[:, 4].allclose(model(TOKENS)[:, 4])
-    torch.testing.assert_close(model.run_with_cache(TOKENS)[0], model(TOKENS))

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, Transformer
-from tasks import ConfigError
 from tests.forked import python
 
 pytestmark = pytest.mark.slow
@@ -15,9 +14,7 @@ SHAPE = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 11, "n_ctx": 8}
 KINDS = {
     "vanilla": {},
     "KV shifting": {"attention": "kv_shift"},
-    "grouped": {"attention": "kv_shift", "n_key_value_heads": 1},
     "ALiBi": {"positional": "alibi"},
-    "learned positions": {"positional": "learned"},
     "queries shifted too": {"attention": "qkv_shift", "shift_window": 3},
     "a gate shared in the model": {"attention": "kv_gate", "shift_share": "model"},
 }
@@ -84,17 +81,3 @@ def test_gradients_of_each_sequence_alone(model, tokens):
 def test_meta_tensors_give_shapes(model):
     logits = model.to("meta")(torch.zeros(3, 8, dtype=torch.long, device="meta"))
     assert logits.shape == (3, 8, 11)
-
-
-def test_ids_out_of_range_still_give_a_sentence(model):
-    with pytest.raises(ConfigError, match="Token id 11 is outside the vocabulary: ids run from 0 to 10"):
-        model(torch.tensor([[11]]))
-
-
-def test_hasattr_says_whether_there_are_learned_positions(model):
-    learned = model.cfg.positional == "learned"
-    assert hasattr(model, "W_pos") == learned
-    assert not hasattr(model, "W_nothing")
-    if not learned:
-        with pytest.raises(ConfigError, match="only 'learned' has W_pos"):
-            _ = model.W_pos

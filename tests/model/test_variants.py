@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from ihlab import Transformer
-from ihlab.interp import effective_pattern
 from ihlab.interp.patterns import effective_patterns, score_routes
 from ihlab.interp.routes import all_routes, route_contributions
 from ihlab.model.registry import RULES, VARIANTS
@@ -30,7 +29,6 @@ CASES = {
     "latent, strict": {"attention": "mla_kv", "n_key_value_heads": 4, "mask": "strict"},
     "latent, no positions": {"attention": "mla_kv", "n_key_value_heads": 4, "positional": "none"},
 }
-EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 # Starts
@@ -93,7 +91,7 @@ def test_a_window_of_three_has_no_gate(make_config):
 def test_a_rule_says_what_its_weights_can_be(kind):
     shift, rule = SHIFT_RULES[kind], RULES[kind]
     far = torch.tensor([[-5.0, 6.0], [6.0, -5.0]])
-    reached = shift.mixed(shift.stored(far))
+    reached = shift.weights_from(shift.stored(far))
     if kind not in ("project", "frozen_unit"):  # training keeps the bounds of the first; the second divides by the norm
         torch.testing.assert_close(reached, far.clamp(rule.low, rule.high), atol=1e-6, rtol=0)
     assert rule.tied == (shift(1, 2).weight.numel() == 1)
@@ -106,39 +104,24 @@ def test_a_rule_says_what_its_weights_can_be(kind):
 # What reads the mixing weights
 
 
-@EVERY
-def test_the_effective_pattern_reads_raw_values(make, case, tokens):
-    """Each layer's z is the effective pattern over the values that were not shifted."""
-    model = make(**case)
-    _, cache = model.run_with_cache(tokens)
-    if model.cfg.shift_share == "channel":
-        with pytest.raises(ConfigError, match="if each channel has its own weights"):
-            effective_patterns(cache)
-        return
-    patterns = effective_patterns(cache)
-    for layer, block in enumerate(model.layers):
-        _, raw = block.attn.project(block.attention_input(cache["resid_pre", layer]))
-        z = torch.einsum("bhqk,bkhd->bqhd", patterns[layer], raw.repeat_interleave(4 // raw.shape[2], dim=2))
-        torch.testing.assert_close(z, cache["z", layer], atol=1e-10, rtol=0)
-        torch.testing.assert_close(effective_pattern(cache["pattern", layer], block.attn.beta), patterns[layer])
-
-
-@EVERY
-def test_key_routes_sum_to_the_scores(make, case, tokens):
-    model = make(**case)
-    _, cache = model.run_with_cache(tokens)
-    for layer in range(2):
-        bias = model.layers[layer].attn.score_bias(cache["k", layer], slice(0, 9))[0]
-        scores = score_routes(cache, layer).sum(dim=0) + bias
-        torch.testing.assert_close(scores, cache["attn_scores", layer], atol=1e-10, rtol=0)
-
-
-@EVERY
-def test_value_routes_sum_to_z(make, case, tokens):
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_routes_sum_to_scores_and_z_and_the_effective_pattern_reads_raw_values(make, case, tokens):
     """Routes that a variant does not have contribute nothing; the whole head is z."""
     model = make(**case)
     _, cache = model.run_with_cache(tokens)
-    window = model.cfg.shift_window
+    window, of_channels = model.cfg.shift_window, model.cfg.shift_share == "channel"
+    if of_channels:
+        with pytest.raises(ConfigError, match="if each channel has its own weights"):
+            effective_patterns(cache)
+    for layer, block in enumerate(model.layers):
+        bias = block.attn.score_bias(cache["k", layer], slice(0, 9))[0]
+        scores = score_routes(cache, layer).sum(dim=0) + bias
+        torch.testing.assert_close(scores, cache["attn_scores", layer], atol=1e-10, rtol=0)
+        if not of_channels:
+            _, raw = block.attn.project(block.attention_input(cache["resid_pre", layer]))
+            raw = raw.repeat_interleave(4 // raw.shape[2], dim=2)
+            z = torch.einsum("bhqk,bkhd->bqhd", effective_patterns(cache)[layer], raw)
+            torch.testing.assert_close(z, cache["z", layer], atol=1e-10, rtol=0)
     routes = route_contributions(model, tokens, 1, all_routes(window))
     total = sum(routes[None, column] for column in range(window))
     torch.testing.assert_close(total, cache["z", 1], atol=1e-10, rtol=0)

@@ -1,14 +1,11 @@
 """What is drawn is what the table says, and drawing leaves no trace in the user's style."""
 
-import errno
 import re
-from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -16,8 +13,7 @@ from ihlab.paper.plots.matrix import matrix
 from ihlab.plots import views
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.head_map import head_map
-from ihlab.plots.head_training import head_training
-from ihlab.plots.heads import attention_pattern, head_patterns, shift_training, shift_weights
+from ihlab.plots.heads import attention_pattern, shift_training, shift_weights
 from ihlab.plots.style import new_figure, write_picture
 from tasks import ConfigError
 
@@ -67,9 +63,6 @@ def test_an_svg_has_short_numbers_in_its_paths_and_all_of_its_words(tmp_path):
 
 
 USERS = {"font.size": 20.0, "figure.figsize": (9.0, 6.0), "axes.prop_cycle": mpl.cycler(color=["red"])}
-COPIES = pd.DataFrame(
-    [(step, 0, head, 0.5) for step in (0, 10) for head in (0, 1)], columns=["step", "layer", "head", "prefix_matching"]
-)
 SHIFTS = pd.DataFrame(
     {"step": [0, 5], **{f"{name}_0.0": [0.1, 0.2] for name in ("alpha1", "alpha2", "beta1", "beta2")}}
 )
@@ -84,10 +77,6 @@ def on_axes(draw, *arguments):
 DRAWN = {
     "attention_pattern": lambda: on_axes(attention_pattern, np.eye(2), ["a", "b"]),
     "head_map": lambda: head_map(head_table(1, 2, induction=(0, 0)), "a run"),
-    "head_patterns": lambda: head_patterns(
-        {"raw": np.zeros((1, 2, 4, 4))}, head_table(1, 2, induction=(0, 0)), "a run"
-    ),
-    "head_training": lambda: head_training(COPIES, "a run"),
     "learning_curves": lambda: on_axes(learning_curves, table(), "step", "accuracy", {"a": Line("#0072B2")}),
     "matrix": lambda: matrix({("a", "b"): (2.0, "2")}, "ratio"),
     "shift_training": lambda: shift_training(SHIFTS, "a run"),
@@ -108,24 +97,6 @@ def test_what_the_user_has_set_holds_in_a_drawing_and_after_it(name, tmp_path):
         assert sizes(figure) == pytest.approx([2 * size for size in usual])
         write_picture(figure, tmp_path / "picture.svg")
         assert dict(mpl.rcParams) == before
-        if name == "head_training":
-            assert {to_hex(line.get_color()) for line in figure.axes[0].get_lines()} == {"#ff0000"}
-            assert figure.get_size_inches().tolist() == [9, 6]
-
-
-def test_a_curve_on_the_users_axes_has_the_users_style():
-    with mpl.rc_context({"lines.linewidth": 5.0, "lines.marker": "o"}):
-        axes = Figure().subplots()
-        learning_curves(axes, table(), "step", "accuracy", {"a": Line("#0072B2")})
-    assert (axes.get_lines()[0].get_linewidth(), axes.get_lines()[0].get_marker()) == (5.0, "o")
-
-
-def test_a_pattern_is_drawn_with_its_tokens():
-    axes = Figure().subplots()
-    pattern = np.tril(np.full((3, 3), 0.3))
-    attention_pattern(axes, pattern, [7, 8, "x"])
-    assert np.array_equal(axes.images[0].get_array(), pattern)
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["7", "8", "x"]
 
 
 def test_shift_weights_are_the_metrics_columns():
@@ -172,61 +143,9 @@ def head_table(n_layers: int, n_heads: int, induction: tuple[int, int]) -> pd.Da
     return pd.DataFrame(rows).sample(frac=1, random_state=0)
 
 
-def test_head_patterns_are_drawn_by_layer_and_kind_and_induction_heads_framed():
-    rng = np.random.default_rng(0)
-    patterns = {kind: rng.random((2, 3, 4, 4)) for kind in ("raw", "effective")}
-    figure = head_patterns(patterns, head_table(2, 3, induction=(1, 2)), "a run")
-    panels = [axes for axes in figure.axes if axes.images]
-    order = [(layer, kind, head) for layer in range(2) for kind in patterns for head in range(3)]
-    assert [axes.get_title() for axes in panels] == [f"{layer}.{head} {kind}" for layer, kind, head in order]
-    for axes, (layer, kind, head) in zip(panels, order, strict=True):
-        assert np.array_equal(axes.images[0].get_array(), patterns[kind][layer, head])
-        assert (axes.spines["left"].get_linewidth() > 2) == ((layer, head) == (1, 2))
-        captions = ["prefix_matching 0.11", "induction_stripe 0.22", "previous_token 0.33", "eigenvalue_copying -0.44"]
-        assert axes.texts[0].get_text().splitlines() == captions
-        assert axes.images[0].get_clim() == (0, 1)
-
-
-def test_equal_patterns_are_drawn_once_and_negative_ones_on_a_signed_scale():
-    pattern = np.zeros((1, 2, 4, 4))
-    pattern[0, 1, 3, 0] = -0.2
-    figure = head_patterns({"raw": pattern, "effective": pattern}, head_table(1, 2, induction=(0, 0)), "a run")
-    panels = [axes for axes in figure.axes if axes.images]
-    assert [axes.get_title() for axes in panels] == ["0.0", "0.1"]
-    assert [axes.images[0].get_clim() for axes in panels] == [(-1, 1), (-1, 1)]
-
-
-def test_the_lines_enclose_the_induction_stripe():
-    pattern = np.zeros((1, 1, 6, 6))
-    figure = head_patterns({"raw": pattern, "effective": pattern}, head_table(1, 1, induction=(0, 0)), "a run")
-    below, above = (np.asarray(line.get_xydata()) for line in figure.axes[0].get_lines())
-    for query in (3, 4, 5):  # of 3 tokens repeated once: token 3 is token 0 again, and its key is 1
-        left, right = (np.interp(query, line[:, 1], line[:, 0]) for line in (below, above))
-        assert left < query - 2 < right
-        assert not left < query - 3 < right
-        assert not left < query - 1 < right
-
-
 def test_shift_weights_of_a_run_without_shift_are_refused_in_a_sentence():
     metrics = pd.DataFrame({"step": [0], "alpha1_0.1": [0.5]})
     with pytest.raises(ConfigError, match=r"no alpha and beta at layer 0, key/value head 0: they are those of"):
         shift_weights(new_figure(1, 1).subplots(), metrics, layer=0, kv_head=0)
     with pytest.raises(ConfigError, match=r"^The metrics have no alpha and beta: they are"):
         shift_training(metrics[["step"]], "a vanilla run")
-
-
-def test_half_a_picture_is_never_left(tmp_path, monkeypatch):
-    figure = new_figure(2, 2)
-    path = tmp_path / "picture.svg"
-    write_picture(figure, path)
-    before = path.read_bytes()
-
-    def torn(aside, **options):
-        Path(aside).write_bytes(b"half")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(figure, "savefig", torn)
-    with pytest.raises(OSError, match="No space left"):
-        write_picture(figure, path)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]

@@ -14,8 +14,7 @@ from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.study.learning_curves import evaluations
-from ihlab.sweep.pool import WorkerKilledError, costliest_first, in_processes, stacks, steps_bar, train_all
-from ihlab.training.interrupt import Interrupted
+from ihlab.sweep.pool import WorkerKilledError, costliest_first, next_job, stacks, steps_bar, train_all
 from tasks import ConfigError, InductionTask
 from tests.forked import session_of
 
@@ -29,14 +28,14 @@ LONG = """
 from pathlib import Path
 import sys
 from ihlab import ModelConfig, RunConfig
-from ihlab.sweep.pool import WorkerKilledError, costliest_first, steps_bar, train_all
+from ihlab.sweep.pool import train_all
 from tasks import InductionTask
 
 if __name__ == "__main__":
     task = InductionTask(vocab_size=40, length=12)
     model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12)
     base = RunConfig(task=task, model=model, steps=10**7, batch_size=4, eval_rows=8, eval_growth=1.0, checkpoints=2)
-    train_all([base.replace(seed=seed) for seed in range(3)], Path(sys.argv[1]), "cpu", 2, lambda update: None)
+    train_all([base, base.replace(steps=4)], Path(sys.argv[1]), "cpu", 2, lambda update: None)
 """
 
 
@@ -51,19 +50,12 @@ def wait_until(reached, seconds=300):
         time.sleep(0.1)
 
 
-def started(text, folder):
-    """Start a script that trains runs in `folder / "runs"`, in a session of its own."""
-    (folder / "long.py").write_text(text)
-    command = [sys.executable, str(folder / "long.py"), str(folder / "runs")]
-    return folder / "runs", subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
-
-
 @pytest.mark.usefixtures("spawned_workers")
 def test_runs_trained_together_equal_runs_trained_alone(tmp_path):
     configs = [BASE.replace(seed=seed) for seed in range(3)]
     train(configs[1], tmp_path / "together")  # is not trained again
     updates = []
-    train_all(configs, tmp_path / "together", "cpu", 2, updates.append)
+    train_all(configs, tmp_path / "together", "cpu", 1, updates.append)
     for config in configs:
         together = Run.open(config.folder(tmp_path / "together"))
         assert together.metrics.equals(train(config, tmp_path / "alone").metrics)
@@ -136,6 +128,23 @@ def test_the_costliest_goes_first():
     assert costliest_first({3: cheap, 5: wide, 7: long}, {3: 4}) == [3, 7, 5]
 
 
+def test_two_workers_compile_different_graphs_and_change_as_late_as_they_can():
+    """Worker 0 does the one-layer runs and worker 1 the two-layer ones, which are dearer; then it helps."""
+    one = BASE.replace(compile=True)
+    two = one.replace(model=MODEL.replace(n_layers=2))
+    configs = dict(enumerate([two, two, two, one, one, one.replace(seed=1)]))
+    todo, last, order = list(configs), {0: None, 1: None}, []
+    for worker in (1, 0, 0, 0, 0, 1):
+        index = next_job(
+            todo, configs, last[worker], [config for who, config in last.items() if config and who != worker]
+        )
+        todo.remove(index)
+        last[worker] = configs[index]
+        order.append(index)
+    assert order == [0, 3, 4, 5, 1, 2]
+    assert next_job([2, 1], {1: BASE, 2: BASE}, None, [BASE]) == 2  # uncompiled runs keep their order
+
+
 def test_the_bar_counts_the_runs_that_have_ended():
     terminal = io.StringIO()
     configs = [BASE.replace(name="one"), BASE.replace(name="two", steps=20), BASE.replace(name="three", steps=30)]
@@ -147,23 +156,12 @@ def test_the_bar_counts_the_runs_that_have_ended():
     assert "three: loss 2.500, accuracy 0.750" in drawn
 
 
-def test_an_interrupt_stops_and_saves_the_workers(tmp_path):
-    """Of the parent alone, as by a notebook. A terminal interrupts all processes, as `tests.faults.kills` does."""
-    root, process = started(LONG, tmp_path)
-    wait_until(lambda: evaluated_twice(root) == 2)  # both are past their first steps
-    os.kill(process.pid, signal.SIGINT)
-    assert process.wait(timeout=60) != 0
-    runs = [Run.open(folder) for folder in root.iterdir()]
-    assert len(runs) == 2
-    assert all(run.checkpoints[-1] > 0 and run.done is None for run in runs)
-
-
-ONE_IDLE = LONG.replace("[base.replace(seed=seed) for seed in range(3)]", "[base, base.replace(steps=4)]")
-
-
+@pytest.mark.rare
 def test_a_killed_parent_leaves_no_worker_and_what_they_trained_is_saved(tmp_path):
     """Neither the one that trains nor the one that waits for a job, whose queue does not end with the parent."""
-    root, process = started(ONE_IDLE, tmp_path)
+    (tmp_path / "long.py").write_text(LONG)
+    root, command = tmp_path / "runs", [sys.executable, str(tmp_path / "long.py"), str(tmp_path / "runs")]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     wait_until(lambda: list(root.rglob("done.json")) and evaluated_twice(root) == 2)
     assert len(session_of(process.pid)) == 4  # the parent, two workers and the resource tracker
     process.kill()
@@ -172,40 +170,6 @@ def test_a_killed_parent_leaves_no_worker_and_what_they_trained_is_saved(tmp_pat
     assert session_of(process.pid) == []
     [stopped] = [run for run in map(Run.open, root.iterdir()) if not run.done]
     assert stopped.checkpoints[-1] > stopped.config.first_step
-
-
-def test_a_worker_that_is_stopped_alone_is_replaced_and_its_run_goes_on(tmp_path):
-    """As a killed one is, so often as there are retries; and it has lost nothing."""
-    whole = train(BASE, tmp_path / "whole")
-    assert in_processes_once(BASE.replace(), tmp_path / "stopped", retries=1).result() is None
-    assert Run.open(BASE.folder(tmp_path / "stopped")).metrics.equals(whole.metrics)
-    assert Run.open(BASE.folder(tmp_path / "stopped")).done["resumed_from"] > 0
-    ended = in_processes_once(BASE, tmp_path / "given up", retries=0)
-    assert isinstance(ended.exception(), Interrupted)
-    assert "Stopped at step" in str(ended.exception())
-
-
-def in_processes_once(config, root, retries):
-    ends = []
-    job = partial(train_and_stop, root)
-    in_processes({7: config}, job, 1, retries, lambda update: None, lambda index, future: ends.append(future))
-    [ended] = ends
-    return ended
-
-
-def train_and_stop(root, config, report):
-    """Train, and stop as by SIGTERM to this process alone, the first time that a report comes."""
-    from ihlab.training import loop
-
-    loop.REPORT_EVERY = 0.0
-
-    def stopping(step, row):
-        if not (root / "stopped").exists():
-            (root / "stopped").touch()
-            os.kill(os.getpid(), signal.SIGTERM)
-        report(step, row)
-
-    train(config, root, "cpu", stopping)
 
 
 def test_a_run_whose_worker_is_killed_goes_on_and_is_given_up_in_a_sentence(tmp_path, monkeypatch):

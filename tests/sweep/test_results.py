@@ -10,7 +10,7 @@ from rich.console import Console
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.files import write_json
 from ihlab.sweep.grid import Point
-from ihlab.sweep.results import as_table, first_reach, only_writer, result_row, write_results
+from ihlab.sweep.results import as_table, only_writer, result_row, write_results
 from ihlab.sweep.sweep import sweep
 from tasks import ConfigError, MultiHopTask
 
@@ -119,17 +119,6 @@ def test_other_files_are_left_alone(tables, tmp_path, content):
     assert path.read_text() == content
 
 
-def test_what_cannot_be_written_gets_a_sentence(tables, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"table\.csv cannot be written: \w"):
-        write_results(tables[0], tmp_path / "file" / "table.csv")
-
-
-def test_first_reach():
-    assert first_reach([0, 10, 20, 30], [0.1, 0.95, 0.5, 0.99], 0.9) == 10
-    assert first_reach([0, 10], [0.1, 0.2], 0.9) == math.inf
-
-
 def test_a_csv_has_one_sweep_at_a_time(tmp_path):
     out = tmp_path / "new" / "all.csv"
     left = tmp_path / "new" / ".all.csv.12.partial"  # of a sweep that was killed
@@ -143,10 +132,3 @@ def test_a_csv_has_one_sweep_at_a_time(tmp_path):
             pass
     assert not list(out.parent.iterdir())
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_csv_that_cannot_be_written_is_refused_before_any_training(tmp_path):
-    (tmp_path / "file").touch()
-    out = tmp_path / "file" / "all.csv"
-    with pytest.raises(ConfigError, match=f"^{out} cannot be written: "), only_writer(out):
-        pass

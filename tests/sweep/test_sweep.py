@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -69,7 +68,7 @@ def files(root):
     return {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.name != ".lock"}
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.rare)])
 def test_a_sweep_survives_a_killed_worker_and_a_diverging_run(tmp_path, engine):
     swept, root = points((0.01, 0.02, 1e30), clip=None), tmp_path / "runs"
     out = tmp_path / "table.csv"
@@ -132,54 +131,25 @@ def test_no_runs_the_same_run_twice_and_torchrun_are_refused(tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+def test_a_script_whose_workers_would_begin_it_again_is_told(tmp_path):
+    """A worker runs the script's module under this name, so that its call of a sweep would run again."""
+    names = {"__name__": "__mp_main__", "call": lambda: quiet_sweep(points(), tmp_path)}
+    with pytest.raises(ConfigError, match="reached the call that had started it: make that call under `if __name__"):
+        exec(compile("call()", "script.py", "exec"), names)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_task_of_a_notebook_is_refused_before_any_worker_starts(tmp_path, monkeypatch):
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    monkeypatch.setattr(InductionTask, "__module__", "__main__")
+    with pytest.raises(ConfigError, match="The task InductionTask is defined in this notebook or session"):
+        quiet_sweep(points(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_table_that_must_not_be_replaced_is_noticed_before_any_training(tmp_path):
     (tmp_path / "table.csv").write_text("x,y\n1,2\n")
     for name in ("table.csv", "table.txt"):
         with pytest.raises(ConfigError, match=rf"{name}.*(is not the table of a sweep|must end in \.csv)"):
             quiet_sweep(points(), tmp_path / "runs", out=tmp_path / name)
     assert not (tmp_path / "runs").exists()
-
-
-UNGUARDED = """
-import sys
-from ihlab import InductionTask, ModelConfig, RunConfig
-from ihlab.sweep.grid import Point
-from ihlab.sweep.sweep import sweep
-
-task = InductionTask(vocab_size=40, length=12)
-model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12)
-run = RunConfig(task=task, model=model, steps=10, batch_size=4, eval_rows=8)
-sweep([Point({}, run)], sys.argv[1], retries=0)
-"""
-
-IN_A_SESSION = """
-import dataclasses, sys
-from ihlab import InductionTask, ModelConfig, RunConfig, register_task
-from ihlab.sweep.grid import Point
-from ihlab.sweep.sweep import sweep
-from tasks.config import config
-
-@register_task
-@config
-class Mine(InductionTask):
-    kind = "mine"
-
-model = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=40, n_ctx=12)
-run = RunConfig(task=Mine(vocab_size=40, length=12), model=model, steps=10, batch_size=4, eval_rows=8)
-sweep([Point({}, run)], sys.argv[1])
-"""
-
-
-def test_a_script_whose_workers_would_begin_it_again_is_told(tmp_path):
-    script = tmp_path / "unguarded.py"
-    script.write_text(UNGUARDED, encoding="utf-8")
-    ended = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
-    assert "reached the call that had started it: make that call under `if __name__" in ended.stderr
-
-
-def test_a_task_of_a_notebook_is_refused_before_any_worker_starts(tmp_path):
-    ended = subprocess.run(
-        [sys.executable, "-c", IN_A_SESSION, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert "The task Mine is defined in this notebook or session" in ended.stderr
-    assert not list(tmp_path.iterdir())

@@ -76,12 +76,6 @@ def test_what_is_wrong_is_one_sentence(plain, sentence):
 # Tasks
 
 
-@pytest.mark.parametrize("cls", TASKS.values(), ids=list(TASKS))
-def test_tasks_are_found_by_their_kind(cls):
-    assert kinds()[cls.kind] is cls
-    assert from_plain(Task, {"kind": cls.kind}) == cls()
-
-
 def test_a_kind_that_is_a_field_needs_no_entry_of_its_own():
     task = IGSMTask(kind="igsm_flat", ops="<=9")
     assert kinds()["igsm_flat"] is kinds()["igsm"] is IGSMTask

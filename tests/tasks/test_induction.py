@@ -194,20 +194,6 @@ def p_uniform(counts):
     return chisquare(counts).pvalue
 
 
-def test_first_tokens_are_uniform():
-    task = InductionTask(vocab_size=25, length=16, min_token=5)
-    first = task.batch(20_000, np.random.default_rng(0)).inputs[:, 0]
-    assert p_uniform(np.bincount(first - 5, minlength=20)) > 1e-3
-
-
-def test_drawn_tokens_are_uniform():
-    """With a pool of all ids, so that the draws of one row are independent."""
-    task = InductionTask(vocab_size=20, length=16, min_token=4)
-    rows, _ = whole_rows(task, 2000)
-    drawn = [row[t] - 4 for row in rows for t in walk(row)[1]]
-    assert p_uniform(np.bincount(drawn, minlength=16)) > 1e-3
-
-
 def test_pairs_of_different_ids_are_uniform():
     """The pool is a uniform choice of ids, not only each of its members."""
     rows, _ = whole_rows(InductionTask(vocab_size=9, length=6, min_token=1), 8000)

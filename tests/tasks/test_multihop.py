@@ -118,7 +118,7 @@ def test_the_original_has_23_symbols():
 # How much is asked
 
 
-@pytest.mark.parametrize("k", range(17))
+@pytest.mark.parametrize("k", [0, 1, 8, 16])
 def test_the_original_asks_97_minus_3k_times_in_nearly_every_row(k):
     """The counts behind the original's stored errors, 98 at k = 0."""
     batch = MultiHopTask().batch_of(k, 1000, np.random.default_rng(k))

@@ -115,12 +115,3 @@ def test_entries_are_those_that_kernels_would_draw(fields, seed):
         for n, part in enumerate(cut(row.tolist(), task.order), start=1):
             counted = np.uint64((int(state) + n * int(GOLDEN)) % 2**64)
             assert part == tuple(task.table[below(counted, task.table_size)][: len(part)])
-
-
-def test_entries_are_drawn_uniformly_and_independently():
-    task = NGramTask(vocab_size=4, table_size=6)
-    number = {tuple(entry): n for n, entry in enumerate(task.table.tolist())}
-    rows = task.batch(500, np.random.default_rng(0)).inputs.tolist()
-    drawn = np.array([[number[part] for part in cut(row, 3)] for row in rows])
-    assert chisquare(np.bincount(drawn.ravel(), minlength=6)).pvalue > 1e-3
-    assert chisquare(np.bincount((6 * drawn[:, :-1] + drawn[:, 1:]).ravel(), minlength=36)).pvalue > 1e-3

@@ -35,12 +35,6 @@ def drawn(triggers, rows=2000):
     return task, task.batch(rows, np.random.default_rng(0))
 
 
-def score(batch, source, guesses):
-    """Accuracy where one source answers. `guesses` [batch, pos] are a model's answers."""
-    asked = batch.groups["source"] == source
-    return float((guesses == batch.answers)[asked].mean())
-
-
 def test_the_worked_row_in_the_docstring_obeys_the_rule():
     cells = picture(tasks.trigger.__doc__)
     row = [int(token) for token in cells["input"]]
@@ -94,24 +88,3 @@ def test_frequencies_are_those_that_the_rule_says(triggers):
     assert followers.mean(axis=0) == pytest.approx(FOLLOWER_PROBABILITIES, abs=0.01)
     counts = np.bincount(batch.inputs.ravel(), minlength=task.vocab_size)
     assert counts.std() / counts.mean() < 0.05
-
-
-@pytest.mark.parametrize("triggers", SHARES)
-def test_a_model_of_the_table_answers_nothing_but_first_occurrences(triggers):
-    task, batch = drawn(triggers)
-    guesses = task.table[batch.inputs, 0]
-    assert score(batch, GLOBAL, guesses) == 1
-    assert score(batch, TRIGGER, guesses) == 0
-
-
-@pytest.mark.parametrize("triggers", SHARES)
-def test_a_model_of_induction_answers_nothing_but_repeated_triggers(triggers):
-    _, batch = drawn(triggers, 300)
-    guesses = np.full_like(batch.inputs, -1)
-    for row, found in zip(batch.inputs.tolist(), guesses, strict=True):
-        followed: dict[int, int] = {}
-        for t, token in enumerate(row):
-            found[t] = followed.get(token, -1)
-            followed[token] = row[t + 1] if t + 1 < len(row) else -1
-    assert score(batch, TRIGGER, guesses) == 1
-    assert score(batch, GLOBAL, guesses) == 0

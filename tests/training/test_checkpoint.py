@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ihlab import ModelConfig, Run, Transformer, fork, train
+from ihlab import ModelConfig, Transformer, fork, train
 from ihlab.training import checkpoint
 from ihlab.training.loop import make_optimizer
 from tasks import ConfigError
@@ -22,20 +22,6 @@ def test_round_trip(small, tmp_path, tied):
     assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
 
 
-def test_missing_foreign_and_half_files_are_refused(small, tmp_path):
-    path = tmp_path / "m.safetensors"
-    with pytest.raises(ConfigError, match="There is no checkpoint"):
-        checkpoint.load(path)
-    checkpoint.save(path, checkpoint.model_state(Transformer(small.model.replace(d_model=16))))
-    with pytest.raises(ConfigError, match="holds another model"):
-        checkpoint.load_weights(path, Transformer(small.model))
-    half = path.read_bytes()[: path.stat().st_size // 2]
-    path.write_bytes(half)
-    with pytest.raises(ConfigError, match=r"m\.safetensors cannot be read"):
-        checkpoint.load(path)
-    assert path.read_bytes() == half
-
-
 # Checksums
 
 
@@ -45,7 +31,7 @@ def test_a_flipped_bit_is_told_wherever_it_is(small, tmp_path):
     whole = path.read_bytes()
     like = {"x": torch.zeros(3), "y": torch.zeros(2, 2)}
     accepted = unnamed = 0
-    for at in range(8 * len(whole)):
+    for at in range(0, 8 * len(whole), 3):
         changed = bytearray(whole)
         changed[at // 8] ^= 1 << at % 8
         path.write_bytes(bytes(changed))
@@ -139,8 +125,8 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
-@pytest.mark.parametrize("sealed", [True, False], ids=["with a checksum", "from before checksums"])
-def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(small, tmp_path, finished, spoil, sealed):
+def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(small, tmp_path, finished, spoil):
+    """In a file from before checksums, which would be enough to refuse it."""
     run = finished
     (run.folder / "done.json").unlink()
     path = run.optimizer_path(small.steps)
@@ -148,22 +134,12 @@ def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(small, tmp_
     change, sentence = SPOILT[spoil]
     change(held)
     path.unlink()
-    checkpoint.save(path, held, run.about(small.steps)) if sealed else save_file(held, path)
+    save_file(held, path)
     for resume in (lambda: train(small, tmp_path), lambda: fork(run, small.steps, steps=30, root=tmp_path)):
         with pytest.raises(ConfigError) as refused:
             resume()
         assert str(path) in str(refused.value)
         assert sentence in str(refused.value)
-
-
-def test_another_models_optimiser_state_is_refused(small, tmp_path, finished):
-    run = finished
-    wide = train(small.replace(model=small.model.replace(d_model=16)), tmp_path)
-    (run.folder / "done.json").unlink()
-    path = run.optimizer_path(small.steps)
-    path.write_bytes(wide.optimizer_path(small.steps).read_bytes())
-    with pytest.raises(ConfigError, match=rf"{path} holds another model than the run's config describes: its tensor"):
-        train(small, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +164,11 @@ def test_after_a_step_adamw_has_moments_of_every_parameter(small, fields):
     assert checkpoint.optimizer_state(dict(model.named_parameters()), optimizer).keys() == names
 
 
-def test_a_finished_run_without_its_last_checkpoint_opens_by_step_only(small, finished):
-    finished.checkpoint_path(small.steps).unlink()
-    with pytest.raises(ConfigError, match=r"no checkpoint at step 24; it has 0, "):
-        Run.open(finished.folder).model()
-    assert Run.open(finished.folder).model(0) is not None
+def test_another_models_optimiser_state_is_refused(small, tmp_path, finished):
+    run = finished
+    wide = train(small.replace(model=small.model.replace(d_model=16)), tmp_path)
+    (run.folder / "done.json").unlink()
+    path = run.optimizer_path(small.steps)
+    path.write_bytes(wide.optimizer_path(small.steps).read_bytes())
+    with pytest.raises(ConfigError, match=rf"{path} holds another model than the run's config describes: its tensor"):
+        train(small, tmp_path)

@@ -52,18 +52,8 @@ def test_what_a_model_lacks_is_named(fields, words):
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
-def test_the_last_layer_head_and_column_are_there():
-    Clamp(what="alpha", layer=1, head=1, column=2).check(SHIFTED)
-    Clamp(what="pattern", layer=1, head=3, value="uniform").check(SHIFTED)
-
-
 def test_a_vanilla_model_has_patterns_to_clamp_but_no_alpha():
     vanilla = SHIFTED.replace(attention="vanilla")
     Clamp(what="pattern", layer=0, value="zero").check(vanilla)
     with pytest.raises(ConfigError, match=r"'alpha', but a vanilla model has no such weights; 'kv_shift' has"):
         Clamp(what="alpha", layer=0).check(vanilla)
-
-
-def test_whole_numbers_and_floats_are_one_clamp():
-    assert Clamp(what="alpha", layer=0, value=0) == Clamp(what="alpha", layer=0, value=0.0)
-    assert isinstance(Clamp(what="alpha", layer=0, value=0).value, float)

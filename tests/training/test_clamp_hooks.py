@@ -5,7 +5,7 @@ import torch
 
 from ihlab import ModelConfig, Transformer
 from ihlab.training.clamp import Clamp
-from ihlab.training.clamp_hooks import impose, install, set_pattern
+from ihlab.training.clamp_hooks import impose, install
 
 N_POS = 7
 GROUPED = ModelConfig(
@@ -27,13 +27,6 @@ def by_hand(name: str, strict: bool = False) -> list[list[float]]:
             chosen = [query - 1] if query > 0 else list(seen)
         rows.append([1 / len(chosen) if key in chosen else 0.0 for key in range(N_POS)])
     return rows
-
-
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("name", ["previous", "uniform", "zero", "last"])
-def test_set_patterns_are_those_written_by_hand(name, strict):
-    visible = [[key < query or (key == query and not strict) for key in range(N_POS)] for query in range(N_POS)]
-    torch.testing.assert_close(set_pattern(name, torch.tensor(visible)), torch.tensor(by_hand(name, strict)))
 
 
 @pytest.mark.parametrize("mask", ["causal", "strict"])

@@ -29,7 +29,7 @@ SHARED = """
 
     def noted(self, batch):
         if self.step == 0:
-            made.append(weakref.ref(self.trained.model))
+            made.append(weakref.ref(self.in_training.model))
         step(self, batch)
 
     loop.Training.train_step = noted
@@ -78,7 +78,7 @@ STACKED = """
     made, step = [], loop.Training.train_step
 
     def noted(self, batch):
-        made.extend([] if self.step or len(self.configs) == 1 else [weakref.ref(self.trained.model)])
+        made.extend([] if self.step or len(self.configs) == 1 else [weakref.ref(self.in_training.model)])
         step(self, batch)
 
     loop.Training.train_step = noted
@@ -100,7 +100,7 @@ STACKED = """
 def test_stacks_of_a_kind_share_graphs_and_members_follow_their_eager_runs(small, tmp_path):
     """Steps have as many queries as chance gives them: there is a graph for each size after padding."""
     task = InductionTask(vocab_size=48, length=32)
-    config = small.replace(task=task, model=small.model.replace(n_ctx=32, d_vocab=48), steps=8, compile=True)
+    config = small.replace(task=task, model=small.model.replace(n_ctx=32, d_vocab=48), steps=4, compile=True)
 
     def stacked(seeds, step):
         members = [microbatches(config.replace(seed=seed), step)[0] for seed in seeds]

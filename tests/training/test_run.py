@@ -17,7 +17,6 @@ from ihlab import Run, train
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.guess import guess_of
 from ihlab.measure.metrics import Evaluator
-from ihlab.training.config import to_dict
 from ihlab.training.listing import slices
 from ihlab.training.search import run_folders
 from tasks import IGNORE, ConfigError, DepoTask, InductionTask, ManoTask, MQARTask
@@ -71,24 +70,6 @@ def test_an_unreadable_config_is_named_and_a_misspelt_field_gets_the_nearest_nam
         (folder / "config.json").write_text(text)
         with pytest.raises(ConfigError, match=sentence):
             Run.open(folder)
-
-
-def test_a_run_of_an_older_rule_is_named_and_trained_again_beside_it(small, tmp_path):
-    """As a run from before induction's second rule left it: another hash, and no rule in its config."""
-    stored = to_dict(small)
-    del stored["task"]["rule"]
-    old = tmp_path / "small-0123456789"
-    old.mkdir()
-    (old / "config.json").write_text(json.dumps(stored))
-    with pytest.raises(
-        ConfigError, match=rf"{old}/config.json: This run was trained on sequences drawn by rule 1 of the"
-    ):
-        Run.open(old)
-    run = train(small, tmp_path)
-    assert run.folder != old
-    assert run_folders(tmp_path) == sorted([old, run.folder])
-    assert json.loads((old / "config.json").read_text()) == stored
-    assert json.loads((run.folder / "config.json").read_text())["task"]["rule"] == 2
 
 
 HOLD = """

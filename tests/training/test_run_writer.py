@@ -8,7 +8,6 @@ import pytest
 from ihlab import Run, train
 from ihlab.training.fork import fork
 from ihlab.training.run_writer import RunWriter
-from ihlab.training.train import train_ensemble
 from tasks import ConfigError, TextTask
 from tasks.text.prepared import prepare
 
@@ -62,31 +61,6 @@ def test_a_folder_that_is_removed_within_a_write_stops_the_run_too(small, tmp_pa
     with pytest.raises(ConfigError, match="was removed or replaced"):
         train(small, tmp_path)
     assert not folder.exists()
-
-
-def test_a_second_writer_after_the_lock_was_removed_is_noticed_by_the_first(small, tmp_path, whole, each_step):
-    """Whoever removes the lock file lets a second process in; what that one has written is not written over."""
-    folder = small.folder(tmp_path)
-    second = []
-
-    def let_in():
-        (folder / ".lock").unlink()
-        second.append(train(small, tmp_path).metrics)
-
-    with pytest.raises(ConfigError, match="was removed or replaced"):
-        train(small, tmp_path, report=at(3, let_in))
-    run = Run.open(folder)
-    assert run.done
-    assert run.metrics.equals(second[0])
-    assert run.metrics.equals(whole.metrics)
-
-
-def test_an_ensemble_notices_the_folder_of_any_member(small, tmp_path, each_step):
-    configs = [small.replace(seed=seed) for seed in range(3)]
-    gone = configs[1].folder(tmp_path)
-    with pytest.raises(ConfigError, match=f"^{gone}, or the file .lock in it, was removed or replaced"):
-        train_ensemble(configs, tmp_path, report=at(3, lambda: shutil.rmtree(gone)), stack=3)
-    assert not gone.exists()
 
 
 # Data that a config does not say
@@ -160,3 +134,20 @@ def test_a_checkpoint_that_does_not_know_its_data_is_resumed(text, tmp_path, mon
         stopped(config, tmp_path)
     write("xyw")
     assert train(config, tmp_path).done["resumed_from"] > 0
+
+
+def test_a_second_writer_after_the_lock_was_removed_is_noticed_by_the_first(small, tmp_path, whole, each_step):
+    """Whoever removes the lock file lets a second process in; what that one has written is not written over."""
+    folder = small.folder(tmp_path)
+    second = []
+
+    def let_in():
+        (folder / ".lock").unlink()
+        second.append(train(small, tmp_path).metrics)
+
+    with pytest.raises(ConfigError, match="was removed or replaced"):
+        train(small, tmp_path, report=at(3, let_in))
+    run = Run.open(folder)
+    assert run.done
+    assert run.metrics.equals(second[0])
+    assert run.metrics.equals(whole.metrics)

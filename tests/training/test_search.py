@@ -1,12 +1,8 @@
 """Runs are found by what people type, and a damaged one hides no other."""
 
-import os
-
 import pytest
 
-import ihlab
 from ihlab import Run, kept
-from ihlab.cli import main
 from ihlab.cli.paths import find_run
 from tasks import ConfigError
 
@@ -44,23 +40,3 @@ def test_several_and_none_are_sentences_with_the_names(made):
 def test_a_path_is_not_searched_for(made):
     with pytest.raises(ConfigError, match="another is not a run folder"):
         Run.open(made["short"].parent / "another")
-
-
-def test_an_unreadable_run_is_listed_as_damaged_and_hides_nothing(made, tmp_path, capsys):
-    (made["short"] / "config.json").write_bytes(b"\xff\x00")
-    (made["short-too"] / "config.json").unlink()
-    os.mkfifo(made["short-too"] / "config.json")  # reading it would never end
-    assert Run.open("another").folder == made["another"]
-    table = ihlab.runs().set_index("run")
-    assert table["status"].to_dict() == {
-        made["short"].name: "damaged",
-        made["short-too"].name: "damaged",
-        made["another"].name: "unfinished",
-    }
-    main(["runs", "runs"])
-    printed = capsys.readouterr().out
-    assert "another" in printed
-    assert f"{made['short'] / 'config.json'} is not UTF-8 text" in printed
-    assert f"{made['short-too'] / 'config.json'} cannot be read (it is not a regular file)." in printed
-    with pytest.raises(ConfigError, match="is not UTF-8 text"):
-        Run.open("short")

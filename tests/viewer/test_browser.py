@@ -108,24 +108,6 @@ def test_the_slider_moves_picture_and_numbers(show, run):
     assert np.array_equal(pixels(page), last)
 
 
-def test_views_change_the_picture_and_negative_weights_are_orange(show, run):
-    page = show(run)
-    page.locator(".head").first.click()  # its beta2 is negative
-    assert page.locator("input[value=effective]").is_checked(), "what a head of a shifted model reads comes first"
-    effective = pixels(page)
-    page.get_by_label("Raw").check()
-    assert not np.array_equal(pixels(page), effective)
-    page.get_by_label("Value: previous").check()
-    true, picture = shown_by_loops(run, 20, 0, 0, "value2"), pixels(page)
-    clear = true < -0.02
-    assert clear.any()
-    assert (picture[clear][:, 0] > picture[clear][:, 2]).all()
-    page.get_by_label("Value: own").check()
-    clear, picture = shown_by_loops(run, 20, 0, 0, "value1") > 0.02, pixels(page)
-    assert (picture[clear][:, 2] > picture[clear][:, 0]).all()
-    assert (picture[np.triu_indices(len(ROW), 1)][:, 3] == 0).all()  # the future is not drawn at all
-
-
 def test_legend_ends_at_the_largest_weight_of_all_steps_and_heads(show, run):
     page = show(run)
     for shown in ("raw", "effective"):

@@ -5,7 +5,6 @@ import gzip
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -132,25 +131,10 @@ def test_field_is_theorem_3_4_around_all_paths(make_run):
         assert field["loss"][row][column] == pytest.approx(true, abs=1e-4)
 
 
-def test_a_checkpoint_between_evaluations_has_no_metrics(make_run):
-    run = make_run(steps=(0, 5, 10, 20))
-    run.write_metrics(run.metrics.drop(index=1).to_dict("records"))
-    assert view_data(run, ROW)["metrics"]["accuracy"] == [0.0, None, 0.1, 0.2]
-
-
 def test_a_vanilla_run_has_patterns_only(make_run):
     data = view_data(make_run(attention="vanilla"), ROW)
     assert list(data["rows"][0]["panels"]) == ["pattern"]
     assert [data[name] for name in ("alpha", "beta", "path", "field")] == [None] * 4
-
-
-def test_the_row_is_held_out_and_the_same_each_time_or_the_given_one(run):
-    held_out = view_data(run)["rows"][0]["tokens"]
-    assert held_out == view_data(run)["rows"][0]["tokens"]
-    assert len(held_out) == 12
-    assert all(11 <= int(token) < 40 for token in held_out)
-    assert view_data(run, ROW)["rows"][0]["tokens"] == [str(i) for i in ROW]
-    assert view_data(run, ROW[:3], ["a", "b", "c"])["rows"][0]["tokens"] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -196,25 +180,11 @@ def test_eight_heads_128_tokens_20_checkpoints_fit_three_megabytes(make_run):
     assert len(page.encode()) <= 3_000_000
 
 
-def test_wider_shifts_have_a_key_route_each(make_run):
-    assert list(view_data(make_run(shift_window=3), ROW)["rows"][0]["panels"]) == ["pattern", "key1", "key2", "key3"]
-
-
 def test_runs_that_cannot_be_shown_are_named(run, tmp_path):
     with pytest.raises(ConfigError, match="has no checkpoints: there is nothing to view"):
         view_data(Run.create(run.config, tmp_path))
     with pytest.raises(ConfigError, match="checkpoints is 1, but must be at least 2"):
         view_data(run, checkpoints=1)
-
-
-def test_few_of_many_checkpoints(make_run):
-    run = make_run(steps=range(7))
-    data = view_data(run, ROW, checkpoints=3)
-    assert data["steps"] == [0, 3, 6]
-    values, error = decoded(data["rows"][0]["panels"]["pattern"], len(ROW))
-    true = cached(run.model(3), "pattern")
-    assert (np.abs(values[8:16] - true.reshape(8, 12, 12)) <= error[8:16]).all()
-    assert isinstance(run.metrics, pd.DataFrame)
 
 
 def test_of_a_model_that_mixes_tokens_elsewhere_too_patterns_alone_are_shown(small, tmp_path):
@@ -269,16 +239,6 @@ def test_a_page_says_what_it_has_no_room_for(make_run):
     assert left_out[-1].endswith(" of 6 checkpoints.")
     with pytest.raises(ConfigError, match=r"The patterns of one sequence need .* or allow more with `megabytes`"):
         view_data(run, megabytes=0.12)
-
-
-def test_rows_that_are_left_out_score_nothing(make_run, monkeypatch):
-    """Where there is no probe (a task of two ids, say), so that heads are scored on the page's rows."""
-    monkeypatch.setattr("ihlab.viewer.data._probe", lambda source: None)
-    tokens = np.random.default_rng(0).integers(0, 8, (4, 40))
-    data = view_data(make_run(steps=range(3), vocab=60, length=40), tokens, megabytes=0.2)
-    assert data["scored"] == "these rows"
-    assert len(data["rows"]) < 4
-    assert (len(data["heads"]), data["steps"][-1]) == (len(data["steps"]), 2)
 
 
 def test_a_cache_must_be_of_the_rows_it_is_shown_with(run):

@@ -63,13 +63,6 @@ def test_token_text_cannot_leave_the_data(page):
     assert data["rows"][0]["tokens"] == EVIL
 
 
-def test_the_title_is_escaped(run, monkeypatch):
-    from ihlab.viewer import page as module
-
-    data = {**module.view_data(run, ROW), "title": "<b>&"}
-    assert "<title>&lt;b&gt;&amp;</title>" in module.assemble(data)
-
-
 def test_the_file_is_the_page_and_the_same_each_time(run, tmp_path):
     first = write_view(run, tmp_path / "a" / "view.html", ROW)
     second = write_view(run, str(tmp_path / "b.html"), ROW)

@@ -11,8 +11,7 @@ from ihlab import ModelConfig, Run, Transformer
 from ihlab.interp import head_scores
 from ihlab.viewer import view
 from ihlab.viewer.data import view_data
-from ihlab.viewer.tokens import held_out_rows
-from tasks import IGNORE, Batch, ConfigError, InductionTask
+from tasks import ConfigError
 from tests.viewer.test_data import ROW, decoded, unpacked
 
 WORDS = "the cat sat . the cat".split()
@@ -209,19 +208,6 @@ def test_held_out_rows_have_the_tasks_targets(run):
         assert np.isfinite(unpacked(found["loss"][-1], "<f4")[scored]).all()
 
 
-def test_a_held_out_row_without_targets_is_a_row(monkeypatch):
-    """As a task of one's own may draw, and train on beside others."""
-    task = InductionTask(vocab_size=40, length=12)
-
-    def draw(*args):
-        batch = task.batch(1, np.random.default_rng(0))
-        return Batch(batch.inputs, np.full_like(batch.targets, IGNORE))
-
-    monkeypatch.setattr("ihlab.viewer.tokens.draw", draw)
-    [row] = held_out_rows(task, 1, None)
-    assert len(row.ids) == 12
-
-
 def test_norms_are_those_of_the_values_that_weights_multiply(model):
     data = view_data(model, ROW)
     _, cache = model.run_with_cache(torch.tensor([ROW]))
@@ -265,11 +251,6 @@ def test_dropout_and_the_models_mode_do_not_matter(model):
     assert noisy.training
 
 
-def test_a_model_of_a_run_shows_held_out_rows(run):
-    data = view_data(run.model())
-    assert data["rows"][0]["tokens"] == view_data(run)["rows"][0]["tokens"]
-
-
 @pytest.mark.parametrize(
     ("source", "tokens", "sentence"),
     [
@@ -284,10 +265,7 @@ def test_a_model_of_a_run_shows_held_out_rows(run):
         ("text", WORDS, "The source is 'gpt2', a name: give the model, or the run that"),
         ("model", [1, 40], "tokens holds 40, which is outside the vocabulary: ids are 0 to 39"),
         ("model", [1] * 13, "The sequence has 13 positions, but must have 1 to n_ctx=12"),
-        ("model", None, "tokens are not given"),
         ("run", [1, 40], "outside the vocabulary"),
-        ("run", [], "sequence has 0 positions"),
-        ("run", [1] * 13, "sequence has 13 positions, but must have 1 to n_ctx=12"),
         ("linear", ROW, "The source is a Linear, but must be a Run, a Transformer, a TransformerBridge"),
     ],
 )

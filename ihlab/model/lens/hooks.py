@@ -14,7 +14,6 @@ from tasks.config import ConfigError, choose, require
 OF_QUERIES = ("hook_pattern", "hook_attn_scores", "hook_kernel")
 """Parts of the names of hook points whose second axis is heads, and whose third axis is query positions."""
 
-
 WEIGHTS = ("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda", "hook_taps")
 """Ends of the names of hook points of weights, which have neither a batch nor positions."""
 
@@ -86,9 +85,7 @@ class LensHooks(HookedRootModule):
         output, cache = super().run_with_cache(*args, **kwargs)
         positions = Slice.unwrap(pos_slice)
         for name, x in cache.items():
-            if name.removesuffix("_grad").endswith(
-                ("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda", "hook_taps")
-            ):
+            if name.removesuffix("_grad").endswith(WEIGHTS):
                 continue
             sliced = positions.apply(x, dim=2 if any(kind in name for kind in OF_QUERIES) else 1)
             cache[name] = sliced[0] if remove_batch_dim else sliced

@@ -126,7 +126,7 @@ class LensWeights(LensHooks):
 
         ||W_left W_right|| / (||W_left|| ||W_right||), where W_left is the earlier head's OV, and W_right is the later
         head's QK (mode Q), its transpose (K) or its OV (V). 0 if the right head is not in a later layer. Elhage et al.
-        2021. Raises `ConfigError` for another mode. `ihlab.interp.composition` has the routes of shifted heads.
+        2021. Raises `ConfigError` for another mode.
         """
         # Imported here: it loads all architectures of transformers, which would slow down every command.
         from transformer_lens.model_bridge.composition_scores import CompositionScores

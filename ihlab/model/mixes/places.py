@@ -140,9 +140,9 @@ class HeadMixes(nn.Module):
         shift = self.shift_of(side)
         if shift is None:
             return x
-        raw, weight = (getattr(self, name) for name in SHIFT_HOOKS[side])
-        x = raw(x)
-        shifted = shift(x, weight, earlier(cache, side, x, shift.window - 1))
+        raw_hook, weight_hook = (getattr(self, name) for name in SHIFT_HOOKS[side])
+        x = raw_hook(x)
+        shifted = shift(x, weight_hook, earlier(cache, side, x, shift.window - 1))
         if self.first_own and next_positions(cache, 0).start == 0:
             return with_first(x, shifted, cache)
         return shifted

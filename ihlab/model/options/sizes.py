@@ -23,21 +23,10 @@ class Sizes:
         d_vocab: Size of the vocabulary: token ids are 0 .. d_vocab - 1. At least the task's vocab_size.
         n_ctx: Context length, the maximum number of positions. At least the task's length.
         attention: The attention variant. vanilla; or kv_shift (arXiv 2411.19574, equation 5): each key and value head
-            mixes in the shift_window - 1 previous tokens, with learned scalars alpha and beta. k_shift and v_shift
-            shift only keys or only values; qkv_shift shifts queries too. kv_gate, kv_sum1, kv_clip and kv_project
-            constrain the weights (Appendix F.1). kv_frozen keeps the initial weights, kv_frozen_unit divides them by
-            their norm. rwkv_shift mixes tokens in the inputs of the projections. mdha convolves each channel of
-            queries, keys and values with a kernel of 3. input_gate is a kv_gate whose weights depend on the token.
-            key_offset takes half of each key from the previous token; partial_rotary is its control. adaptive_offset
-            takes a whole key after a longer value. dynamic_conv convolves keys and values with taps computed from the
-            input (Inkling 2). multi_token mixes the scores of neighbouring queries and keys (arXiv 2504.00927). mla
-            computes keys and values from a latent vector; mla_kv takes one head's key and another's value from the
-            previous token (Appendix J). differential subtracts two patterns (arXiv 2410.05258: use half the heads of
-            the baseline). selective lets tokens mask earlier ones for later ones (arXiv 2410.02703). forgetting lets
-            tokens lower the scores of all earlier ones (arXiv 2503.02130). output_gate gates what each head reads.
-            gated_linear (Mamba-2), gated_delta (Gated DeltaNet) and trapezoid (Mamba-3) are recurrences without
-            softmax. docs/variants.md lists them all. Any other name is your own class, registered with
-            ihlab.register_attention.
+            mixes in the shift_window - 1 previous tokens, with learned scalars alpha and beta. k_shift, v_shift and
+            qkv_shift shift other sides; kv_gate to kv_frozen_unit constrain the weights. mla to output_gate are other
+            attention, gated_linear, gated_delta and trapezoid recurrences without softmax: docs/variants.md explains
+            each. Any other name is your own class, registered with ihlab.register_attention.
         n_key_value_heads: Key/value heads per layer: fewer than n_heads for grouped-query attention. None: n_heads.
         d_head: Width of a head. None: d_model / n_heads.
         d_mlp: Width of the MLP. None: 8/3 d_model, rounded up to an even number; 4 d_model for gelu.

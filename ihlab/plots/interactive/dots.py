@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from ihlab.plots.interactive.base import FOOT, TITLE, escaped, lay_out, panels_of
 from ihlab.plots.style import COLORS
-from ihlab.plots.views import SPREAD, Dots, in_order, panel_grid, step_axis
+from ihlab.plots.views import Dots, in_order, panel_grid, step_axis
 
 SYMBOLS = (
     "circle-open",
@@ -46,19 +46,22 @@ def dots(
     each claim compares, by its id. Infinite values are drawn at "never". A click on the legend hides a colour.
     """
     view = Dots(rows, x, panels=panels, colors=colors, log=log)
-    names, shown = in_order(data, rows), in_order(data, panels) if panels else [None]
-    series = in_order(data, colors) if colors else view.columns
-    points = pd.concat([_points(data, view, names, number, name, claims or {}) for number, name in enumerate(series)])
+    names, shown, series = in_order(data, rows), view.shown(data), view.series(data)
+    points = view.points(data).dropna(subset=["value_"])
+    cells = points[[each for each in (rows, panels, colors) if each]].astype(str).agg(", ".join, axis=1).map(escaped)
+    of_column = (
+        "" if colors or len(series) == 1 else points["color_"].map(lambda number: f": {escaped(series[number])}")
+    )
+    points = points.assign(cell_=cells + of_column, claims_=_entered(points, claims or {}), lr=points.get("lr", np.nan))
     down, across = panel_grid(len(shown))
     inner, gap = max(120, len(names) * (14 + 10 * len(series))), 76  # pixels of a panel, and between two
     figure = panels_of(down, across, gap / (down * (inner + gap) - gap), shown if panels else None)
-    for place, panel in enumerate(shown):
-        cell = {"row": 1 + place // across, "col": 1 + place % across}
-        mine = data if panel is None else data[data[panels] == panel]
-        low, high, never, ticks = step_axis(mine[view.columns])
-        each: Any = points[mine.index.get_indexer_for(points.index) >= 0].groupby("number")
+    for place in range(len(shown)):
+        cell, mine = {"row": 1 + place // across, "col": 1 + place % across}, points[points["panel_"] == place]
+        low, high, never, ticks = step_axis(mine["value_"])
+        each: Any = mine.assign(never_=never).groupby("color_")
         for number, of_color in each:
-            _draw(figure, of_color.assign(never=never), int(number), series, xlabel, cell)
+            _draw(figure, of_color, number, series, xlabel, cell)
         for line in lines:
             figure.add_vline(line, line={"color": "#777777", "dash": "dot", "width": 1}, **cell)
         if view.is_log:
@@ -73,36 +76,6 @@ def dots(
     )
     figure.update_yaxes(title_text=rows, col=1)
     return lay_out(figure, title or f"{xlabel} by {rows}: a dot per seed", TITLE + FOOT + down * (inner + gap) - gap)
-
-
-def _points(
-    data: pd.DataFrame, view: Dots, names: Sequence[Any], number: int, name: Any, claims: Claims
-) -> pd.DataFrame:
-    """Return the dots of one colour: value, seed, place and text of each, by the index of the data."""
-    runs = data[data[view.colors] == name] if view.colors else data
-    column = view.columns[0] if view.colors else name
-    runs = runs[runs[column].notna()].sort_values("seed")
-    cell_columns = [each for each in (view.rows, view.panels, view.colors) if each]
-    cells = runs[cell_columns].astype(str).agg(", ".join, axis=1) if len(runs) else pd.Series(dtype=str)
-    by_place = runs.groupby([each for each in (view.panels, view.rows) if each])["seed"]
-    order, count = by_place.cumcount(), by_place.transform("size")
-    spread = (-0.7 + 1.4 * order / (count - 1).clip(lower=1)).where(count > 1, 0.0)
-    row = runs[view.rows].map({value: place for place, value in enumerate(names)})
-    n_series = len(in_order(data, view.colors)) if view.colors else len(view.columns)
-    return pd.DataFrame(
-        {
-            "number": number,
-            "row": row,
-            "middle": row + SPREAD * 2 * ((number + 0.5) / n_series - 0.5),
-            "half": SPREAD / n_series,
-            "spread": spread,
-            "value": runs[column].astype(float),
-            "seed": runs["seed"],
-            "rate": runs.get("lr", np.nan),
-            "cell": cells.map(escaped) + ("" if view.colors or len(view.columns) == 1 else f": {escaped(name)}"),
-            "claims": _entered(runs, claims),
-        }
-    )
 
 
 def _entered(runs: pd.DataFrame, claims: Claims) -> list[str]:
@@ -134,15 +107,14 @@ def _draw(
 ) -> None:
     """Draw the dots of one colour in a panel. Each trace has the dots that share the text around seed and value."""
     style = _style(number, series[number])
-    grouped: Any = points.assign(endless=np.isinf(points["value"])).groupby(
-        ["cell", "rate", "claims", "endless"], dropna=False
-    )
+    points = points.assign(endless_=np.isinf(points["value_"]))
+    grouped: Any = points.groupby(["cell_", "lr", "claims_", "endless_"], dropna=False)
     for (name, rate, claims, endless), alike in grouped:
         value = "never" if endless else "%{x:.5~g}"
         tuned = "" if np.isnan(rate) else f", learning rate {rate:g}"
         figure.add_scatter(
-            x=(alike["never"] if endless else alike["value"]).to_numpy(dtype=np.float32),
-            y=(alike["middle"] + alike["spread"] * alike["half"]).to_numpy(dtype=np.float32),
+            x=alike["never_" if endless else "value_"].to_numpy(dtype=np.float32),
+            y=alike["y_"].to_numpy(dtype=np.float32),
             customdata=alike["seed"].to_numpy(),
             mode="markers",
             showlegend=False,
@@ -150,9 +122,9 @@ def _draw(
             **cell,
             hovertemplate=f"{name}<br>seed %{{customdata}}{tuned}<br>{xlabel}: {value}{claims}<extra></extra>",
         )
-    bars = points.groupby("middle").agg(value=("value", "median"), half=("half", "first")).reset_index()
+    bars = points.groupby("middle_").agg(value=("value_", "median"), half=("half_", "first")).reset_index()
     bars = bars[np.isfinite(bars["value"])]
-    middle, half = (bars[name].to_numpy(dtype=np.float32) for name in ("middle", "half"))
+    middle, half = (bars[name].to_numpy(dtype=np.float32) for name in ("middle_", "half"))
     ends = np.stack([middle - half, middle + half, middle * np.nan], axis=1)
     figure.add_scatter(
         x=np.repeat(bars["value"].to_numpy(dtype=np.float32), 3),

@@ -1,10 +1,15 @@
 """Theorem 3.4: the loss of a KV shifting head that learns induction, its field, paths and simulation."""
 
+from typing import TYPE_CHECKING
+
+from ihlab.lazy import lazy
 from ihlab.theory.landscape.basins import basins
 from ihlab.theory.landscape.field import Field, field
 from ihlab.theory.landscape.forms import LOGITS, Gradient, gradient, loss
 from ihlab.theory.landscape.paths import Path, descend, flow
-from ihlab.theory.landscape.simulation import Simulated, simulate
+
+if TYPE_CHECKING:
+    from ihlab.theory.landscape.simulation import Simulated, simulate
 
 __all__ = [
     "LOGITS",
@@ -20,3 +25,6 @@ __all__ = [
     "loss",
     "simulate",
 ]
+
+# The figure of the loss is drawn without torch.
+__getattr__, __dir__ = lazy(__name__, dict.fromkeys(("Simulated", "simulate"), f"{__name__}.simulation"))

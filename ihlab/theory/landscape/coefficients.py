@@ -13,15 +13,11 @@ the others the model has a teacher: itself at the point w0. K is then the Kullba
 distribution at w0 to the one at w. To leading order it is a quadratic form in the changes of three logits, each taken
 minus that of the T - 4 other tokens:
 
-    x_{i+1}            beta1 (a2 - r)
-    x_{i-1} and x_T    beta2 (a1 - r)
-    x_i                beta1 (2 a1 - r) + beta2 (a2 - r)
+    beta1 (a2 - r),    beta2 (a1 - r),    beta1 (2 a1 - r) + beta2 (a2 - r).
 
-Three functions of four parameters leave a line of minima where their Jacobian has rank 3, as at `LINE`. At `PLANE`,
-beta = 0: all three vanish for any alpha, and the rank is 2. At `QUARTIC`, alpha = 0 and beta1 = 0: the functions are
-r beta2 alpha1 and r (beta1 + beta2 alpha2) up to higher orders, and then the first is -r beta2 alpha2^2. Three
-directions have the orders 2, 2 and 4, so lambda = 1/2 + 1/2 + 1/4. At `CROSSING`, 2 a1 = r and beta2 = 0, so only
-beta1 (a2 - r) is left, which is beta1 alpha2 r: the two curves of minima alpha2 = 0 and beta1 = 0 cross.
+Their Jacobian has rank 3 at `LINE` and, since beta = 0, rank 2 at `PLANE`. At `QUARTIC`, alpha = 0 and beta1 = 0, three
+directions have the orders 2, 2 and 4, so lambda = 1/2 + 1/2 + 1/4. At `CROSSING`, 2 a1 = r and beta2 = 0, only
+beta1 alpha2 r is left: two curves of minima cross.
 """
 
 import math

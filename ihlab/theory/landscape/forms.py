@@ -125,7 +125,10 @@ def evaluate(
     count = {"exact": rest - 2, "printed": rest, "listing": None}[form]  # number of others in the denominator
     log_counts = {"neighbours": np.log(2), "others": rest if count is None else _log(count)}
 
-    logits = {name: sum(c * factors[two] * factors[one] for c, one, two in terms) for name, terms in rows.items()}
+    logits = {
+        name: sum(c * factors[attention] * factors[beta] for c, beta, attention in terms)
+        for name, terms in rows.items()
+    }
     relative = {name: logits[name] - logits["target"] + log_counts.get(name, 0.0) for name in rows}
     top = reduce(np.maximum, relative.values())
     powers = {name: np.exp(x - top) for name, x in relative.items()}

@@ -45,18 +45,6 @@ def test_a_hook_on_lambda_changes_it_and_leaves_the_parameters(make, tokens):
 # What reads its weights and activations
 
 
-def test_a_cache_is_cut_along_positions_and_rows(make, tokens):
-    model = make()
-    _, whole = model.run_with_cache(tokens[:1])
-    _, cut = model.run_with_cache(tokens[:1], remove_batch_dim=True, pos_slice=(7, 9))
-    for kind in ("pattern_1", "attn_scores_2", "pattern"):
-        name = f"blocks.0.attn.hook_{kind}"
-        torch.testing.assert_close(cut[name], whole[name][0, :, 7:])
-    for name in ("blocks.0.attn.hook_z_raw", "blocks.0.attn.sub_norm.hook_scale"):
-        torch.testing.assert_close(cut[name], whole[name][0, 7:])
-    torch.testing.assert_close(cut["blocks.0.attn.hook_lambda"], whole["blocks.0.attn.hook_lambda"])
-
-
 @torch.no_grad()
 def test_an_ov_circuit_is_what_a_head_writes_but_for_scales(make, tokens):
     model = make(norm="none")

@@ -5,7 +5,6 @@ import torch
 
 from ihlab.interp.heads import head_scores
 from ihlab.interp.patching import without_key_path
-from ihlab.interp.patterns import score_routes
 from ihlab.model.decode import Decoder
 from tasks import ConfigError
 
@@ -37,18 +36,3 @@ def test_head_scores_run_and_paths_into_one_head_are_refused(make, tokens):
     assert head_scores(model, length=12, rows=2).notna().all(axis=None)
     with pytest.raises(ConfigError, match="attention='selective': its first head masks for all"):
         without_key_path(model, tokens, (0, 0), (1, 0))
-
-
-def test_a_cache_of_activations_is_cut_along_queries(make, tokens):
-    _, whole = make().run_with_cache(tokens)
-    _, cut = make().run_with_cache(tokens, pos_slice=(2, 5))
-    for name in ("selection", "masked"):
-        name_of = f"blocks.0.attn.hook_{name}"
-        torch.testing.assert_close(cut[name_of], whole[name_of][:, 2:5])
-
-
-def test_what_makes_no_sense_of_masked_scores_is_refused(make, tokens):
-    model = make()
-    _, cache = model.run_with_cache(tokens)
-    with pytest.raises(ConfigError, match="'selective', whose scores are not one sum"):
-        score_routes(cache, 0)

@@ -4,6 +4,8 @@ Edges: Bergen -> Frigate, Corvette; Tromso -> Corvette; Frigate -> CodBox; Corve
 The op by hand: 1 + 1 + 1 + 2 + 1 + 1 + 1 + 3 = 11. Tromso's Corvette is not needed.
 """
 
+import re
+
 NATURAL = """
 The number of each Corvette 's CodBox equals 4 times as much as the sum of each Frigate 's CodBox
     and each Bergen 's Frigate .
@@ -37,39 +39,10 @@ Define Bergen 's Crates as i ; j = a * f = 3 * 18 = 8 ; k = B * h = 8 * 10 = 11 
 <ans> 19 <eos>
 """.split()
 
-COMPACT_SOLUTION = """
-Bergen Frigate a ; a = 3 .
-Bergen Corvette B ; B = 5 + a = 5 + 3 = 8 .
-Frigate CodBox c ; c = a - B = 3 - 8 = 18 .
-Corvette CodBox d ; e = c + a = 18 + 3 = 21 ; d = 4 * e = 4 * 21 = 15 .
-Frigate Crates f ; f = c = 18 .
-Corvette EelBox g ; g = f = 18 .
-Corvette Crates h ; h = d + g = 15 + 18 = 10 .
-Bergen Crates i ; j = a * f = 3 * 18 = 8 ; k = B * h = 8 * 10 = 11 ; i = j + k = 8 + 11 = 19 .
-<ans> 19 <eos>
-""".split()
-
-PAIRS = """
-Corvette/CodBox = 4 * ( Frigate/CodBox + Bergen/Frigate ) .
-Bergen/Frigate = 3 .
-Tromso/Corvette = 7 .
-Corvette/EelBox = Frigate/Crates .
-Frigate/CodBox = Bergen/Frigate - Bergen/Corvette .
-Bergen/Corvette = 5 + Bergen/Frigate .
-Bergen/Crates ?
-""".split()
-
-PAIRS_SOLUTION = """
-Bergen/Frigate a ; a = 3 .
-Bergen/Corvette B ; B = 5 + a = 5 + 3 = 8 .
-Frigate/CodBox c ; c = a - B = 3 - 8 = 18 .
-Corvette/CodBox d ; e = c + a = 18 + 3 = 21 ; d = 4 * e = 4 * 21 = 15 .
-Frigate/Crates f ; f = c = 18 .
-Corvette/EelBox g ; g = f = 18 .
-Corvette/Crates h ; h = d + g = 15 + 18 = 10 .
-Bergen/Crates i ; j = a * f = 3 * 18 = 8 ; k = B * h = 8 * 10 = 11 ; i = j + k = 8 + 11 = 19 .
-<ans> 19 <eos>
-""".split()
+COMPACT_SOLUTION = re.sub(r"Define (\S+) 's (\S+) as", r"\1 \2", " ".join(NATURAL_SOLUTION)).replace("so ", "").split()
+PAIRS, PAIRS_SOLUTION = (
+    re.sub(r"([A-Z]\w+) ([A-Z]\w+)", r"\1/\2", " ".join(words)).split() for words in (COMPACT, COMPACT_SOLUTION)
+)
 
 PROBLEMS = {
     "natural": (NATURAL, NATURAL_SOLUTION),

@@ -116,17 +116,6 @@ def test_structures_have_the_edges_asked_for(size, seed):
     assert {y for _, y in edges} == {y for y in range(s.n_items) if s.layer[y] > 0}
 
 
-def test_layers_are_only_widened_by_chance_once_there_is_room(stream):
-    """At 0 they stop at the first size with room for the edges, at 1 not before every edge has its own item."""
-    for _ in range(50):
-        assert draw_structure(Size(2, 2, 4, 4, 0.0), stream).n_items == 4
-        assert draw_structure(Size(3, 2, 3, 7, 0.0), stream).n_items == 6
-        assert draw_structure(Size(2, 2, 2, 4, 1.0), stream).n_items == 4
-        full = draw_structure(Size(3, 2, 4, 5, 1.0), stream)
-        below = np.bincount(full.layer[: full.n_items])[1:].sum()
-        assert below == 5 or full.n_items == 12
-
-
 # Steps D and E
 
 

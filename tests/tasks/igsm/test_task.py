@@ -128,12 +128,6 @@ def test_operations_drawn_evenly():
     assert set(task.prompts(20, np.random.default_rng(0), ops=3).ops.tolist()) == {3}
 
 
-def test_another_modulus():
-    task = IGSMTask(**TOY | {"modulus": 2})
-    batch = task.batch(50, np.random.default_rng(0))
-    assert {*task.decode(batch.answers[batch.answers != IGNORE])} == {"0", "1"}
-
-
 # A row for a person
 
 

@@ -1,6 +1,7 @@
 """The verifier: right solutions pass, and every kind of wrong one fails for what is wrong with it."""
 
 import random
+import re
 from functools import cache
 
 import numpy as np
@@ -13,7 +14,6 @@ from tasks.igsm.problem import Problem
 from tasks.igsm.verify import ERRORS, verify
 from tasks.igsm.words import LETTERS
 from tests.tasks.igsm.by_hand import PROBLEMS
-from tests.tasks.igsm.mutants import MUTANTS, REARRANGED, changed, unnecessary
 
 pytestmark = pytest.mark.slow
 
@@ -54,53 +54,75 @@ def test_the_solution_by_hand_passes(format):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_generated_solutions_pass(name):
-    """200 of each kind. Their ops, from the prompt alone, are those that the generator was asked for."""
-    rows, ops = generated(name, 200)
+    """60 of each kind. Their ops, from the prompt alone, are those that the generator was asked for."""
+    rows, ops = generated(name, 60)
     for (_, solution, problem), asked in zip(rows, ops, strict=True):
         assert verify(problem, solution) == (True, True, (), 0)
         assert problem.ops == asked
 
 
-@pytest.mark.parametrize("how", REARRANGED)
-def test_rearranged_solutions_pass(how):
-    for name in TASKS:
-        for seed, (prompt, solution, problem) in enumerate(generated(name, 200)[0][:80]):
-            rearranged = changed(REARRANGED[how], prompt, solution, problem.modulus, seed)
-            assert sorted(rearranged) == sorted(solution) or how == "other letters"
-            assert verify(problem, rearranged) == (True, True, (), 0), " ".join(rearranged)
-
-
 # Wrong solutions
 
 
-@pytest.mark.parametrize("kind", MUTANTS)
-def test_every_mutant_fails_for_its_reason(kind):
-    """Over solutions by hand and generated ones, in every format and at four sizes."""
-    wanted, change = MUTANTS[kind]
-    rows = [(PROBLEMS[format][0], PROBLEMS[format][1], Problem.parse(PROBLEMS[format][0], 23)) for format in FORMATS]
-    rows += [row for name in TASKS for row in generated(name, 200)[0][:80]]
-    made = 0
-    for seed, (prompt, solution, problem) in enumerate(rows):
-        mutant = changed(change, prompt, solution, problem.modulus, f"{kind} {seed}")
-        if mutant is None:
-            continue
-        made += 1
-        verdict = verify(problem, mutant)
-        assert set(verdict.errors) == {wanted}, f"{' '.join(prompt)}\n{' '.join(solution)}\n{' '.join(mutant)}"
-        assert not verdict.strict
-        assert not verdict.minimal
-    assert made >= 25
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("right", "wrong", "error"),
+    [
+        ("B = 5 + a = 5 + 3 = 8", "B = 6 + a = 6 + 3 = 9", "wrong operator or constant"),
+        ("a = 3 .", "a = 4 .", "wrong operator or constant"),
+        ("B = 5 + a = 5 + 3 = 8", "B = 5 + a = 4 + 3 = 7", "wrong copied value"),
+        ("c = a - B = 3 - 8 = 18", "c = a + B = 3 + 8 = 11", "wrong operator or constant"),
+        ("c = a - B = 3 - 8 = 18", "c = B - a = 8 - 3 = 5", "wrong operator or constant"),
+        ("h = d + g = 15 + 18 = 10", "h = d + g = 15 * 18 = 10", "wrong operator or constant"),
+        ("c = a - B = 3 - 8 = 18", "c = a = 3", "missing dependency"),
+        ("f = c = 18", "f = a = 3", "missing dependency"),
+        ("f = c = 18", "f = c + a = 18 + 3 = 21", "extra dependency"),
+        ("f = c = 18", "f = c = 17", "wrong copied value"),
+        ("h = d + g = 15 + 18 = 10", "h = d + g = 15 + 18 = 11", "wrong arithmetic"),
+        ("f = c = 18", "f = z = 18", "undefined symbol"),
+        ("j = a * f = 3 * 18 = 8", "B = a * f = 3 * 18 = 8", "duplicate symbol"),
+        ("<ans> 19", "<ans> 18", "wrong copied value"),
+        ("<ans> 19 ", "", "format"),
+        (" <eos>", "", "format"),
+    ],
+)
+def test_a_changed_clause_fails_for_its_reason(format, right, wrong, error):
+    prompt, solution = PROBLEMS[format]
+    written = " ".join(solution)
+    assert right in written
+    verdict = verify(Problem.parse(prompt, 23), written.replace(right, wrong).split())
+    assert set(verdict.errors) == {error}
+    assert not verdict.minimal
 
 
-def test_the_mutants_are_of_every_class():
-    assert {wanted for wanted, _ in MUTANTS.values()} == set(ERRORS)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("change", "errors"),
+    [
+        (lambda steps: [*steps[:3], steps[4], steps[3], *steps[5:]], ()),
+        (lambda steps: [re.sub(r"\b[a-kB]\b", lambda letter: letter[0].swapcase(), step) for step in steps], ()),
+        (lambda steps: [*steps[:5], *steps[6:]], ("undefined symbol",)),
+        (lambda steps: [steps[1], steps[0], *steps[2:]], ("undefined symbol",)),
+        (lambda steps: [steps[0], re.sub(r"\ba\b", "z", steps[0]), *steps[1:]], ("redefinition",)),
+        (lambda steps: [*steps[:-2], steps[-1]], ("query not last",)),
+        (
+            lambda steps: [re.sub(r"Corvette(\W.{,3}EelBox)", r"Frigate\1", step) for step in steps],
+            ("nonexistent parameter",),
+        ),
+    ],
+)
+def test_changed_steps_by_hand(format, change, errors):
+    """Other orders and letters are right; a step that is missing, early, repeated or of no parameter is not."""
+    prompt, solution = PROBLEMS[format]
+    written = " . ".join(change(" ".join(solution).split(" . "))).split()
+    assert verify(Problem.parse(prompt, 23), written).errors == errors
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_no_single_token_can_be_changed_unseen(name):
     """Any token for any other of the row, the letters and the numbers: a solution of as many tokens is never right."""
     rng = random.Random(0)
-    for prompt, solution, problem in generated(name, 200)[0][:40]:
+    for prompt, solution, problem in generated(name, 60)[0][:40]:
         words = sorted({*prompt, *solution, *LETTERS[:5], *map(str, range(problem.modulus))})
         for t in rng.sample(range(len(solution)), min(25, len(solution))):
             other = rng.choice([word for word in words if word != solution[t]])
@@ -113,7 +135,7 @@ def test_what_passes_is_true_however_it_came_about(data):
     """Solutions with pieces moved, copied, dropped and renamed: none upsets the verifier, and what it lets pass
     has, read plainly, true values everywhere and the query in the end.
     """
-    prompt, solution, problem = data.draw(st.sampled_from(generated("compact", 200)[0][:60]))
+    prompt, solution, problem = data.draw(st.sampled_from(generated("compact", 60)[0][:60]))
     words = list(solution)
     for _ in range(data.draw(st.integers(0, 3))):
         start, size, to = (data.draw(st.integers(0, len(words))) for _ in range(3))
@@ -218,25 +240,14 @@ def test_what_stands_behind_the_end_is_not_read():
 # Unnecessary parameters
 
 
-@pytest.mark.parametrize("name", ["natural", "compact", "toy"])
-def test_a_right_but_unnecessary_step_is_counted_and_no_error(name):
-    made = 0
-    for seed, (prompt, solution, problem) in enumerate(generated(name, 200)[0]):
-        longer = changed(unnecessary, prompt, solution, problem.modulus, seed)
-        if longer is not None:
-            made += 1
-            verdict = verify(problem, longer)
-            assert verdict == (True, True, (), 1)
-            assert verdict.strict
-            assert not verdict.minimal
-    assert made >= 30
-
-
 def test_abstract_parameters_nobody_speaks_of_may_be_computed():
     prompt = "Bergen Frigate = 3 . Bergen Corvette = 4 . Frigate CodBox = 5 . Bergen Frigate ?"
     extra = "Corvette Crates c ; c = 0 . Frigate CodBox d ; d = 5 . Frigate Crates f ; f = d = 5 ."
     verdict = judge(f"{extra} Bergen Frigate a ; a = 3 . <ans> 3 <eos>", prompt)
     assert verdict == (True, True, (), 3)
+    assert verdict.strict
+    assert not verdict.minimal
+    assert judge(f"Bergen Frigate a ; a = 3 . {extra} <ans> 3 <eos>", prompt).errors == ("query not last",)
 
 
 # igsm_flat
@@ -265,7 +276,7 @@ def test_flat_solutions_end_without_an_answer(solution, errors):
 def test_generated_flat_solutions_pass():
     task = IGSMTask(kind="igsm_flat", length=1023)
     rows = task.prompts(200, np.random.default_rng(0))
-    for i in range(200):
+    for i in range(60):
         problem = Problem.parse(task.decode(rows.prompt(i)), 23, flat=True)
         verdict = verify(problem, task.decode(rows.solution(i)))
         assert verdict == (True, True, (), len(problem.stated) - len(problem.necessary))

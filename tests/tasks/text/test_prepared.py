@@ -1,8 +1,5 @@
 """Prepared corpora: the ids give the documents back, and the cache is whole, or not there."""
 
-import multiprocessing
-import os
-
 import numpy as np
 import pytest
 
@@ -78,19 +75,6 @@ def test_another_content_is_another_folder(tmp_path, own_cache):
     prepare.cache_clear()
     assert prepare(str(texts), 256).sha256 != first.sha256
     assert len(list(own_cache.iterdir())) == 2
-
-
-def _prepare(folder):
-    os.environ["IHLAB_CACHE"] = folder
-    return len(prepare(SAMPLE, 300).train.ids)
-
-
-@pytest.mark.slow
-def test_processes_that_prepare_it_at_once_all_get_it(own_cache):
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
-        sizes = pool.map(_prepare, [str(own_cache)] * 8)
-    assert len(set(sizes)) == 1
-    assert len(list(own_cache.iterdir())) == 1
 
 
 def test_a_file_that_is_not_utf8_is_named_and_bytes_take_it(tmp_path):

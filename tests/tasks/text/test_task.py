@@ -69,13 +69,6 @@ def test_show_spells_the_row():
     assert "25 bytes" in as_bytes.show(as_bytes.batch(1, np.random.default_rng(0)), 0)
 
 
-def test_words_are_readable():
-    assert TASK.words(np.array([TASK.prepared.vocabulary.index(b"\n"), TASK.prepared.vocabulary.index(b"a")])) == [
-        "\\n",
-        "a",
-    ]
-
-
 def test_provenance_says_which_corpus_it_was():
     assert set(TASK.provenance) == {"corpus_sha256", "python"}
     assert TASK.provenance["corpus_sha256"] == TASK.prepared.sha256
@@ -106,10 +99,6 @@ def test_a_folder_that_only_a_file_names_is_not_read(tmp_path, monkeypatch):
     assert stored.batch(1, np.random.default_rng(0)).inputs.shape == (1, 24)
     named = from_plain(Task, to_plain(task))
     assert type(named.corpus) is str  # worker processes, which the user told nothing, read it too
-
-
-def test_own_corpora_need_no_naming():
-    assert from_plain(Task, to_plain(TASK)).batch(1, np.random.default_rng(0)).inputs.shape == (1, 24)
 
 
 PACKED = TextTask(corpus=SAMPLE, vocab_size=300, length=24, pack=True)

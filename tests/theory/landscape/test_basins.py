@@ -30,14 +30,3 @@ def test_starts_end_where_a_finer_flow_takes_them():
         end = landscape.flow(alpha1, 1 - alpha1, beta1, 1 - beta1, np.array([500.0]), 5)
         signs = (end.alpha2[0] > 0, end.beta1[0] > 0)
         assert signs == ((True, True) if basin == "induction" else (False, False))
-
-
-def test_longer_rows_leave_less_to_the_negative_basin():
-    shares = [np.mean(landscape.basins(n, points=21)["basin"] == "negative") for n in (5, 8, 16)]
-    assert shares[0] > shares[1] > shares[2] > 0
-
-
-def test_too_short_a_time_decides_nothing():
-    table = landscape.basins(12, points=3, time=0.25)
-    assert set(table["basin"]) == {"undecided"}
-    assert np.isinf(table["decided"]).all()

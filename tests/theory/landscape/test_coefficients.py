@@ -72,9 +72,3 @@ def test_tempered_equals_quadrature_at_the_crossing():
     density = (-n_beta * k - localization / 2 * (axis[:, None] ** 2 + axis**2)).exp()
     expected = n_beta * float((k * density).sum() / density.sum())
     assert minimum.tempered(n_beta, localization) == pytest.approx(expected, rel=0.03)
-
-
-@pytest.mark.slow
-def test_tempered_at_a_regular_point_is_half_the_dimension_once_the_temperature_is_low():
-    minimum = MINIMA[REGULAR]
-    assert minimum.tempered(1e5 / minimum.stiffness, 1.0) == pytest.approx(2.0, rel=0.02)

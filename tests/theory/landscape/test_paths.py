@@ -58,20 +58,6 @@ def test_on_the_square_the_steps_are_those_of_torchs_sgd_on_alpha1_and_beta1(sta
     np.testing.assert_allclose(path.parameters[:, -1], [alpha1, 1 - alpha1, beta1, 1 - beta1], atol=1e-10)
 
 
-def test_no_step_leaves_the_square():
-    path = landscape.descend([0.2, 0.9], [0.8, 0.1], [0.5, 0.1], [0.5, 0.9], n_tokens=12, lr=0.5, steps=50, square=True)
-    np.testing.assert_allclose(path.alpha1 + path.alpha2, 1, atol=1e-12)
-    np.testing.assert_allclose(path.beta1 + path.beta2, 1, atol=1e-12)
-    assert np.all(np.diff(path.loss, axis=0) < 0)
-
-
-def test_every_keeps_some_of_the_same_points():
-    whole = landscape.descend(*START, n_tokens=12, lr=0.5, steps=12)
-    some = landscape.descend(*START, n_tokens=12, lr=0.5, steps=12, every=4)
-    np.testing.assert_array_equal(some.parameters, whole.parameters[:, ::4])
-    np.testing.assert_array_equal(some.time, [0, 2, 4, 6])
-
-
 def test_the_flow_is_descent_with_small_steps():
     times = np.array([0.0, 1.0, 5.0, 20.0])
     flow = landscape.flow(*START, times=times, n_tokens=12)
