@@ -22,7 +22,7 @@ reproduce: $(PACKAGE)
 # Python keeps what it compiles, which containers often forbid: hundreds of processes would compile the same modules.
 # The fast ones check the shapes of arrays at run time, the slow ones do not (tests/conftest.py).
 test: test-fast
-	$(TESTED) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m slow
+	$(TESTED) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "slow and not rare"
 
 # While one works: what neither starts processes nor compiles nor trains for long.
 test-fast: $(READY)

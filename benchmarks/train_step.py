@@ -153,7 +153,7 @@ def our_step(side: Side) -> Callable[[], float]:
         runs = [Run.create(config, root) for config in seeds(side.config, side.members or 1)]
         training = Training(runs, torch.device("cpu"), stacked=side.members is not None)
     if side.model == SCALED:
-        for block in training.trained.model.layers:
+        for block in training.in_training.model.layers:
             for shift in (block.attn.key_shift, block.attn.value_shift):
                 shift.forward = lambda x, *_, weight=shift.weight: x * weight[:, :1]
     batches = itertools.cycle([training.batches(i) for i in range(BATCHES)])

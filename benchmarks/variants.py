@@ -10,9 +10,9 @@ from train_step import Side, prepare
 from workers import by_turns
 
 from ihlab.model.config import ModelConfig
+from ihlab.paper.studies.shifts import VARIANTS as TOKEN_SHIFTS
 from ihlab.paper.studies.variants import ZOO_VARIANTS, variant_fields
 from ihlab.recipes.labels import VANILLA
-from ihlab.recipes.token_shifts import VARIANTS as TOKEN_SHIFTS
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
