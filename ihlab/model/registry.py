@@ -172,6 +172,7 @@ VARIANTS = {
     "gated_linear": _recurrence("gated linear recurrence", "variants.recurrence:LinearRecurrence"),
     "gated_delta": _recurrence("gated delta rule", "variants.delta_rule:GatedDeltaRule"),
     "trapezoid": _recurrence("trapezoidal recurrence", "variants.trapezoid:Trapezoid"),
+    "delta_hybrid": _recurrence("gated delta rule and attention in turn", "variants.hybrid:delta_hybrid"),
 }
 """Every attention variant by its name in a config, in the order of the command line's help. A built-in variant is one
 line here. If it has its own parameters or formula, it is also a subclass of `Attention` in its own file."""

@@ -84,7 +84,7 @@ def attention(cfg, w, layer, x):
     n_pos, n_heads = len(x), cfg.n_heads
     queries, keys, values = rotated_heads(cfg, w, layer, x)
     repeated = [each for each in zip(keys, values, strict=True) for _ in range(n_heads // len(keys))]
-    if cfg.recurrent:
+    if cfg.recurrent and not (cfg.attention == "delta_hybrid" and layer % 2):
         z = [recurrence(cfg, w, h // (n_heads // len(keys)), x, q, *repeated[h]) for h, q in enumerate(queries)]
     elif cfg.attention == "differential":
         z = differential(cfg, w, layer, queries, repeated)
@@ -258,7 +258,7 @@ def recurrence(cfg, w, group, x, q, k, v):
     for t, pair in enumerate(pairs):
         if cfg.attention == "gated_linear":
             state = decay[t] * state + step[t] * pair
-        elif cfg.attention == "gated_delta":
+        elif cfg.attention in ("gated_delta", "delta_hybrid"):
             write = sigmoid(w.linear("erase", x)[t, group])
             state = decay[t] * (state - write * np.outer(k[t], k[t] @ state)) + write * pair
         else:

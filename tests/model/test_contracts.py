@@ -80,7 +80,7 @@ def says_what_is_computed(case):
         seen = {
             name.removeprefix(at): seen[name] for name in seen if name.startswith(at := f"blocks.{layer}.attn.hook_")
         }
-        pattern = seen["kernel" if case.model.cfg.recurrent else "pattern"]
+        pattern = seen["kernel" if "kernel" in seen else "pattern"]
         v = seen["v"].repeat_interleave(block.attn.n_heads // seen["v"].shape[2], dim=2)
         same(torch.einsum("bhqk,bkhd->bqhd", pattern, v), seen.get("z_raw", seen["z"]))
         if "attn_scores" in seen:

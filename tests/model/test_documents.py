@@ -18,7 +18,7 @@ STARTS = torch.zeros(2, 9, dtype=torch.bool)
 STARTS[0, [0, 4, 6]] = True  # three documents, one of them shorter than a window of three
 STARTS[1, [3, 8]] = True  # the end of a document, a whole one, and one of a single token
 
-REFUSED = {"selective", "multi_token", "gated_linear", "gated_delta", "trapezoid"}
+REFUSED = {"selective", "multi_token", "gated_linear", "gated_delta", "trapezoid", "delta_hybrid"}
 CASES = {
     **{variant: {"attention": variant} for variant in VARIANTS},
     **{

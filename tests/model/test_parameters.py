@@ -38,6 +38,7 @@ ADDED = {
     "gated_linear": ({}, 2 * 2 * (20 + 1 + 1)),
     "gated_delta": ({}, 2 * 2 * (2 * (20 + 1) + 1)),
     "trapezoid": ({}, 2 * 2 * (2 * (20 + 1) + 1)),
+    "delta_hybrid": ({}, 2 * (2 * (20 + 1) + 1)),
     "canon A": ({"canon": "A"}, 2 * 4 * 20),
     "canon B": ({"canon": "B"}, 2 * 4 * 8 * 6),
     "canon C": ({"canon": "C"}, 2 * 4 * 20),

@@ -27,6 +27,7 @@ CACHED = {
     "gated_linear": ({}, 0, 2 * 6 * 6),
     "gated_delta": ({"attention": "gated_delta", "n_key_value_heads": 4, "canon": "B"}, 0, 4 * 6 * 6 + 3 * 3 * 4 * 6),
     "trapezoid": ({}, 0, 2 * 2 * 6 * 6),
+    "delta_hybrid": ({}, 0, 2 * 6 * 6),
     "canon ABCD": ({"canon": "ABCD"}, 2 * 2 * 6, 3 * (20 + 8 * 6 + 20 + 2 * 14)),
     "canon KM of two taps": ({"canon": "KM", "canon_taps": 2}, 2 * 2 * 6, 2 * 6 + 20),
     "stream shifted": ({"stream_shift": "added"}, 2 * 2 * 6, 20),
