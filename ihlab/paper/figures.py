@@ -57,6 +57,7 @@ FIGURES = {
     "shifts": Figure("Which token shift is fastest?", "shifts:SHIFTS"),
     "elsewhere": Figure("Does shifting elsewhere help?", "variants:ELSEWHERE"),
     "idle_layers": Figure("Which attention becomes idle beside convolutions?", "idle_layers:IDLE_LAYERS"),
+    "recurrences": Figure("Recurrences: induction by state or convolution?", "recurrences:RECURRENCES"),
     "zoo": Figure("How fast are attention variants?", "variants:ZOO"),
     "attribution": Figure("Which attribution methods see the circuit?", "attribution:ATTRIBUTION"),
     "proofs": Figure("Proofs: when is a model right on every sequence?", "proofs:PROOFS"),
