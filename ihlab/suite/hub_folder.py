@@ -25,7 +25,7 @@ from ihlab.model.lens.task_tokenizer import TaskTokenizer
 from ihlab.model.transformer import Transformer
 from ihlab.stored import present, read_json
 from ihlab.study.markdown import table as markdown
-from ihlab.suite.members import LEARNED, MEMBERS, accuracy_of, load
+from ihlab.suite.members import FORKED, LEARNED, MEMBERS, accuracy_of, load
 from ihlab.suite.members import config as member_config
 from ihlab.suite.truth import VERSION, problem, prompts, truth
 from tasks.config import ConfigError, require, shown
@@ -209,7 +209,10 @@ def _training(facts: dict[str, Any], model: Transformer) -> str:
         f"Run `{config.name}-{config.digest}`: {facts['trained']}.",
         f"{data} Every step draws new sequences.",
     ]
-    if facts["member"] in MEMBERS:
+    if facts["member"] in FORKED:
+        source, step, clamp = FORKED[facts["member"]]
+        lines.append(f"It goes on from step {step} of {source}, without head {clamp.layer}.{clamp.head}.")
+    if facts["member"] in (*MEMBERS, *FORKED):
         lines.append(f"`ihlab suite build {facts['member']}` trains such a run.")
     if not learned:
         lines.append(f"This model has not learned its task: `{column}` is below {LEARNED}.")

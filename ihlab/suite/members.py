@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from rich.console import Console
 
 from ihlab import kept
@@ -24,7 +25,9 @@ from ihlab.suite.constructed import HAND_SET, INDUCTION
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import has_ended, steps_bar, train_all
 from ihlab.sweep.results import first_reach
-from ihlab.training.config import RunConfig
+from ihlab.training.clamp import Clamp
+from ihlab.training.config import ForkConfig, RunConfig
+from ihlab.training.fork import fork_config, start_fork
 from ihlab.training.run import Run
 from tasks import IGNORE, InductionTask, Task, TriggerTask
 from tasks.config import choose, require, shown
@@ -48,9 +51,14 @@ MODELS: dict[str, dict[str, Any]] = {
     "kv-shift-2": {"n_layers": 2, "attention": "kv_shift"},
     "k-shift-1": {"n_layers": 1, "attention": "k_shift"},
     "v-shift-1": {"n_layers": 1, "attention": "v_shift"},
+    "linear-2": {"n_layers": 2, "attention": "gated_linear"},
+    "linear-conv-2": {"n_layers": 2, "attention": "gated_linear", "canon": "B"},
+    "delta-conv-1": {"n_layers": 1, "attention": "gated_delta", "canon": "B"},
+    "delta-conv-2": {"n_layers": 2, "attention": "gated_delta", "canon": "B"},
+    "delta-hybrid-2": {"n_layers": 2, "attention": "delta_hybrid"},
 }
 """Fields of every model. Those with learned positions have GPT-2's block, the others Llama's. With dropout heads
-become redundant."""
+become redundant. "linear" and "delta" are gated recurrences, "conv" their short convolution."""
 
 
 def _wide(task: Task, **fields: Any) -> RunConfig:
@@ -60,6 +68,12 @@ def _wide(task: Task, **fields: Any) -> RunConfig:
 
 def _wider(run: RunConfig, **fields: Any) -> RunConfig:
     return run.replace(model=run.model.replace(d_model=32, n_heads=4), batch_size=32, **fields)
+
+
+def _recurrent(run: RunConfig, **fields: Any) -> RunConfig:
+    """Return a run whose states can hold all tokens of a sequence apart. Recurrences have no positions."""
+    model = run.model.replace(positional="none", d_model=64, n_heads=2, d_head=64)
+    return run.replace(model=model, batch_size=32, **fields)
 
 
 def _small(setting: str, **fields: Any) -> RunConfig:
@@ -112,6 +126,12 @@ NEGATIVE = {
 }
 """Members that have not learned their task in each of the seeds, and those of period 2, which learned a shortcut."""
 
+FORKED = {
+    "induction-vanilla-2-lost-head": ("induction-vanilla-2", 542, Clamp(what="pattern", layer=0, head=1, value="zero"))
+}
+"""Members trained on from a checkpoint of another without one head: the member, the step, and what is off. They have
+one seed. That head writes nothing (its output weights are zero), and others have taken over."""
+
 DEEP = {
     "hops-vanilla-3-layers": 2,
     "hops-kv-shift-3-layers": 3,
@@ -130,12 +150,16 @@ CONTROL = INDUCTION
 def config(name: str, seed: int = 0) -> RunConfig:
     """Return the config of a member. Raises `ConfigError` for a name or a seed that the suite does not have."""
     require(isinstance(name, str), f"The member of the suite is {shown(name)}, but must be a name.")
-    choose("member of the suite", name, [*MEMBERS, *DEEP, *HAND_SET])
+    choose("member of the suite", name, [*MEMBERS, *FORKED, *DEEP, *HAND_SET])
     require(name not in HAND_SET, f"{name} was not trained: its weights are set by hand.")
     require(seed in SEEDS, f"seed is {seed}, but the suite has the seeds {SEEDS.start} to {SEEDS.stop - 1}.")
     if name in DEEP:
         require(seed == 0, f"seed is {seed}, but {name} comes with the package: the suite has only its seed 0.")
         return Run.open(kept.path(name)).config
+    if name in FORKED:
+        require(seed == 0, f"seed is {seed}, but {name} has only seed 0: in other seeds other heads do its work.")
+        source, step, clamp = FORKED[name]
+        return fork_config(Run.open(kept.path(source)), step, name=f"{name}-seed0", clamps=[clamp], new_moments=True)
     return MEMBERS[name].replace(name=f"{name}-seed{seed}", seed=seed)
 
 
@@ -187,7 +211,7 @@ def hops_of(name: str, task: Task) -> int | None:
 
 def seeds_of(name: str) -> range:
     """Return the seeds that the suite has of a member."""
-    return range(1) if name in [*DEEP, *HAND_SET] else SEEDS
+    return range(1) if name in [*FORKED, *DEEP, *HAND_SET] else SEEDS
 
 
 def _shipped(name: str, seed: int) -> bool:
@@ -201,10 +225,21 @@ def load(name: str, seed: int = 0, step: int | None = None, root: str | Path = "
     Raises `ConfigError` for an unknown name (with the nearest one), seed or step, and for a member that is not built.
     """
     if not isinstance(name, str) or name not in HAND_SET:
-        return run(name, seed, root).model(step)
+        model = run(name, seed, root).model(step)
+        return _without_head(model, FORKED[name][2]) if name in FORKED else model
     require(seed == 0 and step in (None, 0), f"{name} is set by hand: it has only seed 0 and step 0.")
     model = HAND_SET[name].build()
     model.trained_on = HAND_SET[name].task
+    return model
+
+
+def _without_head(clamped: Transformer, clamp: Clamp) -> Transformer:
+    """Return the model in which a head that attends to nothing writes nothing instead: no hook is left."""
+    model = Transformer(clamped.cfg)
+    model.load_state_dict(clamped.state_dict())
+    with torch.no_grad():
+        model.layers[clamp.layer].attn.W_O[clamp.head] = 0
+    model.trained_on = clamped.trained_on
     return model
 
 
@@ -221,12 +256,20 @@ def build(
     many = isinstance(names, Sequence) and not isinstance(names, str)
     require(many, f"names is {shown(names)}, but must be a list of members of the suite.")
     root = as_folder("root", root)
-    configs = [config(name, seed) for name in names or MEMBERS for seed in seeds_of(name) if not _shipped(name, seed)]
+    configs = [
+        config(name, seed)
+        for name in names or [*MEMBERS, *FORKED]
+        for seed in seeds_of(name)
+        if not _shipped(name, seed)
+    ]
     todo = [each for each in configs if not has_ended(each, root)]
+    for each in todo:
+        if isinstance(each, ForkConfig):
+            start_fork(Run.open(kept.path(FORKED[each.name.removesuffix("-seed0")][0])), each, root)
     if todo:
         with steps_bar(todo, (), Console(stderr=True), "suite") as show:
             jobs = jobs or default_jobs(device)
-            stacked = {each.digest for each in todo if not each.model.dropout}
+            stacked = {each.digest for each in todo if not (each.model.dropout or isinstance(each, ForkConfig))}
             train_all(todo, root, device, jobs, show, stacked)
     return [Run.open(each.folder(root)) for each in configs]
 
@@ -241,7 +284,7 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
       The accuracy is that of the most hops that are asked, or of repeated triggers, in those tasks.
     """
     rows, root = [], as_folder("root", root)
-    for name in (*MEMBERS, *DEEP):
+    for name in (*MEMBERS, *FORKED, *DEEP):
         there = [s for s in seeds_of(name) if _shipped(name, s) or has_ended(config(name, s), root)]
         member = config(name)
         row = _row(name, member.model, task=member.task.kind, steps=member.steps, seeds=there)

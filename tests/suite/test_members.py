@@ -10,6 +10,7 @@ from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.guess import guess_of
 from ihlab.suite import members
 from ihlab.training.ensemble import best_stack
+from ihlab.training.fork import fork_config
 from ihlab.training.train import train_ensemble
 from tasks import ConfigError
 
@@ -74,6 +75,29 @@ def test_a_shipped_member_can_be_continued(tmp_path):
     parent = suite.run("induction-kv-shift-1")
     made = fork(parent, 1353, steps=1360, new_moments=True, root=tmp_path, device="cpu", report=lambda *_: None)
     assert made.metrics["accuracy"].iloc[-1] == pytest.approx(parent.metrics["accuracy"].iloc[-1], abs=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", members.FORKED)
+def test_a_member_without_a_head_goes_on_from_another(tmp_path, monkeypatch, name):
+    """Its clamp becomes weights: the loaded model has no hook, and no clamp is left in its answers."""
+    source, step, clamp = members.FORKED[name]
+
+    def fewer(*args, **fields):
+        return fork_config(*args, **fields, steps=step + 2)
+
+    monkeypatch.setattr(members, "fork_config", fewer)
+    assert members.config(name).fork.step == step
+    [run] = suite.build([name], tmp_path, jobs=1, device="cpu")
+    model, clamped = suite.load(name, root=tmp_path), run.model()
+    tokens = suite.problem(model).clean
+    torch.testing.assert_close(model(tokens), clamped(tokens), rtol=0, atol=1e-5)
+    assert not model.layers[clamp.layer].attn.W_O[clamp.head].any()
+    heads = suite.truth(name, root=tmp_path)["heads"].set_index(["layer", "head"])
+    assert heads.loc[(clamp.layer, clamp.head), "effect"] == 0
+    assert f"from step {step} of {source}, without head" in suite.card(name, root=tmp_path)
+    with pytest.raises(ConfigError, match="has only seed 0: in other seeds other heads do its work"):
+        members.config(name, 1)
 
 
 @pytest.mark.slow
