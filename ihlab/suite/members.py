@@ -279,6 +279,7 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
 
     - `name`, `task`, `layers`, `heads`, `attention`, `positions`, `parameters` (without embeddings), `steps`;
     - `kind`: "positive" if all seeds learned the task (an accuracy of at least `LEARNED`), else "negative";
+    - `version`: the digest of the config of seed 0, which changes with the recipe; "" for weights set by hand;
     - `seeds`: the seeds that can be loaded;
     - `accuracy`, `onset`: of the first of these: the last accuracy, and its `onset_of`. NaN if no seed can be loaded.
       The accuracy is that of the most hops that are asked, or of repeated triggers, in those tasks.
@@ -287,7 +288,7 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
     for name in (*MEMBERS, *FORKED, *DEEP):
         there = [s for s in seeds_of(name) if _shipped(name, s) or has_ended(config(name, s), root)]
         member = config(name)
-        row = _row(name, member.model, task=member.task.kind, steps=member.steps, seeds=there)
+        row = _row(name, member.model, task=member.task.kind, steps=member.steps, seeds=there, version=member.digest)
         if there:
             member_run, column = run(name, there[0], root), accuracy_of(name)
             row |= {"accuracy": member_run.metrics[column].iloc[-1], "onset": onset_of(member_run, column)}
@@ -298,10 +299,13 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _row(name: str, cfg: ModelConfig, task: str, steps: int, seeds: list[int]) -> dict[str, Any]:
+def _row(
+    name: str, cfg: ModelConfig, task: str, steps: int, seeds: list[int], version: str = ""
+) -> dict[str, Any]:
     return {
         "name": name, "kind": "negative" if name in NEGATIVE else "positive", "task": task,
         "layers": cfg.n_layers, "heads": cfg.n_heads, "attention": cfg.attention,
         "positions": cfg.positional, "parameters": Transformer(cfg).n_params, "steps": steps,
+        "version": version,
         "seeds": " ".join(map(str, seeds)), "accuracy": np.nan, "onset": np.nan,
     }  # fmt: skip
