@@ -71,8 +71,8 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
     positions. Those without MLPs have MLPs that write nothing. Shifted ones open so with
     `trust_remote_code=True`, or after `import ihlab.hf`.
 
-    Raises `ConfigError` as `load` does, for a folder that is not empty, and for a hand-set model, whose ALiBi positions
-    neither class has.
+    Raises `ConfigError` as `load` does, for a folder that is not empty, and for a model that neither class can hold: a
+    recurrence, hand-set weights (ALiBi), or a shift with learned positions.
     """
     folder = as_folder("folder", folder)
     require(not folder.exists() or not list(folder.iterdir()), f"{folder} is not empty: give a new or an empty folder.")
@@ -185,7 +185,7 @@ Clean and corrupted prompts differ by {facts["swing"]:.2f} in the logit differen
 
 {_rows(edges, ["from_layer", "from_head", "to_layer", "to_head", "input", "effect", "reverse"])}
 
-{_use(cfg) if cfg.positional != "alibi" else ""}
+{_use(cfg)}
 
 ## Known limits
 
@@ -256,7 +256,9 @@ def _control(model: Transformer, hops: int | None) -> str:
 
 
 def _use(cfg: ModelConfig) -> str:
-    """Return how to load the model and to measure its effects again with transformers."""
+    """Return how to load the model and to measure its effects again with transformers; "" if it cannot hold it."""
+    if cfg.recurrent or cfg.positional == "alibi" or (cfg.shifted and cfg.positional == "learned"):
+        return ""
     gpt2 = cfg.positional == "learned"
     layers, output = ("transformer.h", "attn.c_proj") if gpt2 else ("model.layers", "self_attn.o_proj")
     lines = RECOMPUTE.format(remote=cfg.shifted, n_heads=cfg.n_heads, layers=layers, output=output)

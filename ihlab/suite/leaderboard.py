@@ -19,7 +19,7 @@ standard set. [What is measured](attribution.md), and [how to enter](../CONTRIBU
 - **rank**: rank correlation with the exact effects, mean over members with its 95% interval (Student's t).
 - **worst**: the lowest rank correlation of a setting, with the setting.
 - **reverse**: rank correlation with the other truth, `reverse` of `exact`.
-- **recall**: fraction of the true nodes among as many of the largest estimates, mean and lowest.
+- **recall**: fraction of the n true nodes that are among the n largest estimates, mean and lowest.
 - **signs**: fraction of the true nodes with a wrong sign.
 - **largest**: estimated / exact effect of the node with the largest effect: median, and the range of 90% of settings.
 - **CPR gap**: the CPR of exact patching minus that of the method (heads only): mean and largest.

@@ -29,7 +29,7 @@ from ihlab.training.clamp import Clamp
 from ihlab.training.config import ForkConfig, RunConfig
 from ihlab.training.fork import fork_config, start_fork
 from ihlab.training.run import Run
-from tasks import IGNORE, InductionTask, Task, TriggerTask
+from tasks import IGNORE, DepoTask, InductionTask, Task, TriggerTask
 from tasks.config import choose, require, shown
 
 SEEDS = range(3)
@@ -50,8 +50,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "kv-shift-1": {"n_layers": 1, "attention": "kv_shift"},
     "kv-shift-2": {"n_layers": 2, "attention": "kv_shift"},
     "k-shift-1": {"n_layers": 1, "attention": "k_shift"},
+    "k-shift-3": {"n_layers": 3, "attention": "k_shift"},
     "v-shift-1": {"n_layers": 1, "attention": "v_shift"},
     "linear-2": {"n_layers": 2, "attention": "gated_linear"},
+    "delta-2": {"n_layers": 2, "attention": "gated_delta"},
     "linear-conv-2": {"n_layers": 2, "attention": "gated_linear", "canon": "B"},
     "delta-conv-1": {"n_layers": 1, "attention": "gated_delta", "canon": "B"},
     "delta-conv-2": {"n_layers": 2, "attention": "gated_delta", "canon": "B"},
@@ -70,10 +72,15 @@ def _wider(run: RunConfig, **fields: Any) -> RunConfig:
     return run.replace(model=run.model.replace(d_model=32, n_heads=4), batch_size=32, **fields)
 
 
-def _recurrent(run: RunConfig, **fields: Any) -> RunConfig:
-    """Return a run whose states can hold all tokens of a sequence apart. Recurrences have no positions."""
-    model = run.model.replace(positional="none", d_model=64, n_heads=2, d_head=64)
-    return run.replace(model=model, batch_size=32, **fields)
+def _recurrent(task: Task, steps: int) -> RunConfig:
+    """Return a run of a recurrence, without positions, whose state can keep all tokens of a sequence apart."""
+    model = ModelConfig(
+        n_layers=2, d_model=64, n_heads=2, d_head=64, d_vocab=task.vocab_size, n_ctx=task.length, positional="none"
+    )
+    return RunConfig(
+        task=task, model=model, batch_size=32, lr=4e-3, steps=steps, schedule="trapezoid", checkpoints=16,
+        eval_growth=0.05,
+    )  # fmt: skip
 
 
 def _small(setting: str, **fields: Any) -> RunConfig:
@@ -83,6 +90,12 @@ def _small(setting: str, **fields: Any) -> RunConfig:
 
 _TWO_HOPS = _small(HOPS, steps=2000, lr=1e-2)
 _RECALL = _small(RECALL_GAP1, steps=2000, lr=1e-2)
+_NAMES = DepoTask(vocab_size=21, length=32, names=8, max_hops=3)
+_DEPO = RunConfig(
+    task=_NAMES, model=ModelConfig(n_layers=3, d_model=64, n_heads=4, d_vocab=21, n_ctx=32, positional="learned"),
+    steps=4000, batch_size=32, lr=3e-3, warmup=50, schedule="trapezoid", checkpoints=16, eval_growth=0.05,
+)  # fmt: skip
+_INDUCTION_64 = InductionTask(vocab_size=64, length=32)
 
 RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
     (
@@ -91,12 +104,16 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
         "vanilla-1 vanilla-2 vanilla-2-learned attention-only-2 attention-only-2-learned kv-shift-1 kv-shift-2 "
         "k-shift-1 attention-only-2-dropout",
     ),
+    ("induction", _recurrent(_INDUCTION_64, steps=1200), "linear-conv-2 delta-conv-2"),
+    ("induction", _recurrent(_INDUCTION_64, steps=2500), "delta-2 delta-hybrid-2"),
     ("2-hop", _TWO_HOPS, "vanilla-2 kv-shift-1 kv-shift-2"),
     ("2-hop", _wider(_TWO_HOPS, steps=1500), "vanilla-3 vanilla-3-learned"),
     ("3-gram", _small(NGRAM, steps=1200, lr=2.5e-2), "vanilla-1 kv-shift-1 v-shift-1"),
     ("recall", _RECALL, "vanilla-1 vanilla-2 vanilla-2-learned attention-only-2 kv-shift-1 k-shift-1"),
     ("recall", _wider(_RECALL, lr=8e-3), "vanilla-2-dropout attention-only-2-dropout vanilla-2-8-heads"),
+    ("recall", _recurrent(_RECALL.task, steps=800), "linear-2 linear-conv-2 delta-conv-1"),
     ("triggers", _wide(TriggerTask(), steps=1200), "vanilla-2 kv-shift-1 kv-shift-2 k-shift-1"),
+    ("depo", _DEPO, "k-shift-3"),
     (
         "period-2",
         _wide(InductionTask(vocab_size=64, length=32, min_token=0, period=2), steps=300, warmup=10),
@@ -119,6 +136,7 @@ NEGATIVE = {
     "3-gram-kv-shift-1",
     "recall-vanilla-1",
     "recall-vanilla-2-learned",
+    "recall-linear-2",
     "triggers-vanilla-2",
     "triggers-k-shift-1",
     "period-2-vanilla-2",
@@ -180,7 +198,9 @@ def accuracy_of(name: str) -> str:
     """Return the column of a member's metrics that says whether it does what its task is for."""
     if name in DEEP:
         return f"accuracy_hops_{DEEP[name]}"
-    return {"2-hop": "accuracy_hops_2", "triggers": "accuracy_source_2"}.get(task_of(name), "accuracy")
+    return {"2-hop": "accuracy_hops_2", "triggers": "accuracy_source_2", "depo": "accuracy_hops_3"}.get(
+        task_of(name), "accuracy"
+    )
 
 
 def onset_of(member: Run, column: str) -> float:
@@ -299,9 +319,7 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _row(
-    name: str, cfg: ModelConfig, task: str, steps: int, seeds: list[int], version: str = ""
-) -> dict[str, Any]:
+def _row(name: str, cfg: ModelConfig, task: str, steps: int, seeds: list[int], version: str = "") -> dict[str, Any]:
     return {
         "name": name, "kind": "negative" if name in NEGATIVE else "positive", "task": task,
         "layers": cfg.n_layers, "heads": cfg.n_heads, "attention": cfg.attention,

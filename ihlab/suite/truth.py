@@ -15,7 +15,7 @@ from ihlab.attribution.problems import COLUMNS, CORRUPTIONS, pair_problem, table
 from ihlab.attribution.truth import exact_effects
 from ihlab.interp.heads import locate_induction_heads
 from ihlab.interp.induction_pair import find_induction_pair
-from ihlab.interp.prompt_pair import REPLACED, PromptPair, prompt_pair
+from ihlab.interp.prompt_pair import REPLACED, UNFIT, PromptPair, prompt_pair
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.transformer import Transformer
 from ihlab.progress import tracked
@@ -41,7 +41,8 @@ DEFINITIONS = {
     "swing": "mean over 64 prompts of the logit difference of the two answers, on clean minus on corrupted prompts. In "
     "a corrupted prompt two earlier tokens have changed places (ihlab.interp.prompt_pair, corrupt='key'), so that "
     "another answer is right. 2-hop: prompts ask for the number of 'hops'. 3-grams: another context of the table with "
-    "the same last token. Members of period 2: the prompts have random repeats",
+    "the same last token. Members of period 2: the prompts have random repeats. Depo: corrupt='answer', the answer and "
+    "another name have changed places everywhere",
     "effect": "the metric on corrupted prompts with the node's activation from the clean ones, minus the metric there",
     "reverse": "the metric on clean prompts, minus the metric there with the node's activation from the corrupted ones",
     "fraction": "effect / swing; reverse_fraction: reverse / swing",
@@ -167,6 +168,8 @@ def prompts(task: Any, corrupt: str = "key", hops: int | None = None) -> PromptP
     """Return the prompts of a member's task. For noise they are those of "key", with the place of the noise."""
     choose("corruption", corrupt, CORRUPTIONS)
     how = "key" if corrupt in NOISE else corrupt
+    if how == "key" and task.kind in UNFIT["key"]:
+        how = "answer"
     if not isinstance(task, NGramTask) or how == "answer":
         return prompt_pair(_control(task) or task, PROMPTS, SEED, how, hops)
     pair = _other_context(task)
