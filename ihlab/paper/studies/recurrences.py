@@ -37,7 +37,7 @@ from ihlab.plots.views import dots
 from ihlab.recipes.labels import VANILLA
 from ihlab.recipes.toy_settings import RECALL_GAP1, SETTINGS
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, cell_in_words, claim_id, values
+from ihlab.study.ask import Ask, Cell, Measured, Number, cell_in_words, claim_id, values
 from ihlab.study.rates import ACCURACY
 from ihlab.study.study import Run, Scale, Study, cells, steps_to_90
 from ihlab.training.config import RunConfig
@@ -71,8 +71,9 @@ PROMPTS = 512
 STOP = 0.98
 MOST, LITTLE = 0.5, 0.1
 """Falls in accuracy above which a route is needed, and below which it is not."""
-ENOUGH = 0.8
-"""The fraction of seeds that must reach 90% accuracy, or nothing is tested. The others are left out."""
+MOSTLY, SOME = 0.8, 0.3
+"""Fractions of the seeds that must reach 90% accuracy, or nothing is tested: of models that learn the task, and of
+those of which the paper says that they can."""
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
@@ -161,26 +162,40 @@ def without_state(model: "Transformer", token: "Tensor", layers: Any) -> Iterato
         yield
 
 
-def ask(cell: Cell, route: str, sentence: str, **fields: Any) -> Ask:
-    """Return a question about the fall by a cut, in the seeds that learned the task."""
-
+def fall(cell: Cell, route: str, least: float) -> Number:
+    """Return the mean fall by a cut, over the seeds that learned the task. `least`: the fraction of seeds that must."""
     what = "convolutions" if route == "conv" else "state"
 
     def number(data: pd.DataFrame) -> Measured:
         accuracies, falls = values(data, cell, "accuracy"), values(data, cell, route)
         falls = [fall for accuracy, fall in zip(accuracies, falls, strict=True) if accuracy >= ACCURACY]
         seeds = f"{len(falls)} of {len(accuracies)} seeds reach {ACCURACY:.0%} accuracy"
-        if len(falls) < ENOUGH * len(accuracies):
+        if len(falls) < least * len(accuracies):
             return Measured("", None, len(falls), f"{cell_in_words(cell)}: {seeds}.")
         measure = f"fall in accuracy without the follower's {what}, mean over seeds, {cell_in_words(cell)} ({seeds})"
         return Measured(measure, stats.mean(falls, stats.DIFFERENCE), len(falls))
 
+    return number
+
+
+CHANGED = (
+    "2026-11-28: the paper's sentence says that such a model can learn it, so the seeds that learned are asked, at "
+    "least three; changed when 3 to 5 of 10 had learned, before any fall of these seeds was computed"
+)
+
+
+def ask(cell: Cell, route: str, sentence: str, **fields: Any) -> Ask:
+    """Return a question about the fall by a cut."""
+    fields |= {"setting": cell, "source": "arXiv 2505.15105, abstract"}
+    first, can = fall(cell, route, MOSTLY), "conv" not in cell["model"]
+    if not can:
+        return Ask(claim_id(route, *cell.values()), sentence, first, **fields)
     return Ask(
         claim_id(route, *cell.values()),
         sentence,
-        number,
-        setting=cell,
-        source="arXiv 2505.15105, abstract",
+        fall(cell, route, SOME),
+        first=first,
+        changed=CHANGED,
         **fields,
     )
 
