@@ -117,5 +117,6 @@ def _first(claim: dict[str, Any]) -> str:
         return ""
     first = claim["first"]
     sentence = f"“{escaped(first['sentence'])}” " if first["sentence"] != claim["sentence"] else ""
-    text = f"Changed after the runs ({escaped(claim['changed'])}). As declared: {sentence}{escaped(first['measure'])}"
-    return f"<br><sub>{text}: {measured(first)}: {verdict(first)}</sub>"
+    text = f"Changed after the runs ({escaped(claim['changed'])}). As declared: {sentence}"
+    numbers = [escaped(first["measure"]), measured(first), verdict(first)]
+    return f"<br><sub>{text}{': '.join(filter(None, numbers))}</sub>"
