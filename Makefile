@@ -66,7 +66,6 @@ $(PACKAGE): pyproject.toml constraints.txt
 
 $(READY): $(PACKAGE)
 	$(INSTALL) -e '.[dev]'
-	$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib || true  # some packages have files that are no Python
 	touch $@
 
 clean:

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from ihlab.attribution.activations import Patch, activations, in_each_layer, patched
 from ihlab.attribution.problems import INPUTS, Problem
+from ihlab.interp.head_model import OurModel
 from ihlab.progress import tracked
 from ihlab.settings import own_settings
 from tasks.config import require, require_integer
@@ -124,14 +125,16 @@ def _measurable(problem: Problem, nodes: str) -> Problem:
     require(nodes in ("head", "input"), f"A circuit has heads or inputs, but nodes is {nodes!r}.")
     require(
         curves_known(problem, nodes),
-        "The model has fewer keys than query heads, so a head's inputs cannot be patched together.",
+        "Sets of inputs can be patched in ihlab's own models whose heads share no keys: choose nodes='head'.",
     )
     return problem
 
 
 def curves_known(problem: Problem, nodes: str) -> bool:
-    """Return whether sets of these nodes can be patched: heads, and inputs if no heads share a key."""
-    return nodes == "head" or (nodes == "input" and problem.transformer.cfg.kv_heads == problem.model.n_heads)
+    """Return whether sets of these nodes can be patched: heads, and inputs of our models if no heads share a key."""
+    if nodes != "input" or not isinstance(problem.model, OurModel):
+        return nodes == "head"
+    return problem.transformer.cfg.kv_heads == problem.model.n_heads
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:

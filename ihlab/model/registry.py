@@ -54,7 +54,8 @@ RULES = {
 class Variant:
     """An attention variant: its readable title, its class, and how it shifts keys, values and queries.
 
-    - `attention`: "module:name" of its class in ihlab.model, imported when a model is built, or the registered object;
+    - `attention`: "module:name" of its class in ihlab.model, or of a function that makes it, imported when a model is
+      built; or the registered object;
     - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
     - `fixed`: mixing weights that the attention has but does not learn;
     - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe;

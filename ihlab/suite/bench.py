@@ -225,27 +225,36 @@ def read_entry(path: str | Path) -> Entry:
     for key, values in entry["estimates"].items():
         wrong = [value for value in values if not isinstance(value, int | float) or not np.isfinite(value)]
         require(not wrong, f"{path}: an estimate of {key} is {shown(wrong[:1])}, but must be a finite number.")
-    return {"scores": {}, "passes": None, "notes": {}} | entry
+    entry = {"scores": {}} | deepcopy(NOTHING_RUN) | entry
+    notes = entry["notes"]
+    require(isinstance(notes, dict), f"{path}: notes is {shown(notes)}, but must be an object: a sentence by setting.")
+    return entry
 
 
 def differences(entry: Entry, members: Sequence[str] = ()) -> list[str]:
     """Measure an entry again, and return in words what differs: an empty list if all is as stored.
 
     Scores are computed again from the stored estimates, and must agree to `SAME_SCORE`. If the method is in `METHODS`,
-    it is run again, and its estimates must agree to `SAME_ESTIMATE` of the largest one.
+    it is run again, and its estimates must agree to `SAME_ESTIMATE` of the largest one. Raises `ConfigError` for an
+    entry with neither: nothing could be measured.
     """
+    require(
+        bool(entry["estimates"]) or entry["method"] in METHODS,
+        f"estimates is empty, and {shown(entry['method'])} is no method of ihlab: there is nothing to measure again.",
+    )
     name = entry["method"]
     stored = settings(members=members)
     stored = stored[stored["key"].isin({*entry["estimates"], *entry["scores"]})]
-    differ = []
+    keys, differ = set(stored["key"]), []
+    numbers = {which: {k: v for k, v in entry[which].items() if k in keys} for which in ("estimates", "scores")}
     if entry["estimates"]:
         [again] = run_bench({name: entry}, stored).values()
         differ += [f"{key}: {note}" for key, note in again["notes"].items() if note != entry["notes"].get(key)]
-        differ += _differ(entry["scores"], again["scores"], "scores", SAME_SCORE)
+        differ += _differ(numbers["scores"], again["scores"], "scores", SAME_SCORE)
     if name in METHODS:
         [again] = run_bench({name: None}, stored).values()
         which, tolerance = ("estimates", SAME_ESTIMATE) if entry["estimates"] else ("scores", SAME_SCORE)
-        differ += _differ(entry[which], again[which], which, tolerance)
+        differ += _differ(numbers[which], again[which], which, tolerance)
     return differ
 
 
@@ -253,7 +262,7 @@ SAME_SCORE, SAME_ESTIMATE = 0.02, 0.01
 
 
 def _differ(stored: dict[str, Any], again: dict[str, Any], what: str, tolerance: float) -> list[str]:
-    differ = []
+    differ = [f"{key}: the entry has {what}, but they are missing now" for key in stored if key not in again]
     for key, values in again.items():
         if key in stored:
             x, y = (np.array(each, dtype=float) for each in (stored[key], values))

@@ -72,7 +72,7 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
     `trust_remote_code=True`, or after `import ihlab.hf`.
 
     Raises `ConfigError` as `load` does, for a folder that is not empty, and for a model that neither class can hold: a
-    recurrence, hand-set weights (ALiBi), or a shift with learned positions.
+    recurrence, hand-set weights, or a shift with learned positions.
     """
     folder = as_folder("folder", folder)
     require(not folder.exists() or not list(folder.iterdir()), f"{folder} is not empty: give a new or an empty folder.")
@@ -239,10 +239,9 @@ def _to_find(facts: dict[str, Any]) -> str:
 def _control(model: Transformer, hops: int | None) -> str:
     """Return in a sentence how large effects are on the answers of other prompts."""
     of_answers: Any = problem(model, hops=hops)
-    pair, shuffled = of_answers.metric.pair, []
+    prompts_in_order, shuffled = torch.arange(len(of_answers.clean)), []
     for by in range(1, SHUFFLED + 1):
-        answers = {name: getattr(pair, name).roll(by) for name in ("answer", "other")}
-        of_others = replace(of_answers, metric=replace(of_answers.metric, pair=replace(pair, **answers)))
+        of_others = replace(of_answers, metric=of_answers.metric.shuffled(prompts_in_order.roll(by)))
         with suppress(ConfigError):  # the metric does not differ: no effect
             shuffled += [of_others] if of_others.swing else []
     directions = (shuffled, [problem.swapped for problem in shuffled]) if shuffled else ()
@@ -257,7 +256,7 @@ def _control(model: Transformer, hops: int | None) -> str:
 
 def _use(cfg: ModelConfig) -> str:
     """Return how to load the model and to measure its effects again with transformers; "" if it cannot hold it."""
-    if cfg.recurrent or cfg.positional == "alibi" or (cfg.shifted and cfg.positional == "learned"):
+    if cfg.recurrent or cfg.norm == "none" or (cfg.shifted and cfg.positional == "learned"):
         return ""
     gpt2 = cfg.positional == "learned"
     layers, output = ("transformer.h", "attn.c_proj") if gpt2 else ("model.layers", "self_attn.o_proj")

@@ -29,7 +29,8 @@ standard set. [What is measured](attribution.md), and [how to enter](../CONTRIBU
 - **passes**: forward + backward, of all prompts, on heads.
 
 The row `exact` is the oracle. `constant`, `random` (mean over 200 draws) and `previous-position` know nothing. Compare
-rows with equal numbers of settings: those with 130 leave out the models of three and four layers, which are harder."""
+rows with equal numbers of settings: those with fewer may leave out the models of three and four layers, which are
+harder."""
 
 WITH_WORST = {"cpr_gap": "worst_gap", "regret": "worst_regret", "worst_ablation": "lowest_ablation"}
 """Scores of heads that are shown as the mean and the worst of the settings, which is this column of `summary`."""

@@ -25,7 +25,7 @@ to the highest seed.
 | column | what it is |
 | --- | --- |
 | learned | number of seeds with an accuracy of at least {learned} |
-| accuracy | on 512 held-out sequences; 2-hop: after two hops; triggers: of repeated triggers |
+| accuracy | on 512 held-out sequences; after the most hops where several are asked; triggers: of repeated triggers |
 | onset | first step at which that accuracy is halfway from the best guess to 1, in seeds that learned the task |
 | swing | logit difference on clean minus on corrupted prompts |
 | by layer | the largest effect of a head of each layer, from layer 0 on, as a fraction of the swing |

@@ -15,7 +15,7 @@ from ihlab.attribution.problems import COLUMNS, CORRUPTIONS, pair_problem, table
 from ihlab.attribution.truth import exact_effects
 from ihlab.interp.heads import locate_induction_heads
 from ihlab.interp.induction_pair import find_induction_pair
-from ihlab.interp.prompt_pair import REPLACED, UNFIT, PromptPair, prompt_pair
+from ihlab.interp.prompt_pair import REPLACED, PromptPair, prompt_pair
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.transformer import Transformer
 from ihlab.progress import tracked
@@ -25,7 +25,7 @@ from ihlab.suite.members import CONTROL, HAND_SET, accuracy_of, hops_of, load, o
 from ihlab.suite.state import state_effects
 from ihlab.suite.worst import worst_ablation
 from ihlab.training.config import RunConfig
-from tasks import NGramTask, Task
+from tasks import DepoTask, NGramTask, Task
 from tasks.config import choose, require, shown
 
 VERSION = 2
@@ -62,7 +62,7 @@ DEFINITIONS = {
     "the earlier occurrence, after the token that follows it ('after') or just before the scored token ('before')",
     "worst_ablation": "the least faithfulness (ihlab.attribution.circuits) of all sets of heads that hold the true "
     "ones, the heads [layer, head] ablated with it, how many sets were measured, and whether they were sampled, as "
-    "with more than 8 other heads",
+    "with more than 8 other heads; empty if the swing is not above those of shuffled answers",
     "scores": "ihlab.interp.locate_induction_heads on repeated random tokens and 512 sequences of the task",
     "pairs": "ihlab.interp.induction_pair.find_induction_pair: previous-token heads and the induction heads they feed",
     "onset": "first step at which the accuracy that says what the task is for is halfway from the best guess to 1; "
@@ -152,28 +152,31 @@ def stages(name: str, seed: int = 0, root: str | Path = "runs", hops: int | None
 
 @own_settings()
 def problem(
-    model: Transformer, corrupt: str = "key", metric: str = "logit-difference", hops: int | None = None
+    model: Transformer, corrupt: str | None = None, metric: str = "logit-difference", hops: int | None = None
 ) -> Problem:
     """Return the prompts and the metric on which the effects of a loaded member are measured.
 
-    "swing" defines those of the truth. `corrupt` and `metric` are as in `ihlab.attribution.problem`. `hops`: how many
+    "swing" defines those of the truth. `corrupt` and `metric` are as in `ihlab.attribution.problem`; None: "answer" in
+    Depo, where "key" has no other answer, and "key" in other tasks. `hops`: how many
     the prompts ask for; None: any number, most often one. Raises `ConfigError` for anything but a model of the suite.
     """
     task: Any = getattr(model, "trained_on", None)
     require(task is not None, f"The model is {shown(model)}, but must be one that suite.load returns.")
-    return pair_problem(model, prompts(task, corrupt, hops), metric, corrupt)
+    return pair_problem(model, prompts(task, corrupt, hops), metric, corrupt or _usual(task))
 
 
-def prompts(task: Any, corrupt: str = "key", hops: int | None = None) -> PromptPair:
+def prompts(task: Any, corrupt: str | None = None, hops: int | None = None) -> PromptPair:
     """Return the prompts of a member's task. For noise they are those of "key", with the place of the noise."""
-    choose("corruption", corrupt, CORRUPTIONS)
+    corrupt = choose("corruption", corrupt or _usual(task), CORRUPTIONS)
     how = "key" if corrupt in NOISE else corrupt
-    if how == "key" and task.kind in UNFIT["key"]:
-        how = "answer"
     if not isinstance(task, NGramTask) or how == "answer":
         return prompt_pair(_control(task) or task, PROMPTS, SEED, how, hops)
     pair = _other_context(task)
     return REPLACED[how](pair, SEED) if how in REPLACED else pair
+
+
+def _usual(task: Task) -> str:
+    return "answer" if isinstance(task, DepoTask) else "key"
 
 
 def _control(task: Task) -> Task | None:

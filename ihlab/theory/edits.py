@@ -14,10 +14,11 @@ def rotate(model: Transformer, seed: int = 0) -> Transformer:
     """Write the residual stream in a random orthonormal basis, in place, and return the model.
 
     Embeddings and what heads and MLPs write become x R, and what they read is multiplied by R^T, so every head, pattern
-    and logit stays as it is. Raises `ConfigError` for a model with a norm, whose gains belong to one basis.
+    and logit stays as it is. Raises `ConfigError` for a model with a norm, whose gains belong to one basis, or biases.
     """
     norm, d = model.cfg.norm, model.cfg.d_model
     require(norm == "none", f"norm is {norm!r}, but only the stream of a model with norm 'none' can be rotated.")
+    require(not model.cfg.bias, f"bias is {model.cfg.bias}, but only a model without biases can be rotated.")
     generator = torch.Generator().manual_seed(seed)
     rotation = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))[0]
     for name, weight in model.named_parameters():
@@ -50,10 +51,13 @@ def split_head(model: Transformer, layer: int, copies: int) -> Transformer:
     """Return a model in which head 0 of a layer is replaced by several copies, each with an equal part of its output.
 
     The copies are head 0 and the last `copies` - 1 heads; the other layers have as many further heads, whose weights
-    are 0. So the logits stay as they are. Raises `ConfigError` for grouped keys.
+    are 0. So the logits stay as they are. Raises `ConfigError` for grouped keys, an unknown layer and no copies.
     """
     cfg, extra = model.cfg, copies - 1
-    require(cfg.kv_heads == cfg.n_heads, "A head that shares its keys with others cannot be split.")
+    shared = f"n_key_value_heads is {cfg.kv_heads}, but must be n_heads={cfg.n_heads}: a head that shares its keys"
+    require(cfg.kv_heads == cfg.n_heads, f"{shared} cannot be split.")
+    require(0 <= layer < cfg.n_layers, f"layer is {layer}, but must be in 0 .. {cfg.n_layers - 1}.")
+    require(copies >= 1, f"copies is {copies}, but must be at least 1.")
     slopes = cfg.alibi_slopes
     if slopes is not None:
         of_layers = [cfg.slopes_in(i) or () for i in range(cfg.n_layers)]

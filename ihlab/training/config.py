@@ -210,7 +210,7 @@ class RunConfig:
 
     @property
     def graph(self) -> tuple[object, ...] | None:
-        """What runs that share a compiled graph have in common; None for a run that is not compiled."""
+        """What runs that share a compiled graph have in common (no clamps, not stacked); None if not compiled."""
         rows = self.batch_size // self.accumulate
         return (self.model, self.clamps, self.task.length, rows, self.precision) if self.compile else None
 

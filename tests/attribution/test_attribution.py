@@ -262,6 +262,7 @@ def test_inputs_and_edges_of_a_llama_are_those_of_its_conversion(n_keys):
         assert set(some.filter(like="layer").to_numpy().flatten()) == {1, 2}
         for method in ("attribution-patching", "eap-ig", "activation-gradient"):
             same(*(attribute(each, method, nodes)["effect"] for each in (theirs, ours)), 1e-5)
+    assert compare(theirs, ["attribution-patching"], nodes="input")["cpr"].isna().all()
     with pytest.raises(ConfigError, match=r"layers is \[2\], but must have two layers from 0 to 2"):
         exact(theirs, "edge", layers=[2])
     with pytest.raises(ConfigError, match="which has no hook points for this: use another method, or convert it"):

@@ -151,6 +151,12 @@ BAD = {
     "there is no setting .*; did you mean": {HEADS[1:]: [1]},
     "must be a finite number": {HEADS: [1, "a", 2, 3]},
     "are 3, but must be a list": {HEADS: 3},
+    "notes is '20 steps', but must be an object": {
+        "method": "x",
+        "standard_set": VERSION,
+        "estimates": {},
+        "notes": "20 steps",
+    },
 }
 
 
@@ -177,6 +183,14 @@ def test_a_stored_entry_is_what_is_measured_again(path):
     assert keys
     some = {name: {key: entry[name][key] for key in keys & entry[name].keys()} for name in ("estimates", "scores")}
     assert differences(entry | some, SMALL) == []
+
+
+def test_an_entry_is_as_stored_only_if_something_was_measured(entries):
+    entry = entries["constant"] | {"method": "nobody", "estimates": {}}
+    with pytest.raises(ConfigError, match="'nobody' is no method of ihlab: there is nothing to measure again"):
+        differences(entry)
+    entry = entries["constant"] | {"estimates": {HEADS: [1.0]}}  # too few: it is scored no more
+    assert f"{HEADS}: the entry has scores, but they are missing now" in differences(entry)
 
 
 def test_the_worst_setting_is_the_lowest_rank(entries):

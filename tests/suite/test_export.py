@@ -140,6 +140,8 @@ def test_bad_folders_are_sentences(tmp_path):
     (tmp_path / "truth.json").write_text('{"version": 0}')
     with pytest.raises(ConfigError, match="has the version 0, but this ihlab reads version 2: export the member again"):
         suite.read_truth(tmp_path)
+    assert "## Use" in suite.card("induction-vanilla-2")
+    assert "## Use" not in suite.card("hand-set-1-hop")
     with pytest.raises(ConfigError, match="positional='alibi'"):
         suite.export("hand-set-two-layers", tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "truth.json"]

@@ -11,6 +11,7 @@ from ihlab.interp.prompt_pair import prompt_pair
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.suite.members import MEMBERS
 from ihlab.suite.truth import _other_context, prompts
+from tasks import ConfigError
 
 
 @torch.no_grad()
@@ -61,6 +62,15 @@ def test_of_a_hand_set_model_it_is_what_was_set(name, inputs):
     true = found["inputs"].query("true")
     assert set(zip(true["layer"], true["input"], strict=True)) == inputs
     assert ("edges" not in found) or found["edges"].query("true")["input"].tolist() == ["k"]
+
+
+def test_every_task_has_prompts_by_default_and_depo_those_of_its_answer():
+    for name in ("3-gram-vanilla-1", "recall-vanilla-1", "2-hop-vanilla-2", "depo-k-shift-3"):
+        pair = prompts(MEMBERS[name].task)
+        assert (pair.answer != pair.other).all()
+        assert (pair.clean != pair.corrupted).any(dim=1).all()
+    with pytest.raises(ConfigError, match="corrupt is 'key', but a corrupted prompt of task 'depo'"):
+        prompts(MEMBERS["depo-k-shift-3"].task, "key")
 
 
 def test_prompts_of_3_grams_have_two_contexts_of_the_table():

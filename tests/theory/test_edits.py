@@ -49,5 +49,10 @@ def test_a_norm_and_shared_keys_are_refused():
     cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=9, n_ctx=12, n_key_value_heads=1)
     with pytest.raises(ConfigError, match="norm is 'rms'"):
         rotate(Transformer(cfg))
-    with pytest.raises(ConfigError, match="shares its keys"):
+    with pytest.raises(ConfigError, match="bias is True"):
+        rotate(Transformer(cfg.replace(norm="none", bias=True)))
+    with pytest.raises(ConfigError, match="n_key_value_heads is 1, but must be n_heads=2"):
         split_head(Transformer(cfg), 0, 2)
+    for layer, copies, said in ((1, 2, r"layer is 1, but must be in 0 \.\. 0"), (0, 0, "copies is 0")):
+        with pytest.raises(ConfigError, match=said):
+            split_head(Transformer(cfg.replace(n_key_value_heads=2)), layer, copies)

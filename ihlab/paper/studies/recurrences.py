@@ -13,7 +13,9 @@ prompt, the *follower* is the token after the earlier occurrence of the last one
   diagonal). Its own key and value are written as before, and later tokens read it.
 
 The *fall* is what a cut takes from the accuracy on the prompts. As controls, the same is cut at the token before the
-follower, where nothing has to be stored, and the state at the last token, which has to read it.
+follower, where nothing has to be stored, the convolutions lose only the tokens two and three before the follower, and
+the state is cut at the last token, which has to read it. (In attention a token that reads no other attends to itself. A
+previous-token head then writes its own name, so the first of these controls falls there, too.)
 
 The first sentence holds if the follower needs its convolutions (fall above `MOST`) and not the state (fall below
 `LITTLE`). It can fail in two ways: the state does it, or each can. The second holds if without convolutions the
@@ -94,7 +96,8 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 def measure(run: Run) -> dict[str, float]:
     """Return the accuracy on prompts and what every cut takes from it.
 
-    - conv, state: at the follower, in all layers; state_0, state_1: in one layer;
+    - conv, state: at the follower, in all layers (what layer 1 reads there reaches no other token);
+    - conv_far: only from the tokens two and three before the follower;
     - conv_before, state_before: at the token before the follower; state_last: at the last token.
     """
     import torch
@@ -112,10 +115,10 @@ def measure(run: Run) -> dict[str, float]:
     whole, layers = accuracy(), range(model.cfg.n_layers)
     places = {"": follower, "_before": prompts.earlier, "_last": prompts.position}
     cuts = {f"state{name}": without_state(model, token, layers) for name, token in places.items()}
-    cuts |= {f"state_{layer}": without_state(model, follower, [layer]) for layer in layers}
     if model.cfg.canon:
         cuts |= {
             "conv": without_convolutions(model, follower),
+            "conv_far": without_convolutions(model, follower, seen=2),
             "conv_before": without_convolutions(model, prompts.earlier),
         }
     row = {**steps_to_90(run), "prompts": whole}
@@ -126,15 +129,16 @@ def measure(run: Run) -> dict[str, float]:
 
 
 @contextmanager
-def without_convolutions(model: "Transformer", token: "Tensor") -> Iterator[None]:
-    """At one token of each sequence [batch], let every convolution see that token alone."""
+def without_convolutions(model: "Transformer", token: "Tensor", seen: int = 1) -> Iterator[None]:
+    """At one token of each sequence [batch], let every convolution see that token alone, or the last `seen` ones."""
     import torch
 
     from ihlab.model.mixes.depthwise import Depthwise
 
     def alone(convolution: Depthwise, args: tuple[Any, ...], out: "Tensor") -> "Tensor":
         rows, out = torch.arange(len(out)), out.clone()
-        out[rows, token] = convolution.forward(args[0][rows, token][:, None], None)[:, 0]
+        window = token[:, None] + torch.arange(1 - seen, 1)
+        out[rows, token] = convolution.forward(args[0][rows[:, None], window], None)[:, -1]
         return out
 
     hooks = [module.register_forward_hook(alone) for module in model.modules() if isinstance(module, Depthwise)]
@@ -188,7 +192,7 @@ CHANGED = (
 def ask(cell: Cell, route: str, sentence: str, **fields: Any) -> Ask:
     """Return a question about the fall by a cut."""
     fields |= {"setting": cell, "source": "arXiv 2505.15105, abstract"}
-    first, can = fall(cell, route, MOSTLY), "conv" not in cell["model"]
+    first, can = fall(cell, route, MOSTLY), cell["model"] in (LINEAR, DELTA)
     if not can:
         return Ask(claim_id(route, *cell.values()), sentence, first, **fields)
     return Ask(

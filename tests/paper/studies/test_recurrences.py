@@ -1,6 +1,7 @@
 """Cuts of what one token reads, against sequences in which there is nothing else to read."""
 
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ def made(name):
 def logits_with_cuts(model, tokens, token, routes):
     with torch.no_grad(), ExitStack() as cuts:
         for route in routes:
-            layers = () if route is without_convolutions else (range(model.cfg.n_layers),)
+            layers = (range(model.cfg.n_layers),) if route is without_state else ()
             cuts.enter_context(route(model, token, *layers))
         return model(tokens)
 
@@ -45,6 +46,18 @@ def test_one_route_is_left_if_the_other_is_cut():
         for routes in ((without_convolutions, without_state), (without_convolutions,), (without_state,))
     ]
     assert all(not torch.allclose(each, both) for each in one)
+
+
+@torch.no_grad()
+def test_of_two_tokens_seen_the_far_taps_are_cut():
+    model = made(DELTA_CONV)
+    whole, near = model(TOKENS), logits_with_cuts(model, TOKENS, TOKEN, (partial(without_convolutions, seen=2),))
+    assert not torch.allclose(near, whole)
+    for name, taps in model.named_parameters():
+        if "convolution" in name:
+            taps[:, 2:] = 0  # [group, tap, channel]
+    whole, near = model(TOKENS), logits_with_cuts(model, TOKENS, TOKEN, (partial(without_convolutions, seen=2),))
+    torch.testing.assert_close(near, whole)
 
 
 def test_induction_by_hand_needs_attention_at_the_follower_only():
