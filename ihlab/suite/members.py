@@ -142,6 +142,7 @@ NEGATIVE = {
     "triggers-k-shift-1",
     "period-2-vanilla-2",
     "period-2-kv-shift-1",
+    "depo-k-shift-3",
 }
 """Members that have not learned their task in each of the seeds, and those of period 2, which learned a shortcut."""
 
