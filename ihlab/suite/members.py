@@ -55,7 +55,6 @@ MODELS: dict[str, dict[str, Any]] = {
     "linear-2": {"n_layers": 2, "attention": "gated_linear"},
     "delta-2": {"n_layers": 2, "attention": "gated_delta"},
     "linear-conv-2": {"n_layers": 2, "attention": "gated_linear", "canon": "B"},
-    "delta-conv-1": {"n_layers": 1, "attention": "gated_delta", "canon": "B"},
     "delta-conv-2": {"n_layers": 2, "attention": "gated_delta", "canon": "B"},
     "delta-hybrid-2": {"n_layers": 2, "attention": "delta_hybrid"},
 }
@@ -112,7 +111,8 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
     ("3-gram", _small(NGRAM, steps=1200, lr=2.5e-2), "vanilla-1 kv-shift-1 v-shift-1"),
     ("recall", _RECALL, "vanilla-1 vanilla-2 vanilla-2-learned attention-only-2 kv-shift-1 k-shift-1"),
     ("recall", _wider(_RECALL, lr=8e-3), "vanilla-2-dropout attention-only-2-dropout vanilla-2-8-heads"),
-    ("recall", _recurrent(_RECALL.task, steps=800), "linear-2 linear-conv-2 delta-conv-1"),
+    ("recall", _recurrent(_RECALL.task, steps=800), "linear-2 linear-conv-2"),
+    ("recall", _recurrent(_RECALL.task, steps=1500), "delta-conv-2"),
     ("triggers", _wide(TriggerTask(), steps=1200), "vanilla-2 kv-shift-1 kv-shift-2 k-shift-1"),
     ("depo", _DEPO, "k-shift-3"),
     (
