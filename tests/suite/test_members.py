@@ -26,7 +26,8 @@ def test_every_member_has_12_to_20_checkpoints_and_stacked_seeds():
         configs = [members.config(name, seed) for seed in members.SEEDS]
         assert 12 <= len(configs[0].checkpoint_steps()) <= 20, name
         stacked = best_stack(configs[0], len(configs), torch.device("cpu"))
-        assert configs[0].model.dropout or stacked >= len(configs), name
+        model = configs[0].model  # wide recurrences are faster alone
+        assert model.dropout or model.recurrent or stacked >= len(configs), name
     assert len({members.config(name, seed).digest for name in members.MEMBERS for seed in members.SEEDS}) == 3 * len(
         members.MEMBERS
     )
