@@ -4,3 +4,4 @@ ATTENTION_LABELS = {"vanilla": "vanilla", "kv_shift": "KV shifting", "k_shift": 
 """Label of each attention variant, by its value of `ModelConfig.attention`."""
 
 VANILLA, KV, K_ONLY, V_ONLY = ATTENTION_LABELS.values()
+LINEAR, LINEAR_CONV, DELTA, DELTA_CONV = "gated linear", "gated linear, conv", "gated delta", "gated delta, conv"

@@ -39,7 +39,7 @@ from matplotlib.figure import Figure
 
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
-from ihlab.recipes.labels import VANILLA
+from ihlab.recipes.labels import DELTA, DELTA_CONV, LINEAR, LINEAR_CONV, VANILLA
 from ihlab.recipes.toy_settings import RECALL_GAP1, SETTINGS
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, Number, cell_in_words, claim_id, values
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from ihlab.model.transformer import Transformer
 
-LINEAR, LINEAR_CONV, DELTA, DELTA_CONV = "gated linear", "gated linear, conv", "gated delta", "gated delta, conv"
 MODELS: dict[str, dict[str, Any]] = {
     VANILLA: {},
     LINEAR: {"attention": "gated_linear"},

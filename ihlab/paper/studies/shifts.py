@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ihlab.paper.plots.matrix import matrix
-from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
+from ihlab.recipes.labels import DELTA, DELTA_CONV, K_ONLY, KV, LINEAR, LINEAR_CONV, V_ONLY, VANILLA
 from ihlab.recipes.toy_questions import TUNED
 from ihlab.recipes.toy_settings import (
     HOPS,
@@ -39,7 +39,6 @@ from ihlab.training.config import RunConfig
 OFFSET, CONTROL, OWN = "partial key offset", "half unrotated", "K only, first own"
 SMEAR_EMBED, SMEAR_READ, MULTI = "smear, embedding", "smear, attention's input", "multi-token attention"
 CONV_K, CONV_V, CONV_O, CONV_M, CONV_ALL = "conv K", "conv V", "conv attention out", "conv MLP out", "conv all four"
-LINEAR, LINEAR_CONV, DELTA, DELTA_CONV = "gated linear", "gated linear, conv", "gated delta", "gated delta, conv"
 DYNAMIC, ADAPTIVE, INTERPOLATED = "dynamic conv K, V", "adaptive key offset", "interpolation, embedding"
 IDENTITY, FILTERS = "conv all four, identity start", "filters of Q, K, V"
 TRAPEZOID, FORGET, GATED, BIGRAM = "trapezoid", "forgetting", "output gate", "bigram table"
