@@ -295,6 +295,8 @@ def test_no_count_of_any_family_takes_long_or_much_memory(family, tmp_path):
         part[field[-1]] = value
         seconds, megabytes = measured(tmp_path, config)
         worst = max(worst, (seconds, megabytes, f"{'.'.join(field)} = {value}"))
-        assert seconds < 15, (field, value)  # a busy machine has needed 5.3 for 65,536 layers, a hang takes minutes
+        if seconds >= 5:  # once on a busy machine is no hang
+            seconds, megabytes = measured(tmp_path, config)
+        assert seconds < 5, (field, value)
         assert megabytes < 400, (field, value)
     print(f"{family}: at most {worst[0]:.1f} s, {worst[1]:.0f} MB ({worst[2]})")
