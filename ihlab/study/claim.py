@@ -71,13 +71,13 @@ class Claim:
         return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the claim as JSON types. An unbounded end of the interval becomes None.
+        """Return the claim as JSON types: numbers of ten digits, and None for an unbounded end of the interval.
 
         If `value` is only a bound of the number, `bound` says which (`ihlab.study.stats.ratio_of_times`).
         """
         estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
         first = self.first and replace(self.first, id=self.id, setting=self.setting, statement=self.statement)
-        value, low, high, threshold = map(_finite, (estimate.value, estimate.low, estimate.high, self.threshold))
+        value, low, high = map(_ten_digits, (estimate.value, estimate.low, estimate.high))
         return {
             **({"id": self.id} if self.id else {}),
             **({"setting": dict(self.setting)} if self.setting else {}),
@@ -93,7 +93,7 @@ class Claim:
             "confidence": round(estimate.confidence, 4),
             "p": _short(self.p),
             "p_holm": _short(self.p_holm),
-            "threshold": threshold,
+            "threshold": self.threshold if math.isfinite(self.threshold) else None,
             "right_side": self.right_side,
             "seeds": self.seeds,
             "declared": self.declared,
@@ -163,8 +163,9 @@ def _adjusted(claims: Sequence[Claim]) -> list[Claim]:
     return [replace(claim, p_holm=p_holm) for claim, p_holm in zip(claims, adjusted_or_none, strict=True)]
 
 
-def _finite(x: float) -> float | None:
-    return x if math.isfinite(x) else None
+def _ten_digits(x: float) -> float | None:
+    """Round a number: the last digits of sums and logarithms depend on the processor. JSON has no infinity."""
+    return float(f"{x:.10g}") if math.isfinite(x) else None
 
 
 def _short(p_value: float | None) -> float | None:

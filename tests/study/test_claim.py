@@ -184,15 +184,15 @@ def test_perfect_seeds_decide_and_leave_their_neighbour_its_verdict(threshold, v
     ],
 )
 def test_a_claim_reads_back_from_json(estimate):
-    """Every number as it was, but for unbounded ends, which JSON has not: None."""
+    """Every number has ten digits, and unbounded ends, which JSON has not, are None."""
     [made] = judged([claim(estimate, 0.4, "below", why="")])
     stored = json.loads(json.dumps(made.to_dict(), allow_nan=False))
     assert stored == made.to_dict()
     ends = [-math.inf if stored["interval"][0] is None else stored["interval"][0]]
     ends.append(math.inf if stored["interval"][1] is None else stored["interval"][1])
-    assert ends == [estimate.low, estimate.high]
+    assert ends == pytest.approx([estimate.low, estimate.high], rel=1e-9)
     assert (stored["value"] is None) == math.isnan(estimate.value)
-    assert stored["value"] in (None, estimate.value)
+    assert stored["value"] is None or stored["value"] == pytest.approx(estimate.value, rel=1e-9)
     assert stored["confidence"] == pytest.approx(estimate.confidence, abs=1e-4)
     assert stored["verdict"] == made.verdict
     assert (stored["threshold"], stored["right_side"], stored["seeds"]) == (0.4, "below", 5)
