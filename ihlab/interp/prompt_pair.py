@@ -156,15 +156,12 @@ def _swapped_answer(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops:
 def _swapped_key(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np.ndarray, rng: Any) -> Swapped:
     for position in np.flatnonzero(answers != IGNORE)[::-1].tolist():
         before, options = tokens[:position], []
-        once = [
-            place
-            for place in range(position)
-            if (before == before[place]).sum() == 1 and int(before[place]) not in rules.special
-        ]
         token, answer = int(tokens[position]), int(answers[position])
-        key = next((place for place in once if before[place] == token), None)
-        if key is None or _followed(before, token, int(hops[position])) != answer:
+        keys = np.flatnonzero(before == token)
+        if len(keys) != 1 or token in rules.special or _followed(before, token, int(hops[position])) != answer:
             continue
+        key, count = int(keys[0]), np.bincount(before)
+        once = [p for p, other in enumerate(before.tolist()) if count[other] == 1 and other not in rules.special]
         for place in once:
             if abs(place - key) < 2 or (rules.role is not None and rules.role[before[place]] != rules.role[token]):
                 continue
