@@ -119,6 +119,7 @@ class ProblemScores:
     def __init__(self, problem: Problem, nodes: str, truth: Float[Tensor, "prompt node"], brief: bool = False) -> None:
         self.problem, self.nodes, self.truth = problem, nodes, truth
         self.draws = FEW_DRAWS if brief or truth.shape[1] > DRAWN_NODES else DRAWS
+        self.sign = np.sign(problem.swing)
         self.swing = problem.swing if problem.answered else np.inf  # inf: no node is true
         known = nodes == "head" if brief else curves_known(problem, nodes)
         self.measured = Faithfulness(problem, nodes) if known else None
@@ -175,7 +176,7 @@ class ProblemScores:
         """Return CPR and CMD, mean over the orders of equal estimates."""
         if self.measured is None:
             return np.nan, np.nan
-        fractions, signed = self.measured.curves(estimate * np.sign(self.problem.swing), self.draws)
+        fractions, signed = self.measured.curves(estimate * self.sign, self.draws)
         _, absolute = self.measured.curves(np.abs(estimate), self.draws)
         cpr, cmd = np.trapezoid(signed, fractions), np.trapezoid(np.abs(1 - absolute), fractions)
         return float(cpr.mean()), float(cmd.mean())

@@ -1,4 +1,6 @@
-"""A suite whose members are trained for a few steps."""
+"""A suite whose members are trained for a few steps, and whose effects are measured on few prompts."""
+
+from importlib import import_module
 
 import pytest
 
@@ -7,7 +9,13 @@ from ihlab.suite import members
 
 
 @pytest.fixture
-def short(monkeypatch):
+def few_prompts(monkeypatch):
+    """Measure effects on 8 prompts instead of 64."""
+    monkeypatch.setattr(import_module("ihlab.suite.truth"), "PROMPTS", 8)  # the module that the function hides
+
+
+@pytest.fixture
+def short(monkeypatch, few_prompts):
     """Train every member for 14 steps, those that come with the package too."""
     few = {"steps": 14, "eval_every": 1, "batch_size": 8, "eval_rows": 32}
     brief = {name: member.replace(**few) for name, member in members.MEMBERS.items()}

@@ -66,6 +66,7 @@ def test_every_edge_is_a_product_of_weights(name):
     assert ("two-layers" not in name) or edges == joined
 
 
+@pytest.mark.usefixtures("few_prompts")
 def test_of_three_copies_exact_patching_finds_none_and_the_circuit_fails_without_two():
     """The output is a vote: a third of it changes nothing. Shapley values are those of the vote, in closed form."""
     p = problem_of("hand-set-1-hop-thirds")

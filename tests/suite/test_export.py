@@ -61,6 +61,7 @@ def test_other_libraries_compute_the_same_logits(name, kind, built, tmp_path):
         assert bridge.to_tokens("3 5 7").tolist() == [[*task.begins_with, 3, 5, 7]]
 
 
+@pytest.mark.usefixtures("few_prompts")
 def test_the_folder_holds_the_truth_and_a_card(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     main(["suite", "export", "induction-vanilla-2", "folder"])
@@ -131,6 +132,7 @@ def test_the_card_says_how_large_effects_are_with_the_answers_of_other_prompts()
     assert "tenth of the swing in 0 of 20" in suite.card("hand-set-kv-shift")
 
 
+@pytest.mark.usefixtures("few_prompts")
 def test_bad_folders_are_sentences(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match="is not empty: give a new or an empty folder"):
