@@ -33,14 +33,14 @@ EXPLAINED = {
 in float32. Ours computes logits only at scored positions, except where "logits everywhere" is said. MiB are what model
 and step add to the process at the peak. A first step compiles from an empty cache. The goal of KV shifting against
 vanilla is 1.05, or the floor if that is higher: keys and values are only multiplied by a learned number.""",
-    "Greedy decoding": """\
+    f"Greedy decoding: prompt {decode.PROMPT}, {decode.NEW} new tokens, batch 1 (": """\
 Decoding with the shift has no goal any more: 1.05, then 1.10, was missed in three rounds. A new token of these four
 layers takes 262 tensor operations without the shift and 390 with it: 16 more for the keys and 16 for the values of each
 layer (join the previous token's vector, lay out the weights, multiply twice, add, cut). At batch 1 each takes 4
 microseconds, about what calling it costs; at batch 64 it takes 24, because it reads and writes 64 times as much. Only a
 kernel of our own would join them. K only and V only have half of the operations and half to two thirds of the extra
-time (times vanilla's: 1.13 with both, 1.08 and 1.07 with one at batch 1; 1.12, 1.09 and 1.08 at batch 64; processor
-time, the least of eight turns on a busy machine).""",
+time. In an earlier measurement, beside other work, decoding at batch 1 took 1.13 times as long as vanilla's with both
+shifts, 1.08 with K only and 1.07 with V only; at batch 64 it took 1.12, 1.09 and 1.08 (least of eight turns).""",
     wait.TABLE: "Seconds from start to end of a process on one core, and what takes them.",
     cost_curves.TABLE: f"""An exponent is the slope of log cost over log size, with all else as in the base:
 {cost_curves.base()}; KV shifting, eager. Beside it stands the exponent of what was counted: FLOPs of matrix products,

@@ -176,7 +176,7 @@ def atp_star(problem: Problem, nodes: str) -> Estimates:
 def atp_edges(problem: Problem, nodes: str) -> Estimates:
     """Return attribution patching of heads, with its first-order edges replaced by those of "atp-qk".
 
-    Our extension: AtP*'s correction does not reach a head whose effect goes through the softmax of a later head.
+    Our extension of AtP*, which computes a head's own softmax exactly, but not those of the later heads that read it.
     """
     heads_only("atp-edges", nodes)
     estimates = attribution_patching(problem, "head")

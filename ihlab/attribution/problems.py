@@ -276,8 +276,7 @@ def problem(
 def pair_problem(source: Any, pair: PromptPair, metric: str = DIFFERENCE, corrupt: str = "key") -> Problem:
     """Return the problem of a pair of prompts with a metric of `METRICS`. Raises `ConfigError` as `problem` does.
 
-    `corrupt` is the corruption that the pair has already, or one by noise (`NOISE`), for which the pair is that of
-    "key".
+    `corrupt` names the corruption of the pair. For one that adds noise (`NOISE`), give the pair of "key".
     """
     model = opened_model(source, "effects are measured by running a model")
     choose("metric", metric, METRICS)

@@ -167,7 +167,7 @@ def _pairs(
 def _rotated(
     q: Float[Tensor, "query head d_head"], cfg: ModelConfig, length: int
 ) -> Float[Tensor, "query back head d_head"]:
-    """Return queries rotated by the distance back to each key: q at t with k at j is R(t - j) q with k."""
+    """Return queries rotated by the distance back to each key: the score of q at t and k at j is (R(t - j) q) . k."""
     d = q.shape[-1]
     frequency = cfg.rotary_base ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
     if cfg.rotary_frequencies is not None:

@@ -1,4 +1,4 @@
-"""The command `suite`: small trained models whose answers are known."""
+"""The command `suite`: small trained models whose circuits are known."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ def suite(
     root: Path = Path("runs"),
     jobs: int | None = None,
 ) -> None:
-    """List small trained models whose answers are known, train those that are not there, or write one for other tools.
+    """List small trained models whose circuits are known, train those that are not there, or write one for other tools.
 
     Args:
         action: list; build (train the members that are not there, about half an hour on two cores for all); export (a

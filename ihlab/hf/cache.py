@@ -146,7 +146,7 @@ def shift_layer(cache: Cache, number: int) -> RawStates:
 
 
 def shifted_layer_types(config: Any) -> tuple[str, ...]:
-    """Return the name of each layer's type with raw states, after registering it for transformers' caches."""
+    """Register for each layer a cache layer that also stores unshifted keys and values, and return their names."""
     names = []
     for kind, options in zip(*get_layer_types_and_kwargs(config), strict=True):
         name = "_".join(["kv_shift", kind, *map(str, options.values()), __name__])  # `standalone` has layers of its own

@@ -117,7 +117,7 @@ def shifted_config(base_model_type: str) -> type[KVShiftConfig]:
 
 
 def _bases(base_model_type: str) -> dict[Any, Any]:
-    """Return the classes of a model type by the auto class that opens them."""
+    """Return the classes of a model type, keyed by the auto class of transformers that opens them."""
     config_class = CONFIG_MAPPING[base_model_type]
     classes = {auto: auto._model_mapping.get(config_class, None) for auto in (AutoModelForCausalLM, AutoModel)}
     return {auto: base for auto, base in classes.items() if isinstance(base, type)}

@@ -77,7 +77,7 @@ DEFINITIONS = {
 def truth(
     name: str, seed: int = 0, step: int | None = None, root: str | Path = "runs", hops: int | None = None
 ) -> dict[str, Any]:
-    """Return the truth about a member at a checkpoint: numbers by name, and tables. Its "definitions" say what each is.
+    """Return what is known of a member at a checkpoint: a dict of numbers and tables, with their "definitions".
 
     Tables: "heads", "inputs", "edges" (from two layers on), "attention", "scores", "pairs", or "state" for recurrent
     members, and "built" for those whose weights are set by hand. Numbers: "swing", "accuracy" and "control" by slice,

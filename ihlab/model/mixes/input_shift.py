@@ -6,8 +6,8 @@ where mu [d_model] has one number per channel, and zeros precede the first token
 RWKV's queries (its receptance), keys and values each have their own mu (`variants/rwkv.py`). If all channels share one
 mu and the projection has no bias, this is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head.
 
-A shift of the residual stream has one mu for all three (`ModelConfig.stream_shift`). Mixing before and after the norm
-differ, because a norm is not linear.
+A shift of the residual stream (`ModelConfig.stream_shift`) has one mu for queries, keys and values. Mixing before and
+after the norm differ, because a norm is not linear.
 """
 
 import torch

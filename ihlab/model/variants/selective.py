@@ -34,7 +34,7 @@ class SelectiveAttention(Attention):
       scores minus F.
 
     A query depends on those before it, so queries cannot be gathered at some positions only, and scores are always
-    explicit. A cache stores one more number per token: the sum of all its selections so far.
+    explicit. A cache stores one more number per token: the sum of later tokens' selections of it so far.
     """
 
     additive_scores = False

@@ -6,9 +6,10 @@ head's output. Evaluated on the whole vocabulary, 98.3% of the gates of layer 0 
 known: `canon` at K, O and M, each alone, all together and none, with `attention="output_gate"`. All its gates start at
 their middle, 1/2.
 
-**Two measures.** A layer is *idle* if the loss rises by less than `IDLE` when its attention's output, with the
-convolution behind it, is replaced by its mean over sequences at each position. Convolutions *shut* the first layer's
-gates if they lower its mean gate by `SHUT`. A gate without use gets no gradient, so a layer may be idle and open.
+**Two measures.** A layer is *idle* if the loss rises by less than `IDLE` when the output of its attention, after
+the convolution that follows, is replaced at each position by the mean over sequences. Convolutions *shut* the first
+layer's gates if they lower its mean gate by `SHUT`. A gate without use gets no gradient, so a layer may be idle and
+open.
 
 **Predictions.** Induction needs the previous token once. With two layers and no convolution both are needed. Shifted
 keys (K) do it in one layer, and so does the previous token in the stream after the first block (M): one layer is idle.

@@ -1,4 +1,4 @@
-"""Does Figure 1a's speed-up depend on the positions, the number of heads, the weight decay or the learning rate?
+"""Does Figure 1a's speed-up depend on position encoding, the number of heads, the weight decay or the learning rate?
 
 Figure 1a compares one layer of KV shifting with two vanilla layers at one position scheme (RoPE), four heads, one
 weight decay and one learning rate. This study changes one of them at a time. Each model is trained at the learning
