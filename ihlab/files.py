@@ -42,7 +42,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 def as_folder(what: str, folder: Any) -> Path:
     """Return the path of a folder, which need not exist.
 
-    Raises `ConfigError` for anything but a text or a path, for a path that no folder can have, and for that of a file.
+    Raises `ConfigError` for anything but a text or a path, for a path that no folder can have, and for a file's path.
     """
     require(isinstance(folder, str | Path), f"{what} is {shown(folder)}, but must be the path of a folder.")
     path = Path(folder)
@@ -118,7 +118,7 @@ def write_text(path: Path, text: str) -> None:
 def append_text(path: Path, text: str, size: int) -> int:
     """Append text to a file of `size` bytes, force it to disk, and return the new size.
 
-    Bytes after these, left by a killed process, are cut off first. Links are not followed. Raises `OSError` that names
+    Bytes beyond `size`, from a killed process, are cut off first. Links are not followed. Raises `OSError` that names
     `path` if the system does not allow it. Then the file is cut back to `size` bytes, if the system allows that.
     """
     content = text.encode()

@@ -1,4 +1,4 @@
-"""Opening of Hugging Face models: the only module that has transformers read what somebody else may have made.
+"""Open Hugging Face models safely. No other module has transformers read files that somebody else may have made.
 
 transformers opens what a folder's files and links name. So everything that it might read is checked first: links lead
 to files of the same model, files are regular and of limited size, weights are safetensors, and no count in a config is
@@ -25,14 +25,14 @@ MOST_INDEX = 2**24
 MOST_COUNT, MOST_SIZE = 2**16, 2**20
 """Largest number of layers, labels, entries of a list, ... in a config, and largest size of a tensor's dimension.
 
-transformers makes and checks a list of some counts, which takes a second and 40 MB for `MOST_COUNT`.
+For some counts, transformers builds and checks a list of that length: a second and 40 MB for `MOST_COUNT` entries.
 """
 MOST_TENSORS = 2**18
 """Largest number of stored tensors. DeepSeek-V3 has 91,991."""
 MOST_PARTS = 2**17
-"""Largest number of modules, parameters and buffers that are built to measure a model: they take 7 seconds."""
+"""Largest number of modules, parameters and buffers that are built to count a model's weights, within 7 seconds."""
 FREE_WEIGHTS = 2**20
-"""Weights that a config may have beside any file: they cost nothing."""
+"""Number of weights that a config may describe even if its files hold fewer: they cost next to nothing."""
 FREE_BUFFERS = 2**28
 """Bytes of buffers that a model of any size may have. Causal masks of old models can outweigh a small model."""
 
@@ -41,13 +41,13 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 SIZES = re.compile("vocab|token|size|dim|ff|inner")
 """Fields of a config that may be up to `MOST_SIZE`."""
 LENGTHS = re.compile("position|length|ctx|context|window|chunk|seq|theta|base")
-"""Fields of a config of any value: positions and wavelengths. Whatever they size is a tensor."""
+"""Fields of a config without a limit, such as context lengths. They only size tensors, which are limited."""
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
 """Names of a distributed checkpoint, which transformers would read instead of `WEIGHTS`."""
 NAMING = ("tokenizer_config.json", "special_tokens_map.json")
-"""Files whose fields become arguments of a tokenizer: it opens some as paths."""
+"""Files whose fields become arguments of a tokenizer, which opens some of them as paths."""
 READ_WHOLE = (".json", ".txt", ".model", ".jinja", ".codes", ".spm", ".tiktoken", ".tokenizer")
 TEMPLATES = "additional_chat_templates"
 HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
@@ -73,7 +73,7 @@ def causal_lm(name: str) -> Any:
     with of_model(name), quiet():
         files = model_files(name)
         config = AutoConfig.from_pretrained(files.name, trust_remote_code=False)
-        # A config may name another attention: a kernel, which would be downloaded.
+        # A config may name an attention kernel, which transformers would download.
         return load(files, config, AutoModelForCausalLM.from_pretrained, attn_implementation="eager")
 
 
@@ -89,8 +89,8 @@ def load(
 ) -> Any:
     """Return `read(files.name, *args, **options)` for a `from_pretrained` of transformers, from safetensors only.
 
-    Raises `ConfigError` for a config of a larger model than the weights, before it is allocated, and for weights that
-    lack a tensor or have another shape. With `output_loading_info` it returns what is lacking instead, as transformers.
+    Raises `ConfigError`, before the model is allocated, for a config of a larger model than the weights. Raises it too
+    for a missing tensor or another shape. With `output_loading_info`, missing tensors are returned, as by transformers.
     """
     _require_size(files, config)
     rules = {"use_safetensors": True, "trust_remote_code": False, "ignore_mismatched_sizes": True}
@@ -130,7 +130,7 @@ def tokenizer_of(name: str, local: bool = False) -> Any | None:
 def of_model(name: str | os.PathLike[str]) -> Iterator[None]:
     """Turn any error in the block into a `ConfigError` that names the model.
 
-    Not so if memory runs out, and if the caller's default device is "meta", for which transformers has a sentence.
+    Errors of exhausted memory pass unchanged, and so does transformers' own error about a default device "meta".
     """
     try:
         yield
@@ -150,7 +150,7 @@ def of_model(name: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence transformers and warnings in the block: what matters of them becomes an error."""
+    """Silence transformers and all warnings in the block: `load` raises errors for those that matter."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model in `eval()` mode and torch in `own_settings`, and restore both (each module's mode) afterwards."""
+    """Put the model in `eval()` mode and torch in `own_settings`. Restore each module's mode and torch afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -21,7 +21,7 @@ MOVED = {
     "ihlab.interp.given_patterns": "ihlab.interp.patterns_alone",
     "ihlab.model.mla": "ihlab.model.variants.mla",
 }
-"""Where modules and packages of public names are now. The first path that fits is used, so a package comes last."""
+"""The new path of each moved module or package, by old path. The first match is used, so a package comes last."""
 
 
 def new_path(name: str) -> str | None:
@@ -31,10 +31,10 @@ def new_path(name: str) -> str | None:
 
 
 class Moved(MetaPathFinder, Loader):
-    """Makes the import of an old path the import of the new one. Both are the same module."""
+    """Import hook: importing an old path returns the module of the new path, so the two are one module object."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return how to load an old path, with a warning; None for any other path."""
+        """Warn about an old path and return the spec that loads it; None for any other path."""
         new = new_path(fullname)
         if new is None:
             return None

@@ -1,6 +1,6 @@
-"""How far a long call is: a live bar in a terminal and in a notebook. No torch here.
+"""Show the progress of a long call: a live bar in a terminal and in a notebook. No torch here.
 
-`tracked` shows the progress of a loop. Training and sweeps, which also print lines in a file, use `progress_bar`.
+`tracked` shows the progress of a loop. Training and sweeps use `progress_bar`, which prints lines into a file.
 """
 
 import html
@@ -33,7 +33,7 @@ PARTS = 8
 def tracked(items: Iterable[T], what: str) -> Iterator[T]:
     """Yield the items. After `PATIENCE` seconds, show `what`, the number of items done and the time left.
 
-    They are shown in a terminal (on standard error), until the end, and in a notebook, and nowhere else.
+    These are shown in a terminal (on standard error) until the loop ends, or in a notebook, and nowhere else.
     """
     console, each = Console(stderr=True), list(items)
     if not (console.is_terminal or console.is_jupyter):
@@ -47,7 +47,7 @@ def tracked(items: Iterable[T], what: str) -> Iterator[T]:
 
 
 class _Pace(ProgressColumn):
-    """A column with the speed, for a bar that has a unit, and the time left; at the end the time it took."""
+    """A column with the speed (if the bar has a unit) and the time left, or at the end the time that the task took."""
 
     def render(self, task: Task) -> Text:
         return Text("  ".join(pace(task)))
@@ -130,7 +130,7 @@ class _Lines(Progress):
             self._print()
 
     def stop(self) -> None:
-        if self._last:  # otherwise there was no first
+        if self._last:  # otherwise no line was printed
             self._print()
 
     def _print(self) -> None:

@@ -20,8 +20,8 @@ def own_settings() -> Iterator[None]:
     """Give torch and NumPy the settings of a new process, and restore the caller's afterwards.
 
     They are float32, the CPU as default device, no inference mode, no autocast (`RunConfig.precision` turns it on),
-    products in full float32 precision, every attention kernel, no `TorchFunctionMode`, no hooks on saved tensors, no
-    search for anomalies and NumPy's default handling of overflow. What is measured or trained is then determined by its
+    matrix products in full float32 precision, every attention kernel, no `TorchFunctionMode`, no saved-tensor hooks, no
+    anomaly detection and NumPy's default handling of overflow. What is measured or trained is then determined by its
     arguments. The caller's gradient mode, deterministic algorithms and number of threads stay. So does a mode that
     watches torch's operations, such as `FlopCounterMode`. Threads and such modes may change rounding.
 
@@ -50,7 +50,7 @@ def own_settings() -> Iterator[None]:
 def usual_tensors() -> Iterator[None]:
     """Make new tensors float32, on the CPU and outside inference mode, and restore the caller's settings afterwards.
 
-    A module is built in it, which may also be built without values, in a `FakeTensorMode`.
+    Models are built in this context. Unlike `own_settings`, it accepts a `FakeTensorMode`, with tensors without values.
     """
     with ExitStack() as settings:
         for _ in _get_current_function_mode_stack():  # a default device is one of them

@@ -1,8 +1,8 @@
-"""Reading of untrusted files, with `ihlab.model_folder`: no other module opens files that somebody else may have made.
+"""Read untrusted files. Only this module and `ihlab.model_folder` open files that somebody else may have made.
 
 It reads run folders, their tables and tensors, and sweep files, and trusts none of them. It accepts only regular files
 of limited size, UTF-8, JSON of limited size and depth, and weights in safetensors. Each error is one sentence that
-names the file. `ihlab.files` writes, and follows no links inside a run folder.
+names the file. `ihlab.files` writes files, and follows no links inside a run folder.
 """
 
 import json
@@ -112,7 +112,7 @@ def read_json(path: Path, most: int = MOST_JSON, most_digits: int = MOST_DIGITS)
 
 
 def one_by_key(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of a JSON file. Raises `ConfigError` for a key that it has twice."""
+    """Return a JSON object's key-value pairs as a dict. Raises `ConfigError` for a key that occurs twice."""
     by_key = dict(pairs)
     if len(by_key) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
@@ -168,16 +168,16 @@ def _check(value: Any, path: Path, deeper: int) -> None:
 
 
 def write_summary(path: Path, content: Mapping[str, Any], owner: str) -> None:
-    """Write a JSON object with a checksum over it and its owner, atomically."""
+    """Write a JSON object atomically, with a checksum of its fields and `owner` (a run's config digest)."""
     write_json(path, {**content, SEAL: _checksum(content, owner)})
 
 
 def read_summary(path: Path, numbers: Mapping[str, type], owner: str | None) -> dict[str, Any] | None:
     """Read the file of `write_summary`; None if there is no file. Older files without a checksum are read too.
 
-    `owner`: the owner given to `write_summary`. If it is None (unknown), the checksum is not checked.
+    `owner`: the string given to `write_summary`. If it is None (unknown), the checksum is not checked.
 
-    Raises `ConfigError` as `read_json` does, for a field of `numbers` (names, with type int or float) that is missing
+    Raises `ConfigError` as `read_json` does, for a field of `numbers` (a type, int or float, per name) that is missing
     or of another type, and for a checksum that does not match.
     """
     if not present(path):

@@ -1,4 +1,4 @@
-"""Synthetic tasks, as pure functions of a random generator. They need NumPy and numba; text also needs tokenizers."""
+"""Tasks that draw token sequences from a random generator. They need NumPy and numba; text also needs tokenizers."""
 
 from tasks.batch import IGNORE as IGNORE
 from tasks.batch import Batch as Batch

@@ -19,11 +19,11 @@ class Batch:
     - `inputs`  int64 [batch, pos]: the tokens a model reads;
     - `targets` int64 [batch, pos]: the targets of the training loss at scored positions, else `IGNORE`;
     - `answers` int64 [batch, pos]: the tokens on which accuracy is measured, else `IGNORE`. By default it is
-      `targets`; it differs if a model is trained and graded at different positions;
-    - `groups`  name -> int array: slices for metrics. [batch] if a whole sequence is in one slice, such as its number
-      of hops; [batch, pos] if each answer has its own, such as its gap (any value where there is no answer);
-    - `document_starts` bool [batch, pos]: the first token of each document, if sequences are packed with several; None:
-      a sequence is one document. Only training and its evaluations read such batches.
+      `targets`; it differs if a model is trained and evaluated at different positions;
+    - `groups`  name -> int array: labels by which metrics are split. [batch] for a label of a whole sequence, such as
+      its number of hops; [batch, pos] for a label of each answer, such as its gap (arbitrary where nothing is asked);
+    - `document_starts` bool [batch, pos]: True at the first token of each document, if a sequence packs several; None
+      if each sequence is one document. Only training and its evaluations support packed sequences.
     """
 
     inputs: Int64[np.ndarray, "batch pos"]
@@ -58,7 +58,7 @@ class Task(Protocol):
     - `special_ids`: all ids that are not content (by default `begins_with`);
     - `padding_id`: the id that fills up a sequence.
 
-    The last three let heads be probed with sequences like those of training.
+    Head scores use the last three to build probe sequences that look like training sequences.
     """
 
     @property
@@ -86,9 +86,9 @@ class Task(Protocol):
 
 
 def in_lines(task: Task, batch: Batch, row: int, note: str, role: Sequence[str] = (), graded: str = "target") -> str:
-    """Return a sequence as labelled lines of 16 positions, and a note: its tokens, their `role`, and what is `graded`.
+    """Return a sequence as text: lines of 16 positions with tokens, their `role` and targets or answers, then a note.
 
-    `graded` is "target" or "answer". Tokens are written as the task's `words`, or as ids if it has none.
+    `graded` is "target" or "answer": what to show. Tokens are written as the task's `words`, or as ids if it has none.
     """
     words = getattr(task, "words", lambda ids: [str(i) for i in ids])
     scored = (batch.answers if graded == "answer" else batch.targets)[row]

@@ -1,7 +1,7 @@
 """Sequences that begin with a beginning-of-sequence token: a position without content that a head can attend to.
 
-The tasks with a field `bos` share this. The token has the last id, which `vocab_size` counts, and the first
-position, which `length` counts. After it comes a sequence of the same task without the token.
+Tasks with a field `bos` use this module. The token has the last id and the first position; `vocab_size` and `length`
+include it. After it comes a sequence of the same task without the token.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tasks.config import ConfigError
 
 
 class MayHaveBos:
-    """A task with a field `bos`."""
+    """Mixin of tasks with a field `bos`: it defines `begins_with`."""
 
     @property
     def begins_with(self: Any) -> tuple[int, ...]:
@@ -23,7 +23,7 @@ class MayHaveBos:
 
 
 def without_bos(task: Any) -> Any:
-    """Return the task whose sequences follow the token. Raises `ConfigError` if that task is too small."""
+    """Return the task without BOS, which has one id and one position fewer. Raises `ConfigError` if it is too small."""
     try:
         return replace(task, bos=False, vocab_size=task.vocab_size - 1, length=task.length - 1)
     except ConfigError as error:
@@ -33,7 +33,7 @@ def without_bos(task: Any) -> Any:
 
 
 def batch_with_bos(task: Any, size: int, rng: np.random.Generator) -> Batch:
-    """Draw sequences of `without_bos(task)` and prepend the token, which is not scored and has group 0."""
+    """Draw sequences of `without_bos(task)` and prepend the BOS token, which is not scored and has group 0."""
     batch = without_bos(task).batch(size, rng)
 
     def after(values: np.ndarray, first: int) -> np.ndarray:

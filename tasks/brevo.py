@@ -28,20 +28,20 @@ class BrevoTask:
     """The edges of a directed acyclic graph, then a vertex and all it depends on, in a random topological order.
 
     A sequence draws `vertices` different ids, in an order in which vertices depend on earlier ones only. The first s
-    depend on nothing, with s uniform on 1 .. (vertices - 1) // 4 + 1. Each later one depends on 1 to 4 vertices, a
-    uniform number of those that have fewer than 4 vertices depending on them. The edges (u, v), "v depends on u", come
+    depend on nothing, with s uniform on 1 .. (vertices - 1) // 4 + 1. Each later one depends on 1 to 4 vertices (a
+    uniform number) of the earlier ones on which fewer than 4 depend so far. The edges (u, v), "v depends on u", are
     in random order; a vertex without an edge does not appear. The query is the last vertex. The answer is every vertex
     that it depends on, directly or not, and itself: at each step, one is drawn uniformly of the vertices whose
     dependencies have all been written. Each vertex of the answer is a target, at the position before it.
 
     Any topological order is right, so the accuracy of a perfect model is not 1. `Batch.groups["choices"]`, int64
     [batch, pos], is the number of valid next vertices at each target (0 elsewhere). The best accuracy is the mean of
-    1 / choices, the best loss the mean of log(choices). Where there is one choice, accuracy can reach 1. For generated
-    answers, ask `accepts`. `Batch.groups["depth"]` is the number of edges from the query to the nearest vertex without
-    dependencies.
+    1 / choices, the best loss the mean of log(choices). Where there is one choice, accuracy can reach 1. `accepts`
+    judges generated answers. `Batch.groups["depth"]` is the number of edges from the query to the nearest vertex
+    without dependencies.
 
-    Guessing any vertex of the graph except the query is right for 1 / (m - 1) of the first answers of sequences in
-    which m vertices appear (m <= vertices). This is a loss of log(m - 1).
+    If m vertices appear in a sequence (m <= vertices), guessing any of them except the query has an accuracy of
+    1 / (m - 1) at the first vertex of the answer, and a loss of log(m - 1).
 
     Ids: 0 is padding, 1 "bos", 2 "ask" (the query follows), 3 "ans" (the answer follows); the others are vertices.
 
@@ -89,7 +89,7 @@ class BrevoTask:
         return Batch(inputs=inputs, targets=targets, groups={"choices": choices, "depth": depth})
 
     def accepts(self, question: Sequence[int], answer: Sequence[int]) -> bool:
-        """Return whether an answer is right: every vertex that the query depends on, and itself, in any valid order.
+        """Return whether an answer is right: the query's vertex and all it depends on, each once, in a valid order.
 
         Args:
             question: The ids of a sequence up to "ans"; what follows is not read.

@@ -34,9 +34,9 @@ RECALL, TRUE, FALSE = 1, 2, 3
 class CheckerTask:
     """Pairs of distinct tokens, then a question about each pair at one of its tokens: recall, or a claim to be checked.
 
-    The first half of a sequence is `length` / 4 pairs with distinct ids 3 .. vocab_size - 1. The second half asks once
-    about each pair, in random order and in two tokens. The second of them is the pair's token `asked`, where the answer
-    is due. The first of them depends on the kind of question:
+    The first half of a sequence is `length` / 4 pairs with distinct ids 3 .. vocab_size - 1. The second half has one
+    question of two tokens about each pair, in random order. Its second token is the pair's token `asked`, and the
+    answer is due there. Its first token depends on the kind of question:
 
     - `RECALL`, half of the questions: it is `ASK`. The answer is the pair's other token.
     - `TRUE`, a quarter: it is the pair's other token. The answer is `YES`.
@@ -45,14 +45,14 @@ class CheckerTask:
 
     `Batch.groups["question"]`, int64 [batch, pos], is the kind of question (0 where nothing is asked).
 
-    With asked="second", an answer takes the token before the copy of the current one: equation 12, the value shift.
-    With asked="first", it takes the token after that copy: equation 11, the key shift.
+    With asked="second", a model needs the token before the earlier copy of the current token: equation 12, the value
+    shift. With asked="first", it needs the token after that copy: equation 11, the key shift.
 
     Whether a claim is true depends on both of its tokens together. No rule that reads only one of them, its place, its
-    neighbour in another pair or the other questions does better than 1/2 (`tests/tasks/test_checker.py`). In all true
-    claims the two tokens are in the order of a pair, and in all false ones but those about one pair. This order rule is
-    right in 1/2 + 2 / length of the claims. It cannot be less if places say nothing: then the mean distance of the two
-    tokens is equal in true and false claims, so some false claims have them in reverse order.
+    neighbour in another pair or the other questions does better than 1/2 (`tests/tasks/test_checker.py`). In the
+    first half, the two tokens have the same order for all true claims, and for all false ones but those about one pair.
+    A rule that reads this order is right in 1/2 + 2 / length of the claims. If places say nothing, such a rule exists:
+    the mean signed distance is then equal for true and false claims, so some false ones have the reverse order.
 
     Source: arXiv 2411.19574, section 3.3, which has no experiment.
 

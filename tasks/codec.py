@@ -1,4 +1,4 @@
-"""Configs as plain values, as JSON and TOML hold them: `to_plain` and its inverse `from_plain`.
+"""Convert configs to plain values, which JSON and TOML can hold (`to_plain`), and back (`from_plain`).
 
 The configs themselves check names and types (`tasks.config`). This module uses the types of their fields to decide
 which config a mapping becomes.
@@ -15,7 +15,7 @@ from tasks.registry import StoredTask, kinds, rule_of
 
 
 def to_plain(value: Any) -> Any:
-    """Return a config as mappings and lists. A task gets its `kind` and, if its rule ever changed, the version."""
+    """Return a config as mappings and lists. For a task, add its `kind` and, above version 1, its `rule`."""
     if isinstance(value, StoredTask):
         return {"kind": value.kind, **value.fields}
     if is_dataclass(value):
@@ -27,7 +27,7 @@ def to_plain(value: Any) -> Any:
 
 
 def rule(task: Task) -> dict[str, int]:
-    """Return the version of the task's rule as stored. Version 1 is left out, so that old digests stay valid."""
+    """Return the stored version of the task's drawing rule. Version 1 is left out, so that old digests stay valid."""
     return {"rule": rule_of(task)} if rule_of(task) > 1 else {}
 
 
@@ -56,7 +56,7 @@ def from_plain(hint: Any, plain: Any, null: str | None = None, name: str = "") -
 
 
 def _check_shape(hint: Any, plain: Any, name: str) -> None:
-    """Raise for a list whose length is not the tuple's, and for anything except fields where a config is expected."""
+    """Raise `ConfigError` if a list has the wrong length for its tuple, or a config is not given by its fields."""
     size = len(get_args(hint))
     if get_origin(hint) is tuple and Ellipsis not in get_args(hint):
         right = isinstance(plain, list | tuple) and len(plain) == size
@@ -67,7 +67,7 @@ def _check_shape(hint: Any, plain: Any, name: str) -> None:
 
 
 def _task(plain: Mapping[str, Any], null: str | None, name: str) -> Any:
-    """Return the task from its stored fields. Raises `ConfigError` if they name another rule than the current one."""
+    """Return the task from its stored fields. Raises `ConfigError` if their rule is not the current version."""
     kind, known = plain.get("kind"), kinds()
     require(isinstance(kind, str), f"The task's kind is {shown(kind)}, but must be a name.")
     cls = known[choose("task", str(kind), known)]

@@ -8,7 +8,7 @@ import numba
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function with numba, without the GIL. Its machine code is cached next to the source or in the home.
+    """Compile a function with numba to run without the GIL. Its code is cached beside the source or in the home folder.
 
     If neither is writable (a system-wide install, a user without a home directory), or the cache fails (a full
     disk, a damaged file), the function is compiled for this process only: a slower start, the same sequences.

@@ -16,7 +16,7 @@ import numpy as np
 
 T = TypeVar("T", bound=type)
 
-LONGEST_GUESSED = 200  # characters: no name is longer, and the search for the nearest one is quadratic in it
+LONGEST_GUESSED = 200  # a longer name is cut before the search for the nearest one, whose time is quadratic in it
 _WORDS = {int: "a whole number", float: "a number", bool: "a bool", str: "a str", Mapping: "a mapping"}
 _MANY = {int: "whole numbers", float: "finite numbers", bool: "bools", str: "strings"}
 
@@ -36,7 +36,7 @@ class ConfigError(ValueError):
 
 
 class FromFile(str):
-    """A path that comes from a file, not from the user: `require_named` refuses to read it."""
+    """A path that comes from a file, not from the user. It may be read only if `named` returns True."""
 
     __slots__ = ()
 
@@ -114,9 +114,9 @@ def _stored_names(cls: Any) -> dict[str, str]:
 
 
 def without_removed(cls: Any, items: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields by name without those that a config no longer has: its `removed`, each with its only value left.
+    """Return the fields that a config still has. Its `removed` maps each removed field to the one value it may have.
 
-    Raises `ConfigError` for a removed field with another value.
+    Raises `ConfigError` for a removed field that has another value.
     """
     removed: Mapping[str, Any] = getattr(cls, "removed", {})
     for name in removed.keys() & items.keys():
@@ -160,7 +160,7 @@ def config(cls: T) -> T:
 
 @cache
 def type_hints(cls: Any) -> dict[str, Any]:
-    """Return `typing.get_type_hints` of a class, resolved once: a list of runs opens thousands of configs."""
+    """Return `typing.get_type_hints` of a class, cached, because a list of runs opens thousands of configs."""
     return get_type_hints(cls)
 
 

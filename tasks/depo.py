@@ -25,7 +25,7 @@ LONGEST_NAME = 7
 @register_task
 @config
 class DepoTask:
-    """All pairs (name, successor) of one cycle of names in random order, then queries: which name is k successors on?
+    """All pairs (name, successor) of one cycle of names in random order, then queries: which name is k steps further?
 
     A sequence draws `names` different names and their order on the cycle. After the token "bos" come its pairs. Then
     come queries as long as they fit, each about another name: the token of k, uniform on 1 .. `max_hops`, the name, and
@@ -36,8 +36,8 @@ class DepoTask:
     name draws its number of tokens uniformly from the range `name_length`. Its last token is from another part of the
     vocabulary than the ones before it, so that names need no separator.
 
-    With names of one token, guessing any name except the query's is right in 1 / (names - 1) of the first answers of
-    sequences. This is a loss of log(names - 1). For later answers, the earlier ones exclude a few names.
+    With names of one token, guessing any name except the query's has an accuracy of 1 / (names - 1), and a loss of
+    log(names - 1), at the first answer of a sequence. For later answers, the earlier ones exclude a few names.
 
     Source: Allen-Zhu 2025, "Physics of Language Models: Part 4.1", arXiv 2512.17351, the task Depo; its code is in
     github.com/facebookresearch/PhysicsLM4. docs/guides/differences.md says what differs.

@@ -46,20 +46,20 @@ class InductionTask(MayHaveBos):
     Attributes:
         vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1.
         length: Number of positions in a sequence.
-        score: Targets of the training loss: all answers, only the first of a sequence (the positions that the paper's
-            listing returns), or the next token at every position (tokens).
+        score: Targets of the training loss. all: all answers; first: only the first answer of a sequence (the position
+            that the paper's listing returns); tokens: the next token at every position.
         min_token: Lowest id that is drawn.
         bos: Begin each sequence with a BOS token, id vocab_size - 1. It counts in vocab_size and length.
         period: Repeat that many distinct tokens in order, such as 2 for 5 9 5 9 5 9. Each repeat is scored, and its gap
             is the period. None: repeats are drawn by the rule above.
-        score_immediate: Also score a token drawn right after itself: its answer is itself, at a gap of 1. Then the
-            earlier occurrence i <= t - 1, and a shortcut exists: saying the own token is right at these answers.
+        score_immediate: Also score a token drawn right after itself: its answer is itself, at a gap of 1. Then i may be
+            t - 1, and a shortcut exists: predicting the current token is right at these positions.
     """
 
     kind: ClassVar[str] = "induction"
     rule: ClassVar[int] = 2
     """The version of the rule above, stored with every run. Under rule 1 a token drawn right after itself was scored
-    too: a fifth of the first repeats of 32 tokens needed no induction."""
+    too: in sequences of 32 tokens, a fifth of the first repeats needed no induction."""
 
     vocab_size: int = 8000
     length: int = 512
@@ -110,7 +110,7 @@ class InductionTask(MayHaveBos):
         return Batch(inputs=inputs, targets=targets, answers=answers, groups={"gap": gaps})
 
     def _periodic(self, size: int, period: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw tokens [size, length + 1] of a period, and the answers and gaps [size, length] of all repeats."""
+        """Draw periodic tokens [size, length + 1], and the answers and gaps [size, length] of all repeats."""
         drawable = self.vocab_size - self.min_token
         require_rows(self, size, rng, more=8 * size * drawable)
         pool = self.min_token + rng.random((size, drawable)).argsort(axis=1)[:, :period]

@@ -25,16 +25,16 @@ from tasks.registry import register_task
 class ManoTask:
     """Expressions of +, - and * in prefix notation, each followed by its result modulo a prime.
 
-    An expression begins with the token of its number of operations l, which is uniform on 1 .. `max_operations`. Its
-    first token is one of the three operations, uniformly. Of the other l - 1 operations, a uniform number on 0 .. l - 1
-    belongs to the first operand, the rest to the second, and so on; an operand without operations is a uniform number.
+    A token gives the number of operations l, which is uniform on 1 .. `max_operations`. The expression after it starts
+    with one of the three operations, uniformly. Of the other l - 1 operations, a uniform number on 0 .. l - 1
+    belongs to the first operand, the rest to the second, and so on; an operand without any is a uniform number.
     Then comes "=", where the result is the target. Expressions follow each other until the sequence is full; the last
     one is cut. A long expression is cut more often, so l is not uniform among the scored ones.
     `Batch.groups["operations"]`, int64 [batch, pos], is l at each target (0 elsewhere).
 
     The modulus is prime, so a product is 0 only if a factor is. 0 is still the most frequent result, as it is the
-    product of 0 and any number. Always guessing 0 is right in 0.194 of the results by default. The best guess
-    that knows only l has a loss of their entropy, which is 1.936 nats (log 7 is 1.946).
+    product of 0 and any number. Always guessing 0 is right in 0.194 of the results by default. The best
+    prediction from l alone has the loss of the entropy of results, which is 1.936 nats (log 7 is 1.946).
 
     Ids: 0 .. modulus - 1 are numbers, then come +, -, *, "=", and the numbers of operations; ids from there to
     `vocab_size` are not used.

@@ -11,7 +11,7 @@ import numpy as np
 from tasks.config import require, shown
 
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
-_BYTES_A_POSITION = 16  # of a sequence: its token and its target
+_BYTES_A_POSITION = 16  # the token and the target, int64 each
 
 
 def require_memory(what: str, needed: int) -> None:
@@ -27,7 +27,7 @@ def require_memory(what: str, needed: int) -> None:
 
 
 def require_rows(task: Any, size: int, rng: np.random.Generator, more: int = 0) -> None:
-    """Raise `ConfigError` unless `rng` can draw `size` sequences of a task that, with `more` bytes, fit in memory."""
+    """Raise `ConfigError` for an invalid `size` or `rng`, or if `size` sequences and `more` bytes exceed the memory."""
     require(
         isinstance(size, int | np.integer) and size >= 0,
         lambda: f"size is {shown(size)}, but must be a whole number of sequences.",

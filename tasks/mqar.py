@@ -27,8 +27,8 @@ class MQARTask(MayHaveBos):
     """Distinct keys, each followed by its value; later each key recurs once as a query, with its value as target.
 
     Keys are drawn without replacement from 1 .. vocab_size // 2 - 1, values from the upper half of the
-    vocabulary. After the pairs, every second position is a slot for a query. Slots are numbered by their
-    gap g = 1, 2, ... from the pairs on. Each key in turn draws a slot without replacement, with
+    vocabulary. After the pairs, every second position is a slot for a query. The gap of a slot is
+    its number g = 1, 2, ... after the pairs. Each key in turn draws a slot without replacement, with
     probability ~ g^(power_a - 1): 1 is uniform, near 0 most queries come early. All other positions hold a
     "random" token of the whole vocabulary, or token 0 ("blank"). Each value is `value_gap` positions after its key.
 
@@ -41,9 +41,9 @@ class MQARTask(MayHaveBos):
         vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1. The upper half are values.
         length: Number of positions in a sequence.
         pairs: Number of key-value pairs in a sequence.
-        power_a: Exponent of the queries' gaps, above 0: 1 is uniform, near 0 most queries come early.
+        power_a: Parameter of the distribution of gaps, above 0: 1 is uniform, near 0 most queries come early.
         fill: Tokens at all other positions: random ones of the whole vocabulary, or token 0 (blank).
-        value_gap: Positions from a key to its value: 1 as in Zoology; above 1, other tokens are between them.
+        value_gap: Distance from a key to its value: 1 as in Zoology; above 1, other tokens are between them.
         bos: Begin each sequence with a BOS token, id vocab_size - 1. It counts in vocab_size and length.
     """
 

@@ -88,7 +88,7 @@ class NGramTask(MayHaveBos):
         """The n-grams, one per row: a context and its last token. No context occurs twice. Read-only."""
         if self.bos:
             return without_bos(self).table
-        drawn_from = self.n_contexts if self.n_contexts < 50 * self.table_size else self.table_size  # by rng.choice
+        drawn_from = self.n_contexts if self.n_contexts < 50 * self.table_size else self.table_size  # in rng.choice
         require_memory(
             f"A table of {self.table_size} n-grams (NGramTask.table_size)",
             8 * (drawn_from + (self.order + 1) * self.table_size),

@@ -1,4 +1,4 @@
-"""Induction by two tokens: what followed the last two, in this order? The last one alone does not say it.
+"""Induction on two tokens: what followed the last two, in this order? The last token alone does not determine it.
 
 One sequence of length 24 with 3 letters, 0 to 2, and followers from 8 up. After the six contexts come two queries:
 
@@ -30,8 +30,8 @@ class PairTask:
     queries, which are contexts drawn independently, also with their followers. It is cut at `length`. The target is
     the follower, at the last letter of each query.
 
-    No two neighbours are equal. Whoever knows only the last letter, and all of the sequence, has an accuracy of
-    1 / (letters - 1), because queries are drawn independently of all that comes before.
+    No two neighbours are equal. A model that reads the whole sequence, but only the last letter of the query, has an
+    accuracy of 1 / (letters - 1), because queries are drawn independently of everything before them.
 
     Source: arXiv 2411.19574, section 5, mentions "n-gram induction heads". The task is ours.
 

@@ -12,7 +12,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @numba.njit(inline="always")
 def mix(state: np.uint64) -> np.uint64:
-    """SplitMix64's output function (Steele, Lea and Flood 2014) of one counter value."""
+    """Return SplitMix64's output for one value of its counter (Steele, Lea and Flood 2014)."""
     z = state
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -27,7 +27,7 @@ def below(state: np.uint64, n: int) -> np.int64:
 
 @numba.njit(inline="always")
 def draw_front(ids: np.ndarray, swaps: np.ndarray, state: np.uint64) -> np.uint64:
-    """Bring a uniform choice of distinct ids to the front (Fisher-Yates), and return the state after it."""
+    """Move random distinct ids, one per swap, to the front (Fisher-Yates). Return the random state after the draws."""
     for i in range(len(swaps)):
         state += GOLDEN
         j = i + below(state, len(ids) - i)
@@ -38,7 +38,7 @@ def draw_front(ids: np.ndarray, swaps: np.ndarray, state: np.uint64) -> np.uint6
 
 @numba.njit(inline="always")
 def put_back(ids: np.ndarray, swaps: np.ndarray) -> None:
-    """Undo `draw_front`."""
+    """Restore the order of the ids before `draw_front`."""
     for i in range(len(swaps) - 1, -1, -1):
         j = swaps[i]
         ids[i], ids[j] = ids[j], ids[i]

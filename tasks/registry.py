@@ -1,4 +1,4 @@
-"""Registry of tasks by kind: the package's own tasks, those of plugins and yours."""
+"""Registry of task classes, keyed by kind: the package's own tasks, those of plugins and yours."""
 
 import dataclasses
 import sys
@@ -18,10 +18,10 @@ GROUP = "ihlab.tasks"
 """The group of entry points through which installed packages offer task classes."""
 
 TASKS: dict[str, Any] = {}
-"""Every task by its kind, the name that `ihlab sample`, `ihlab train` and stored runs use."""
+"""Every task class, keyed by its kind: the name that `ihlab sample`, `ihlab train` and stored runs use."""
 
 LONGEST_MESSAGE = 900
-"""The most characters of a warning about a plug-in."""
+"""Maximum number of characters of a warning about a plug-in."""
 
 _NEEDED = ("vocab_size", "length", "batch", "show")
 
@@ -68,8 +68,8 @@ def rule_of(task: Any) -> int:
 def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
     """Register all entry points of a group of installed packages.
 
-    An entry point that cannot be loaded or registered, with an exception of any class, is skipped with a warning (or
-    its text on standard error, where warnings are errors), and its filters of warnings are undone. The others are
+    An entry point that raises an exception of any class is skipped with a warning, and the warning filters that it set
+    are undone. Where warnings are errors, the text is printed to standard error instead. The other entry points are
     registered. Ctrl-C stops loading.
     """
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
@@ -77,7 +77,7 @@ def load_plugins(group: str, register: Callable[[Any], Any]) -> None:
             filters.enter_context(warnings.catch_warnings())
             try:
                 register(point.load())
-                filters.pop_all()  # what a library sets when it is imported stays
+                filters.pop_all()  # keep the warning filters that the library set
                 continue
             except KeyboardInterrupt:
                 raise

@@ -5,7 +5,7 @@ One sequence of length 8:
     input     3  14   7   2  11   9   0   7
     target                                2
 
-7 was followed by 2. Nothing is asked before the last token, so earlier tokens need not look back.
+7 was followed by 2. No earlier position is scored, so earlier tokens need not attend to others.
 """
 
 from typing import ClassVar
@@ -23,9 +23,9 @@ from tasks.registry import register_task
 class RepeatTask:
     """Different tokens in random order, then one of them again. The only target is its follower, at the last position.
 
-    The repeated token is uniform on all but the last of the different ones, so the answer is equally likely at each of
-    the positions 1 .. length - 2. A model that ignores the repeated token, or the order of the others, has an accuracy
-    of at most 1 / (length - 2).
+    The repeated token is drawn uniformly from all but the last of the different ones, so the answer is equally likely
+    to stand at each of the positions 1 .. length - 2. A model that ignores the repeated token, or the order of the
+    others, has an accuracy of at most 1 / (length - 2).
 
     Source: the shortest form of the induction task of arXiv 2411.19574, section 3.2.
 

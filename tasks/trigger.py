@@ -23,30 +23,30 @@ from tasks.registry import register_task
 FOLLOWER_PROBABILITIES = (1 / 2, 1 / 6, 1 / 6, 1 / 6)
 """Probabilities of the four tokens that follow a token in the global table."""
 GLOBAL, TRIGGER = 1, 2
-"""Values of the group "source": first occurrences, answered by the table, and repeated triggers, by the sequence."""
+"""Values of the group "source": first occurrences (the answer is in the table), repeated triggers (in the sequence)."""
 
 
 @register_task
 @config
 class TriggerTask:
-    """A chain of bigrams with `triggers` exceptions in each sequence. A model learns the table or induction.
+    """Bigrams from a global table, except that `triggers` tokens have followers of their own in each sequence.
 
     After a token x comes one of the four tokens `table[x]`, with `FOLLOWER_PROBABILITIES`. The table is the same in all
     sequences. Each sequence draws `triggers` distinct tokens. A trigger is always followed by the same token there,
     which is drawn among the tokens that are not triggers and not in `table[trigger]`. The first token is uniform.
 
-    `Batch.targets` is the next token everywhere. `Batch.answers` is graded where only one kind of knowledge helps:
+    `Batch.targets` is the next token everywhere. `Batch.answers` is set where either the table or induction is needed:
 
     - at the first occurrence of a token, it is the token's most likely follower in the table. Whether the token is a
       trigger cannot be known yet. `Batch.groups["source"]` is `GLOBAL`.
     - at every later occurrence of a trigger, it is the trigger's follower. The table never has it.
       `Batch.groups["source"]` is `TRIGGER`.
 
-    The fraction of positions that hold a trigger is close to k / (1 + k) with k = triggers / vocab_size. All tokens are
-    equally frequent over sequences, so the frequency of tokens says nothing.
+    The fraction of positions that hold a trigger is close to k / (1 + k) with k = triggers / vocab_size. Over many
+    sequences all tokens are equally frequent, so token frequency says nothing about the answer.
 
-    Source: Bietti et al. 2023, "Birth of a Transformer", arXiv 2306.00802, section 3 (random triggers). Their bigrams
-    are those of a text.
+    Source: Bietti et al. 2023, "Birth of a Transformer", arXiv 2306.00802, section 3 (random triggers). Their bigram
+    probabilities come from a text.
 
     Attributes:
         vocab_size: Size of the vocabulary: token ids are 0 .. vocab_size - 1.

@@ -1,4 +1,4 @@
-"""Methods that estimate which heads and paths matter, held against exact patching."""
+"""Methods that estimate which heads and paths matter, compared with exact activation patching."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Activations of a model: read them, change them, patch many nodes in one batch, and differentiate a metric by them.
+"""Read, change and patch a model's activations, many nodes in one batch, and take gradients of a metric at them.
 
 A place ("z", 1) is `blocks.1.attn.hook_z`. In a model of another library the places are z, ("resid_pre", 0), which is
 the token embedding there, and those of `HuggingFaceModel.changing`.
@@ -61,7 +61,7 @@ def _hooked(problem: Problem, place: Place, function: Callable[[Tensor], Tensor]
 
 
 def require_inputs(problem: Problem, nodes: str) -> None:
-    """Raise `ConfigError` for one of our models whose inputs cannot be patched alone, or (for "edge") along a path."""
+    """Raise `ConfigError` for one of our models whose inputs cannot be patched per head ("edge": or along a path)."""
     if isinstance(problem.model, OurModel):
         model = problem.transformer
         if nodes == "edge":
@@ -77,7 +77,7 @@ def _name(place: Place) -> str:
 
 
 def holding(values: Mapping[Place, Tensor], places: Iterable[Place]) -> Edits:
-    """Return edits that put in these values, whatever the activations are."""
+    """Return edits that replace the activations of `places` by these values."""
     return {place: partial(_always, values[place]) for place in places}
 
 
@@ -124,7 +124,7 @@ def activations(
 def patched(
     problem: Problem, tokens: Int[Tensor, "batch pos"], patches: Sequence[Patch]
 ) -> Float[Tensor, "patch *metric batch"]:
-    """Return the metric of each prompt under each patch. One batch holds many copies of the prompts, one per patch.
+    """Return the metric of each prompt with each patch applied. One batch holds one copy of the prompts per patch.
 
     Raises `ConfigError` for a metric that is not finite.
     """
@@ -158,7 +158,7 @@ def gradients(
     edits: Edits | None = None,
     noted: Sequence[Place] = (),
 ) -> tuple[dict[Place, Tensor], dict[Place, Tensor]]:
-    """Return activations, still in their graph, and the gradient of each prompt's own metric by them.
+    """Return activations, still in their graph, and the gradient of each prompt's metric with respect to them.
 
     `noted` are further places whose activations are returned. The gradient is 0 where the metric does not depend on a
     place. The weights' own gradients are left as they are. Raises `ConfigError` for a metric without a gradient, and

@@ -1,4 +1,4 @@
-"""All circuits of a model: the faithfulness of every set of nodes, the best sets, and what each node adds."""
+"""All circuits of a model: the faithfulness of every set of nodes, the best sets, and each node's Shapley value."""
 
 from collections.abc import Iterable
 from itertools import permutations
@@ -19,13 +19,13 @@ MOST_NODES = 16
 """The most nodes of which every set is measured: 65,536 sets."""
 
 MOST_KEPT = 32
-"""The most sizes of a circuit on a faithfulness curve, besides none."""
+"""The most sizes of a circuit on a faithfulness curve, besides the empty circuit."""
 
 DRAWS, FEW_DRAWS, DRAWN_NODES = 200, 8, 8
-"""Orders over which the mean of a score is taken, with at most `DRAWN_NODES` nodes and with more."""
+"""Orders of tied nodes over which a score is averaged: `DRAWS` for at most `DRAWN_NODES` nodes, else `FEW_DRAWS`."""
 
 AT_A_TIME = 256
-"""Circuits that are measured before others are asked for."""
+"""Number of circuits that are measured in one step of the progress bar."""
 
 
 class Faithfulness:
@@ -34,8 +34,8 @@ class Faithfulness:
         f(S) = (m(S) - m(none)) / (m(all) - m(none)),   m(S): the metric on clean prompts with the nodes S kept, every
                                                         other node patched from the corrupted prompts.
 
-    Circuits have heads or inputs; embeddings and MLPs are always kept. A circuit is a bit mask: bit i is node i of
-    `Problem.nodes`.
+    The nodes of a circuit are heads or inputs; embeddings and MLPs are always kept. A circuit is a bit mask: bit i is
+    node i of `Problem.nodes`.
     """
 
     def __init__(self, problem: Problem, nodes: str = "head") -> None:
@@ -69,10 +69,10 @@ class Faithfulness:
     def curves(
         self, size: Float[np.ndarray, " node"], draws: int | None = None
     ) -> tuple[Float[np.ndarray, " size"], Float[np.ndarray, "order size"]]:
-        """Return fractions of nodes that are kept, and the faithfulness of circuits of as many with the largest `size`.
+        """Return fractions of kept nodes, and the faithfulness of the circuits of that many nodes of largest `size`.
 
-        There is one curve for each order of equal sizes: every order, if they are at most `draws`, and as many random
-        orders otherwise. The fractions are spaced evenly, unlike MIB's: our models have few heads.
+        There is one curve for each order of tied nodes: all orders if there are at most `draws`, else `draws` random
+        ones. The fractions are spaced evenly, unlike MIB's: our models have few heads.
         """
         n = len(size)
         counts = np.unique(np.linspace(0, n, min(n, MOST_KEPT) + 1).round().astype(int))
@@ -87,7 +87,7 @@ def mask_of(nodes: Iterable[int]) -> int:
 
 
 def orders(x: Float[np.ndarray, " node"], draws: int) -> list[list[int]]:
-    """Return the orders in which x does not fall: all, if they are at most `draws`, or as many random ones (seed 0)."""
+    """Return orders of the nodes by rising x: every order of ties, or `draws` random ones (seed 0) if that is fewer."""
     ties = [np.flatnonzero(x == value).tolist() for value in np.unique(x)]
     if prod(factorial(min(len(tie), 12)) for tie in ties) <= draws:
         lists: list[list[int]] = [[]]
@@ -102,11 +102,11 @@ def orders(x: Float[np.ndarray, " node"], draws: int) -> list[list[int]]:
 def circuits(problem: Problem, nodes: str = "head", measured: Faithfulness | None = None) -> pd.DataFrame:
     """Measure every circuit. The table has one row per set of nodes, in the order of its bit mask.
 
-    Columns: `mask` (bit i: node i of `Problem.nodes` is kept), `size` (nodes that are kept) and `faithfulness` (see
+    Columns: `mask` (bit i: node i of `Problem.nodes` is kept), `size` (number of kept nodes) and `faithfulness` (see
     `Faithfulness`). It takes 2^nodes forward passes of all prompts: seconds for 8 nodes; for 16
     heads in four layers (64 prompts of 79 tokens) an hour and a half on one core. Raises
-    `ConfigError` for more than `MOST_NODES` nodes, for edges, and for inputs under grouped keys. `measured` keeps the
-    circuits, for later curves.
+    `ConfigError` for more than `MOST_NODES` nodes, for edges, and for inputs of a model with grouped keys. `measured`
+    caches the measured circuits, for later curves.
     """
     measured = measured or Faithfulness(_measurable(problem, nodes), nodes)
     n = len(measured.places)

@@ -43,7 +43,7 @@ class NotFiniteError(ConfigError):
 def examined(
     problem: Problem, method: str, nodes: str, **options: Any
 ) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
-    """Return a method's estimates, in words what it changed (`isolated`), and its cost: passes and seconds."""
+    """Return a method's estimates, a list in words of what it changed (`isolated`), and its passes and seconds."""
     function = METHODS[choose("method", method, METHODS)]
     known = list(inspect.signature(function).parameters)[2:]
     for name in options:

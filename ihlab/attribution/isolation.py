@@ -1,4 +1,4 @@
-"""A method runs on a copy of its problem. What it changes elsewhere is put back, and named."""
+"""Run a method on a copy of its problem, undo what it changed elsewhere, and say what that was."""
 
 import random
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from tasks.config import require
 OF_ALL_MODULES = [
     name for name, table in vars(torch_hooks).items() if name.startswith("_global_") and isinstance(table, dict)
 ]
-"""The hooks that torch calls for every module, by the name of their table."""
+"""The names of the tables of the hooks that torch calls for every module."""
 
 
 @contextmanager
@@ -29,14 +29,14 @@ def isolated(problem: Problem, method: str) -> Iterator[tuple[Problem, list[str]
     The copy has a model, prompts and a metric of its own (a plain function cannot be copied). Inside, torch and NumPy
     have the settings of a new process (`own_settings`). Afterwards the number of threads, the random generators, hooks
     on all modules, and the given problem's weights, modes, hooks and prompts are as before. Raises `ConfigError` if the
-    metric of the given problem differs afterwards all the same.
+    metric of the given problem still differs afterwards.
     """
     changed: list[str] = []
     original, ends = _State(problem), problem.ends
     try:
         with _same_process(changed), own_settings():
             try:
-                copied = replace(deepcopy(problem))  # without the metric that was measured on the original
+                copied = replace(deepcopy(problem))  # without the cached metric of the original
             except (RuntimeError, TypeError, NotImplementedError):  # some models of other libraries
                 copied = replace(problem, clean=problem.clean.clone(), corrupted=problem.corrupted.clone())
             _ = copied.ends

@@ -28,7 +28,7 @@ LIBRARIES = ("transformer-lens", "gim")
 def transformer_lens(problem: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
     """Return TransformerLens 4.3's `attribution_patch`, summed over positions, for heads or edges.
 
-    It runs on a `TransformerBridge`: that of the problem, or one over the weights of our model as a Llama or a GPT-2.
+    It runs on a `TransformerBridge`: the problem's own, or one made from our model, converted to a Llama or a GPT-2.
     It scores one prompt at a time. Raises `ConfigError` for a model of neither family.
     """
     from transformer_lens.tools.analysis import attribution_patching as theirs
@@ -81,7 +81,7 @@ def gim(problem: Problem, nodes: str) -> Float[Tensor, "prompt node"]:
     """Return GIM: (clean - corrupted activation) . modified gradient on the clean prompt (package `gim-explain`).
 
     Edin et al. 2025 (arXiv 2505.17630), with the package's defaults: the softmax is differentiated at temperature 2,
-    gradients by queries, keys and values are multiplied by 1/4, 1/4 and 1/2, and the scales of norms are constant.
+    gradients of queries, keys and values are multiplied by 1/4, 1/4 and 1/2, and the scales of norms are constant.
     """
     try:
         from gim import GIM

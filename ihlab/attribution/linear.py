@@ -1,4 +1,4 @@
-"""First-order estimates: an activation, or its change, times the gradient of the metric by it."""
+"""First-order estimates: an activation, or its change, times the gradient of the metric with respect to it."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,7 +13,7 @@ Values = Mapping[Place, Tensor]
 
 
 def places_of(problem: Problem, nodes: str) -> list[Place]:
-    """Return the places of a kind of nodes: z, or the heads' inputs, or (for edges) what heads write to the stream.
+    """Return the hooks of a kind of nodes: z, the heads' inputs, or (for edges) what heads write to the stream.
 
     Raises `ConfigError` as `require_inputs` does.
     """
@@ -41,8 +41,8 @@ def linear(
 
     The gradient is taken on `tokens`, with activations changed by `edits`. `value` maps a place and its activation in
     that run to the value. `frozen_norms`: no gradient flows through the scale of a norm, as if it were a constant. For
-    an edge, the value is what the earlier head writes, and the gradient is by the residual stream as only this input of
-    the later head reads it.
+    an edge, the value is what the earlier head writes, and the gradient is with respect to the residual stream, through
+    this input of the later head alone.
     """
     edits = dict(edits or {}) | (dict.fromkeys(norm_scales(problem), Tensor.detach) if frozen_norms else {})
     places = places_of(problem, nodes)
@@ -72,10 +72,10 @@ def _copied(problem: Problem, x: Float[Tensor, "batch pos kv_head d_head"]) -> F
 
 
 def by_head(problem: Problem, x: Values, slopes: Values) -> dict[Place, Float[Tensor, "batch pos head d_head"]]:
-    """Return the gradients by each query head's own queries, keys and values.
+    """Return the gradients with respect to each query head's own queries, keys and values.
 
-    Where several query heads share a key, its gradient through one of them is the gradient by this head's z, taken back
-    to the key: one backward pass for each head of a group.
+    Where several query heads share a key, the key's gradient through one of them is the gradient of this head's z,
+    backpropagated to the key: one backward pass for each head of a group.
     """
     n_heads, alone = problem.model.n_heads, dict(slopes)
     for kind, layer in in_each_layer(problem, "k", "v"):
@@ -101,7 +101,7 @@ def _of_edges(problem: Problem, written: Values, x: Values, slopes: Values) -> F
 
 
 def _stream_gradients(x: Values, slopes: Values, layer: int, n_heads: int) -> Float[Tensor, "reader batch pos d_model"]:
-    """Return the gradient by the residual stream through each input of each head alone, head by head."""
+    """Return the gradient with respect to the residual stream through each input of each head alone, head by head."""
     stream_slopes: list[Tensor] = []
     for head in range(n_heads):
         for kind in INPUTS:

@@ -1,4 +1,4 @@
-"""The package's methods. Each names the published variant that it is; each estimates the column `effect` of `exact`."""
+"""The package's attribution methods: published variants and controls. Each estimates the column `effect` of `exact`."""
 
 from dataclasses import replace
 from functools import partial
@@ -61,7 +61,7 @@ def attribution_patching(problem: Problem, nodes: str, frozen_norms: bool = Fals
 def frozen_norms(problem: Problem, nodes: str) -> Estimates:
     """Return attribution patching with the scales of norms held constant in the backward pass.
 
-    In a trained model a norm's own gradient can cancel most of the others, so that the two estimates rank differently.
+    In a trained model, the gradient through norm scales can cancel most of the rest, so freezing changes the ranking.
     """
     return attribution_patching(problem, nodes, frozen_norms=True)
 
@@ -71,7 +71,7 @@ def eap_ig(problem: Problem, nodes: str, steps: int = 5, frozen_norms: bool = Fa
     """Return EAP with integrated gradients: "EAP-IG inputs" of Hanna et al. 2024 (arXiv 2403.17806).
 
     The gradient is the mean over k = 1 .. steps of that at x(corrupted) + k / steps (x(clean) - x(corrupted)), where x
-    is the residual stream before the first layer: all inputs move together. Five steps are the paper's.
+    is the residual stream before the first layer: all inputs move together. The paper takes five steps.
     """
     require_integer("steps", steps, 1)
     places, estimates = places_of(problem, nodes), []
@@ -89,8 +89,8 @@ def integrated_gradients(problem: Problem, nodes: str, steps: int = 10) -> Estim
 
         d . mean of the gradient at corrupted + a d over a = 1/2n, 3/2n .. (2n - 1)/2n,   d = clean - corrupted
 
-    Only this node of the corrupted run moves, so with many midpoints (n `steps`) the result is the exact effect. It
-    takes more passes than exact patching: `steps` forward and backward ones per node.
+    Only this node of the corrupted run changes, so with many midpoints (n = `steps`) the result approaches the exact
+    effect. It takes more passes than exact patching: `steps` forward and backward passes per node.
     """
     require_integer("steps", steps, 1)
     require(
@@ -141,8 +141,8 @@ def _of_copies(problem: Problem, copies: int) -> Metric:
 def atp_qk(problem: Problem, nodes: str) -> Estimates:
     """Return AtP with the query and key correction of AtP* (Kramár et al. 2024, arXiv 2403.00745).
 
-    A changed query or key goes through the softmax exactly; only the rest of the model is linear:
-    (pattern with it - corrupted pattern) . gradient by the pattern. The paper's nodes are queries and keys at one
+    A changed query or key goes through the softmax exactly; only the rest of the model is linearised:
+    (changed - corrupted pattern) . gradient with respect to the pattern. The paper's nodes are queries and keys at one
     position; here a node has all positions. A head's z has no correction in the paper, so "head" is plain AtP. For
     edges, the query or key is the one that the later head computes from the patched stream: our extension.
     """
@@ -155,9 +155,9 @@ def atp_star(problem: Problem, nodes: str) -> Estimates:
 
         1 / (L - 1) sum over layers l = 1 .. L of |estimate with no gradient through what layer l writes|
 
-    The absolute values are the paper's, per prompt. The sign is that of the estimate with all gradients. In a model of
-    two layers, the second one's gradient is in no term of a head of the first, so that only its direct effect is left.
-    With one layer the estimate is that of "atp-qk".
+    As in the paper, each absolute value is one prompt's. The sign is that of the estimate with all gradients. With two
+    layers, no term of a first-layer head has the gradient through the second layer: only the head's direct effect is
+    left. With one layer the estimate is that of "atp-qk".
     """
     changes, layers = _pattern_changes(problem, nodes), range(problem.transformer.cfg.n_layers)
     whole = _atp(problem, nodes, changes, {})
@@ -194,7 +194,7 @@ PatternChanges = list[tuple[list[int], Place, Float[Tensor, "batch head query ke
 
 @torch.no_grad()
 def _pattern_changes(problem: Problem, nodes: str) -> PatternChanges:
-    """Return the changes of patterns by every query and key: those of the clean run, or along the path of an edge."""
+    """Return how each query and key changes the patterns: from the clean run, or patched along the path of an edge."""
     if nodes in ("head", "position"):
         return []
     before = activations(problem, problem.corrupted, in_each_layer(problem, "pattern"))
@@ -234,7 +234,7 @@ def activation_gradient(problem: Problem, nodes: str) -> Estimates:
 
 @register_method("direct-logit-attribution")
 def direct_logit_attribution(problem: Problem, nodes: str) -> Estimates:
-    """Return what each head writes on the clean prompts . the direction of the metric in the final residual stream.
+    """Return the dot product of each head's clean output and the metric's direction in the final residual stream.
 
     Elhage et al. 2021, as TransformerLens' `logit_attrs`: the final norm's scale is that of the clean prompt, held
     constant. It leaves out what later layers make of a head's output.
@@ -273,7 +273,7 @@ for _how in ("zero", "mean", "resample"):
 def head_scores(problem: Problem, nodes: str) -> pd.DataFrame:
     """Return the prefix_matching of `locate_induction_heads`: attention on random tokens, no patch and no gradient.
 
-    Attention has no sign: the estimate has that of the swing.
+    Attention has no sign, so every estimate gets the sign of the swing.
     """
     heads_only("head-scores", nodes)
     scores = locate_induction_heads(problem.model)
@@ -282,7 +282,7 @@ def head_scores(problem: Problem, nodes: str) -> pd.DataFrame:
 
 @register_method("random")
 def random(problem: Problem, nodes: str, seed: int = 0) -> Estimates:
-    """Return normal random numbers, the same for every prompt: the score of chance."""
+    """Return normal random numbers, the same for every prompt: a control at chance level."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(len(problem.nodes(nodes)), generator=generator).expand(len(problem.clean), -1)
 
@@ -295,7 +295,7 @@ def constant(problem: Problem, nodes: str) -> Estimates:
 
 @register_method("previous-position")
 def previous_position(problem: Problem, nodes: str, start: int = 0) -> Estimates:
-    """Return less for each later row of the table, from row `start` on and around: a control that knows only names."""
+    """Return numbers that fall row by row in the table, cyclically from `start`: a control that knows only names."""
     n = len(problem.nodes(nodes))
     row = (torch.arange(n) - start) % n
     return ((n - row) * np.sign(problem.swing)).expand(len(problem.clean), -1)

@@ -1,4 +1,4 @@
-"""Metrics by name: one number per prompt, from the logits where it is scored."""
+"""Named metrics: each gives one number per prompt, from the logits at the prompt's scored position."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class NamedMetric:
         return METRICS[self.name](scored(logits, pair), answer, other, self.clean)
 
     def shuffled(self, other: Ids) -> "NamedMetric":
-        """Return the metric that asks each prompt for the answers of another one."""
+        """Return the metric that scores each prompt by the two answers of another prompt."""
         order = other.to(self.pair.answer.device)
         answers = {"answer": self.pair.answer[order], "other": self.pair.other[order]}
         return replace(self, pair=replace(self.pair, **answers), clean=self.clean[other])

@@ -1,4 +1,4 @@
-"""Noise as a corruption: the embedding of one earlier token is changed, and no token."""
+"""Corrupt prompts with noise on the embedding of one earlier token, without exchanging any token."""
 
 from copy import deepcopy
 from typing import Any
@@ -12,11 +12,11 @@ from ihlab.interp.prompt_pair import PromptPair
 from tasks.config import require
 
 NOISE = {"noise-0.5": 0.5, "noise-1": 1.0, "noise-3": 3.0}
-"""Corruptions by noise, and the noise's standard deviation in those of the token embeddings."""
+"""Corruptions by noise, and the noise's standard deviation in units of that of the token embeddings."""
 
 
 class _Noisy(nn.Embedding):
-    """An embedding with further ids, after those of its table: each is a token with noise of its own."""
+    """An embedding with extra ids after its vocabulary: each stands for a token plus its own noise vector."""
 
     tokens: Int[Tensor, " noisy"]
     noise: Float[Tensor, "noisy d_model"]
@@ -33,7 +33,7 @@ def noisy(model: HeadModel, pair: PromptPair, size: float, seed: int = 0) -> tup
     """Return a copy of a model, and corrupted prompts for it: the token at `pair.earlier` has a noisy embedding.
 
     Meng et al. 2022 (arXiv 2202.05262), who take 3 standard deviations and the tokens of the subject. Each noisy
-    embedding has an id of its own, d_vocab + prompt. The weights, and the vocabulary of the logits, stay. Raises
+    embedding has its own id, d_vocab + the prompt's index. The weights and the vocabulary of the logits stay. Raises
     `ConfigError` for a model whose embedding is no `torch.nn.Embedding`.
     """
     require(

@@ -1,4 +1,4 @@
-"""Padded prompts: which positions are padding, and metrics of prompts whose padding moved to the end."""
+"""Padded prompts: find the padding, and apply a metric of yours to prompts whose padding moved to the end."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is attributed: a model, clean and corrupted prompts, and a metric with one number per prompt."""
+"""An attribution problem: a model, clean and corrupted prompts, and a metric with one number per prompt."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ COLUMNS = {
     "edge": ["from_layer", "from_head", "to_layer", "to_head", "input"],
     "position": ["layer", "head", "position"],
 }
-"""The kinds of nodes, and the columns that name one. An edge runs from a head to an input of a later layer's head."""
+"""The kinds of nodes, and the columns that identify a node. An edge runs from a head to an input of a later head."""
 
 POSITIONS = ("key", "after", "last", "rest")
 """Positions of a head's output: the earlier token that was changed, the one after it, the scored one, all others."""
@@ -45,10 +45,10 @@ POSITIONS = ("key", "after", "last", "rest")
 SMALLEST_SWING = 1e-9
 
 CHANGED = 1e-4
-"""From how many nats on the clean output differs from an earlier one: rounding is far below."""
+"""A clean output that is this many nats from the stored one counts as changed: rounding errors are far below."""
 
 SHUFFLES = 200
-"""How often the answers are shuffled among the prompts, to know a swing without meaning."""
+"""How often the answers are shuffled among the prompts, for the null distribution of the swing."""
 
 DIFFERENCE = "logit-difference"
 
@@ -63,7 +63,7 @@ class Problem:
     """Prompts and a metric on which effects of a model's heads are measured.
 
     - `model`: the opened model;
-    - `clean`, `corrupted`: tokens [batch, pos]; a position has the same place in both;
+    - `clean`, `corrupted`: tokens [batch, pos], with corresponding tokens at the same position;
     - `metric`: maps the logits of all prompts to one number per prompt.
     """
 
@@ -127,10 +127,10 @@ class Problem:
     def answered(self) -> bool:
         """Whether the swing says something about the answers: it is larger than every swing with shuffled answers.
 
-        A shuffle asks each prompt for the answers of another one. In an untrained model the swing is such a number.
-        Every named metric is judged by its logit difference, because wrong answers have large swings of log
-        probability, too. A metric of your own reads the logits of another prompt. True for one prompt, and for a metric
-        that is the same function for all prompts.
+        A shuffle scores each prompt by the answers of another prompt. An untrained model's swing is as small. For
+        every named metric the logit difference decides, because wrong answers have large swings of log probability,
+        too. Your own metric gets the logits of another prompt instead. True for one prompt, and for a metric that is
+        the same function for all prompts.
         """
         if isinstance(self.metric, NamedMetric) and self.metric.name != DIFFERENCE:
             return replace(self, metric=replace(self.metric, name=DIFFERENCE)).answered
@@ -193,7 +193,7 @@ class Problem:
         return table[table[[name for name in columns if name.endswith("layer")]].isin(layers).all(axis=1)]
 
     def position_masks(self) -> Bool[Tensor, "position batch pos"]:
-        """Return which positions of each prompt are each of `POSITIONS`. Every position is one of them.
+        """Return, for each of `POSITIONS`, the mask of its positions in each prompt. Every position is in one mask.
 
         Raises `ConfigError` for prompts of your own, in which no position has a name.
         """
@@ -234,7 +234,7 @@ def problem(
 
     Instead of a task, give your own `clean` and `corrupted` tokens [batch, pos] and a `metric` that maps logits
     [batch, pos, d_vocab] to one differentiable number per prompt. `attention_mask` [batch, pos] is 1 at tokens and 0 at
-    padding, of both. Padding moves to the end of a prompt, and the metric sees logits at the positions that you gave.
+    padding, in both kinds of prompts. Padding moves to the end; the metric sees logits at the positions that you gave.
 
     Raises `ConfigError` without a task or tokens, for prompts of unequal length, for prompts that begin with padding
     and have no mask, for a metric that is not one finite number per prompt, and for prompts on which the metric does
@@ -276,7 +276,7 @@ def problem(
 def pair_problem(source: Any, pair: PromptPair, metric: str = DIFFERENCE, corrupt: str = "key") -> Problem:
     """Return the problem of a pair of prompts with a metric of `METRICS`. Raises `ConfigError` as `problem` does.
 
-    `corrupt` names the corruption of the pair. For one that adds noise (`NOISE`), give the pair of "key".
+    `corrupt` names the corruption of the pair. For one that adds noise (`NOISE`), give the pair of corruption "key".
     """
     model = opened_model(source, "effects are measured by running a model")
     choose("metric", metric, METRICS)
@@ -320,7 +320,7 @@ def table_of(
 
 @contextmanager
 def counted(problem: Problem) -> Iterator[dict[str, float]]:
-    """Count forward and backward passes of models with logits over the vocabulary, in passes of all prompts."""
+    """Count forward and backward passes of models with logits over the vocabulary; a pass of all prompts counts 1."""
     passes = {"forward": 0.0, "backward": 0.0}
     depth = 0
 

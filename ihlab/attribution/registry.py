@@ -1,4 +1,4 @@
-"""The registry of methods, open to your own."""
+"""The registry of attribution methods. `register_method` adds your own."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,8 +23,8 @@ def register_method(name: str) -> Callable[[M], M]:
 
     A method is a function of a `Problem`, a kind of nodes ("head", "input" or "edge") and options by keyword. It
     returns its estimates of the column `effect` of `exact`: a tensor [prompt, node] in the order of `Problem.nodes`, or
-    a table with the columns that name a node and `effect`. Scores of a table have intervals that leave out the noise of
-    the method. A method that cannot handle a kind of nodes, or a model, raises `ConfigError` in one sentence.
+    a table with the columns that name a node and `effect`. With a table, intervals of scores leave out how estimates
+    vary between prompts. A method that cannot handle a kind of nodes, or a model, raises a one-sentence `ConfigError`.
     """
 
     def registered(method: M) -> M:

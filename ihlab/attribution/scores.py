@@ -40,7 +40,7 @@ CONTROLS = ("constant", "random", "previous-position")
 """The methods that know nothing about the model. Every table has them."""
 
 TRUTHS = ("effect", "reverse")
-"""The columns of `exact` that can be the truth."""
+"""The columns of `exact` that can serve as ground truth."""
 
 COLUMNS = ["method", "rank_correlation", "low", "high", "recall", "sign_errors", "cpr", "cmd", "cpr_gap", "regret"]
 COLUMNS += ["forward", "backward", "seconds", "relative", "note"]
@@ -59,25 +59,25 @@ def compare(
     """Score methods against `exact`. The table has one row per method, and the `CONTROLS` last.
 
     `methods` are by default all that can handle the nodes; those of other libraries (`LIBRARIES`), which can take
-    minutes, only with `libraries`. `truth`: the column of `exact`, "effect" or "reverse". Estimates are those of the
-    effect either way.
+    minutes, only with `libraries`. `truth`: the column of `exact` that is the ground truth, "effect" or "reverse".
+    Methods estimate the effect in either case.
 
     - `rank_correlation`: Spearman's, of |estimate| with |exact effect| over nodes; `low`, `high`: its 95% percentile
       interval over bootstrap samples of the prompts (Efron and Tibshirani 1993). 0 if all estimates are equal;
     - `recall`: the fraction of the n true nodes that are among the n largest |estimates|, NaN if no node is true or all
-      are. A node is true if its |effect| is at least `TRUE_LEAST` of the swing; none is unless `Problem.answered`;
-      `sign_errors`: how many true nodes have an estimate of the wrong sign, or 0;
-    - `cpr`, `cmd`: areas of `faithfulness`, NaN for edges and for inputs under grouped keys; `cpr_gap`: the cpr of
-      the exact effects minus this one; `regret`: the area below the best circuits of every size minus cpr
+      are. A node is true if its |effect| is at least `TRUE_LEAST` of the swing; no node is unless `Problem.answered`;
+      `sign_errors`: how many true nodes have an estimate that is 0 or has the wrong sign;
+    - `cpr`, `cmd`: areas of `faithfulness`, NaN for edges and for inputs of models with grouped keys; `cpr_gap`: cpr of
+      the exact effects minus cpr of the method; `regret`: the area below the best circuits of every size minus cpr
       (`best_area`), NaN for more than `REGRET_NODES` nodes;
     - `forward`, `backward`: passes of all prompts through the model; `seconds`, and `relative` to those of exact
       patching. A method's first call in a process is not timed, because it may load libraries;
     - `note`: why a method gives no estimates, or what it changed besides its own copy of the problem. Without
       `methods`, a method that refuses the problem has a row of NaN; one with estimates that are not finite always has.
 
-    Equal estimates count by expectation: recall and areas are means over the orders of equal estimates (`orders`). The
-    rows of "random" and "previous-position" are means over their draws and over their first nodes, with the 2.5% and
-    97.5% quantiles of their rank correlation as `low` and `high`.
+    Ties are averaged: recall and areas are means over the orders of equal estimates (`orders`). The rows of "random"
+    and "previous-position" are means over their draws and over their first nodes, with the 2.5% and 97.5% quantiles of
+    their rank correlation as `low` and `high`.
 
     Raises `ConfigError` as `attribute` does for a method that is named.
     """
@@ -111,9 +111,9 @@ def compare(
 
 
 class ProblemScores:
-    """The truth about a problem, and the circuits that are measured.
+    """Scores estimates of a problem against its ground truth, and keeps the circuits that were measured.
 
-    `brief`: areas of heads alone, regret for at most `DRAWN_NODES` of them, and few orders of equal estimates.
+    `brief`: areas for heads only, regret for at most `DRAWN_NODES` heads, and few orders of equal estimates.
     """
 
     def __init__(self, problem: Problem, nodes: str, truth: Float[Tensor, "prompt node"], brief: bool = False) -> None:
@@ -160,9 +160,9 @@ class ProblemScores:
         return scores | {"cpr": cpr, "cmd": cmd, "worst_ablation": self._worst_ablation(estimate)} | gaps
 
     def _worst_ablation(self, estimate: Float[np.ndarray, " node"]) -> float:
-        """Return the lowest faithfulness of a circuit that has the largest estimates, as many as there are true nodes.
+        """Return the lowest faithfulness of a circuit of the n nodes with the largest estimates, if n nodes are true.
 
-        The other nodes are patched in every combination. NaN where recall is, and where not all circuits are measured.
+        The other nodes are patched in every combination. NaN if recall is NaN, or if not all circuits are measured.
         """
         size, effect = np.abs(estimate), over_prompts(self.truth)
         n = int((np.abs(effect) >= TRUE_LEAST * abs(self.swing)).sum())

@@ -28,9 +28,9 @@ def exact(problem: Problem, nodes: str = "head", layers: Sequence[int] | None = 
     queries, keys or values, after the shift and before rotation; other heads that share them keep their own.
     "edge" patches the direct path from a head to an input of a head in a later layer, as `path_patch` does.
     "position" patches a head's z only at positions of one name (`POSITIONS`), which needs the prompts of a task.
-    Of a Hugging Face model, inputs and edges need a class of `FAMILY` (Llama and its relatives). `layers`: only nodes
-    of these layers; an edge has both ends in them. Raises `ConfigError` for layers that do not exist, and for inputs
-    and edges of other models.
+    In a Hugging Face model, patching inputs and edges needs a class of `FAMILY` (Llama and its relatives). `layers`:
+    only nodes of these layers; an edge has both ends in them. Raises `ConfigError` for layers that do not exist, and
+    for inputs and edges of other models.
     """
     problem = replace(problem)  # the metric is measured again, whatever has changed
     table = table_of(problem, nodes, exact_effects(problem, nodes, layers), layers)
@@ -78,7 +78,7 @@ def _positions(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
 
 
 def _inputs(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
-    """Yield patches of z: each head's z in a run where its whole layer reads another input. Heads share no z."""
+    """Yield patches of z: each head's z from a run where its whole layer reads one clean input. Heads share no z."""
     require_inputs(problem, "input")
     clean = activations(problem, problem.clean, in_each_layer(problem, *INPUTS))
     for layer in layers:
@@ -101,7 +101,7 @@ def _edges(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
 def patched_paths(
     problem: Problem, layers: Sequence[int], inputs: Sequence[str], kind: str
 ) -> Iterator[tuple[Head, int, str, Tensor]]:
-    """Yield an activation of a layer (its z or pattern: `kind`) with one input read along a path from one sender.
+    """Yield a layer's z or pattern (`kind`) when it reads one input that is patched along a path from one sender.
 
     Each item is the sender, the later layer, the input, and the activation on the corrupted prompts. All heads of the
     layer read this input from the residual stream in which the sender's own output is that of the clean prompts.

@@ -1,4 +1,4 @@
-"""What a model does on every sequence, not on the ones that were drawn: proofs for one layer, attacks on any model."""
+"""Test a model on all sequences of a task, not only on a sample: proofs for one layer, attacks on any model."""
 
 from ihlab.certify.attack import Attack, attack
 from ihlab.certify.certificate import Certificate

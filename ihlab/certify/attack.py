@@ -1,9 +1,9 @@
-"""Worst sequences by search: the tokens around a question are changed until the model answers it wrongly.
+"""Search for worst-case sequences: change the tokens around a question to lower the model's margin on its answer.
 
 1. Draw sequences of the task that end with a query. Keep the positions that carry the question.
-2. Visit every other position in random order, and try everything that can stand there: write a token; exchange two
-   tokens wherever they stand; write a token together with the one that follows it elsewhere.
-3. Drop what changes the question (`ihlab.certify.rules`). Of the rest, take the change with the smallest margin.
+2. Visit all other positions in random order. At each, try every change: write a token; swap two tokens everywhere in
+   the sequence; write a token together with the token that follows it elsewhere.
+3. Of the changes that keep the answer right (`ihlab.certify.rules`), make the one with the smallest margin.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Attack:
     - `how`: which heads' attention changed between the two sequences, in words;
     - `sampled`, `worst`: the tokens, of which the last is the query.
 
-    `attention` is that of the last query in `worst`, in the order of the table; None for a model without patterns.
+    `attention` has each head's pattern at the last token of `worst`, in the order of the table; None without patterns.
     """
 
     table: pd.DataFrame
@@ -94,16 +94,16 @@ def attack(
     `source` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face causal LM. `task`
     defaults to the task that the model was trained on. A question is a sequence of `length` tokens (by default the
     longest that ends in a query) that the task draws. The positions of the query and of the answer stay as they are.
-    `support` says which other tokens count:
+    `support` says which sequences the search may use:
 
-    - "task": those with which the task can draw the sequence, with the same answer. In the induction task, every
-      repeated token then keeps its follower;
-    - "any": all tokens of the task with which the answer is right by its rule. In the induction task, the answer must
-      follow the query wherever it occurs, and everything else is free.
+    - "task": those that the task can draw, with the same answer. In the induction task, every repeated token then keeps
+      its follower;
+    - "any": sequences of any tokens of the task, if the answer is right by its rule. In the induction task, the answer
+      must follow the query wherever it occurs, and every other token can be anything.
 
-    A search makes `sweeps` over all positions. The first of the `restarts` starts from the sequence that the task drew,
-    the others from one after a sweep of random changes. The result is a function of these arguments, and a longer
-    search can find worse sequences.
+    Each search sweeps `sweeps` times over all positions. The first of the `restarts` searches starts from the sequence
+    that the task drew, the others from that sequence after a sweep of random changes. The result depends only on these
+    arguments, and a longer search can find worse sequences.
 
     Raises `ConfigError` without a task, for support="task" where it is not known what the task draws, and for a length
     at which the task has too few questions.

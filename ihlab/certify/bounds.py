@@ -1,18 +1,18 @@
-"""A sound bound for two vanilla attention-only layers, on distinct tokens of which the last repeats an earlier one.
+"""A sound lower bound of the margin of two vanilla attention-only layers, where only the last token is a repeat.
 
-A question is a query, its answer and the place of the query's earlier occurrence; all other tokens are free. In the
-first layer, a row of attention is a mean over its positions, and both its masses and what it averages depend on one
-token per position. So the worst of any linear function of it is a smallest mean over free choices, by Dinkelbach's
-method.
+A question is a query, its answer and the position of the query's earlier occurrence; the other tokens can be anything.
+The first layer's attention at a position (its row) computes a weighted mean over positions, and each position's weight
+and value depend only on the token there. So the minimum of a linear function of a row's output is a smallest weighted
+mean over free choices of tokens, which Dinkelbach's method finds.
 
-1. The second layer's score is linear in the query's row and in the key's. For each pair of tokens at a key, and each
-   term of the query's row, take the largest value at this key minus the smallest at the right one. The largest mean of
-   these over the query's row bounds the key's score minus the right key's.
-2. A key whose pair could lower the margin (its write and the query's own stream, at worst) weighs that times the
-   exponential of the bound; one that cannot weighs nothing. The right key weighs its worst once.
+1. The second layer's score is linear in the query's row and in the key's. Fix a pair of tokens, at the key and before
+   it. For each term of the query's row, take the largest score at this key minus the smallest at the right key. The
+   largest mean of these differences over the query's row bounds the key's score minus the right key's.
+2. Take the least that a key's value and the query's own stream can add to the margin. The right key weighs as much. Any
+   other key weighs this times the exponential of its bound if it is negative, and 0 otherwise.
 3. The lightest walk through these pairs (`ihlab.certify.walks`) is below the margin times a positive number.
 
-The tokens of the pair, of the question and nothing else are held fixed in every row, and occur nowhere else in it.
+In each row, only the tokens of the pair and of the question are fixed. They occur nowhere else in the row.
 """
 
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 TOLERANCE = 1e-7
-"""A bound is positive above this, relative to the largest weight: far above the rounding of float64."""
+"""A bound counts as positive above this fraction of the largest weight, which is far above the rounding of float64."""
 
 
 @dataclass(frozen=True, eq=False)
 class TwoLayers:
-    """The tables of a model for one length n: `mass` of the first layer's row at a position and token, and vectors.
+    """The tables of a model for one length: unnormalised attention of the first layer, and vectors and maps.
 
-    - `mass` [row, token, pos, token]: e^(score - largest score of the row);
-    - `stream` [pos, token, d_model]: embeddings; `write` [pos, token, d_model]: what the first head writes of a token;
+    - `mass` [row, token, pos, token]: e^(score - largest score of the row), of the query at `row` and the key at `pos`;
+    - `stream` [pos, token, d_model]: embeddings; `write` [pos, token, d_model]: each sent through the first head's OV;
     - `asks`, `keys` [d_model, d_head], `values` [d_model, d_model]: the second head's maps;
-    - `direction` [output, d_model]: of each token's logit.
+    - `direction` [output, d_model]: the direction of each token's logit in the residual stream.
     """
 
     mass: Float[np.ndarray, "row token pos token"]
@@ -51,7 +51,7 @@ class TwoLayers:
 
 @torch.no_grad()
 def two_layers(model: Transformer, length: int) -> TwoLayers:
-    """Return the tables of a model. Raises `ConfigError` unless it has the two layers of which the bound speaks."""
+    """Return the tables of a model. Raises `ConfigError` for a model to which the bound does not apply."""
     cfg = model.cfg
     wanted = {
         "n_layers": 2, "n_heads": 1, "norm": "none", "mlp": "none", "attention": "vanilla", "positional": "learned",
@@ -82,9 +82,9 @@ def two_layers(model: Transformer, length: int) -> TwoLayers:
 
 
 def margin_bound(tables: TwoLayers, query: int, answer: int, place: int) -> float:
-    """Return a number that has the sign of a lower bound of the margin, over all fillers, in units of the right key.
+    """Return a lower bound, over all fillers, of the margin divided by the right key's attention weight.
 
-    `place` is the position of the query's earlier occurrence, from 0 to n - 3. Positive means: always answered rightly.
+    `place` is the position of the query's earlier occurrence, from 0 to n - 3. Only the sign counts: above 0 is proved.
     """
     length, n_tokens = tables.stream.shape[:2]
     atoms = (tables.stream[-1, query] + tables.write) @ tables.asks  # [pos, token, d_head]: the terms of the query
@@ -108,7 +108,7 @@ def margin_bound(tables: TwoLayers, query: int, answer: int, place: int) -> floa
 def proved_fraction(model: Transformer, length: int, questions: Int[np.ndarray, "question 3"] | None = None) -> float:
     """Return the fraction of questions (query, answer, place) that are proved right for all fillers.
 
-    All questions have as many sequences, so of all questions this is a lower bound of the accuracy.
+    Every question has the same number of sequences, so over all questions this is a lower bound of the accuracy.
     """
     tables = two_layers(model, length)
     chosen = every_question(model.cfg.d_vocab, length) if questions is None else questions

@@ -1,4 +1,4 @@
-"""A certificate: what is proved of a model on every sequence of a set, with the worst sequences, and its file."""
+"""A certificate: what is proved about a model on every sequence of a set, the worst sequences, and its file format."""
 
 import hashlib
 import json
@@ -27,20 +27,20 @@ ENTRY = "ihlab certificate"
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """What is proved of a model, for each length and question. It speaks of the stored weights, in real arithmetic.
+    """What is proved about a model, for each length and question. It holds for the stored weights in real arithmetic.
 
     `table` has one row for each length and question (query, answer) that has a sequence:
 
     - `verdict`: "proved": every sequence of the set is answered rightly. "refuted": `worst` is answered wrongly, by the
       model itself. "unknown": neither is known;
     - `worst`: the ids of the sequence with the smallest known margin; the last one is the query;
-    - `margin`: its logit of the answer minus the largest other one, before both are divided by the final norm's scale;
+    - `margin`: on `worst`, the answer's logit minus the largest other one, before the final norm's scale divides both;
     - `bound`: no sequence of the set has a smaller margin. With one head, it is the margin of `worst`. NaN (and an
       empty `worst`) where only its sign was computed.
 
-    `rounding` bounds the error of a margin computed in "float64", as here, and in "float32", as the model computes: a
-    bound above it is positive in real arithmetic, or in the model's own. `task` is None for your own automata, `model`
-    identifies config and weights (`model_digest`).
+    `rounding` bounds the error of a margin computed in "float64", as here, and in "float32", as the model computes. A
+    bound above the first is positive in real arithmetic, a bound above the second also as the model computes it. `task`
+    is None for your own automata, `model` identifies config and weights (`model_digest`).
     """
 
     table: pd.DataFrame
@@ -107,7 +107,7 @@ class Certificate:
     def open(cls, path: str | Path) -> "Certificate":
         """Read a certificate. Raises `ConfigError` for a file that is damaged or something else.
 
-        What it says is checked by `ihlab.certify.check` only.
+        It does not check what the certificate says: `ihlab.certify.check` does.
         """
         tensors, metadata = read_tensors(Path(path))
         try:

@@ -42,21 +42,21 @@ def certify(
 ) -> Certificate:
     """Prove or refute that a model answers every sequence of a task rightly (`ihlab.certify.sequences`).
 
-    With one head, the smallest margin of all sequences is computed exactly (`ihlab.certify.walks`). With several, the
-    sum of each head's smallest mean bounds it from below, and a search looks for a sequence that is answered wrongly.
+    With one head, the smallest margin of all sequences is computed exactly (`ihlab.certify.walks`). With several heads,
+    the sum of each head's smallest mean is a lower bound, and a search looks for a sequence that is answered wrongly.
     With an MLP, its input is enclosed by intervals (`ihlab.certify.mlp`).
 
     - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one, or its folder;
     - `task`: an `InductionTask` or `MQARTask`; by default the task that the model was trained on;
-    - `lengths`: numbers of tokens, by default up to the task's. Without learned positions there are longer ones, too;
-    - `questions`: pairs (query, answer), by default all of the task's; or your own automata;
-    - `margins`: whether to compute the margin of proved rows of every length, and not of the longest one only. By
-      default if the alphabet has at most 32 tokens: it takes as many times longer as there are lengths;
-    - `path`: store the certificate there after each query token, and go on from the one that is there, if it is of the
-      same model, task and lengths.
+    - `lengths`: numbers of tokens, by default 2 up to the task's. Above n_ctx the model must have no learned positions;
+    - `questions`: pairs (query, answer), by default all of the task's; or your own automata (`Sequences`);
+    - `margins`: whether to compute the margins of proved rows at every length instead of only the longest one. By
+      default only for at most 32 tokens in the alphabet, because the time is proportional to the number of lengths;
+    - `path`: the file in which to store the certificate after each query token. An existing file is continued; it must
+      be of the same model, task and lengths.
 
-    A bar counts the questions in a terminal or a notebook. Raises `ConfigError` for a model, a task or a length outside
-    the argument, naming the part that breaks it.
+    A progress bar counts the query tokens in a terminal or a notebook. Raises `ConfigError` for a model, a task or a
+    length that the proof does not cover, and names the reason.
     """
     model = opened_transformer(source)
     require_pairs(model)
@@ -123,16 +123,16 @@ def _asked(task: Any, questions: Sequence[tuple[int, int] | Sequences] | None) -
 
 
 class _Judged:
-    """The verdicts on a model, by query.
+    """Computes the verdicts on a model, for one query token at a time.
 
     - `lengths`: numbers of tokens; `with_margin`: those whose margins are computed even if they are proved;
-    - `rounding`: the largest rounding error of a margin so far, by type.
+    - `rounding`: a bound of the rounding error of a margin at the longest length, by type.
     """
 
     def __init__(self, model: Transformer, alphabet: np.ndarray, lengths: list[int], with_margin: list[int]) -> None:
         self.model, self.alphabet, self.lengths, self.with_margin = model, alphabet, lengths, set(with_margin)
         self.learned = model.pos_embed is not None
-        # The longest length's tables hold for all, unless positions count from the start.
+        # The tables of the longest length hold for every length, unless the model has learned positions.
         self._tables = lru_cache(maxsize=1)(partial(pair_tables, model, alphabet))
         self.rounding = dict(self._tables(lengths[-1]).rounding)
         self._enclosed = lru_cache(maxsize=1)(partial(Enclosed, model, alphabet))

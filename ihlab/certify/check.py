@@ -1,9 +1,9 @@
-"""An independent check of a stored certificate, in plain NumPy, from the weights: no table and no walk of the solver.
+"""Check a stored certificate independently: from the weights, in plain NumPy, without the solver's tables and walks.
 
-Of the solver it shares the statement that is checked: which sequences a question has (`ihlab.certify.sequences`). For
-each question it computes, backwards from the query and for all rivals at once, the potential of every token and state:
-the lightest sum of the positions after it. A certificate could store these potentials, but they take V^4 T numbers
-(500 MB for 32 tokens), and to check them takes as long as to compute them.
+It shares with the solver only the statement that is checked: which sequences a question has
+(`ihlab.certify.sequences`). Backwards from the query and for all rivals at once, it computes the potential of every
+token and state: the smallest sum over the positions after it. A certificate could store these potentials, but they take
+V^4 T numbers (500 MB for 32 tokens), and checking them takes as long as computing them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 ROUNDS = 50
-"""Dinkelbach's method ends after about five."""
+"""The most steps of Dinkelbach's method, which ends after about five."""
 
 
 @torch.no_grad()
@@ -115,7 +115,7 @@ def _potentials(
 def _scores_and_reads(
     model: Transformer, weights: Mapping[str, np.ndarray], sequences: Sequences, longest: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the query's scores [head, back, token, before], what pairs write to the logits, and its own logits."""
+    """Return the query's scores [head, back, token, before], what token pairs write to logits, and its own logits."""
     cfg, attn = model.cfg, model.layers[0].attn
     d_head, group = cfg.head_width, cfg.n_heads // cfg.kv_heads
     stream = weights["embed.weight"][sequences.alphabet][None]

@@ -1,4 +1,4 @@
-"""How a model fails on a sequence: which head's attention went where, in words made from its patterns."""
+"""Describe in words how a model fails on a sequence: which head's attention moved, and where to."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,14 +12,14 @@ from ihlab.interp.head_model import HeadModel
 from tasks.config import ConfigError
 
 LEAST = 0.05
-"""A smaller loss of attention is not worth a sentence."""
+"""A head that loses less attention than this is not mentioned."""
 
 QUERY, BEFORE = "the query itself", "the token before the query"
 EARLIER, ANSWER = "the token that the answer follows", "the answer"
 
 Pattern = Float[np.ndarray, "layer head query key"]
 Roles = dict[str, int]
-"""Positions by what stands there."""
+"""The position of each named token."""
 
 
 def roles_in(rule: Rule, row: Int[np.ndarray, " pos"]) -> Roles:
@@ -39,10 +39,10 @@ def attention(model: HeadModel, tokens: Tokens) -> Float[np.ndarray, "batch laye
 
 
 def explained(patterns: Sequence[Pattern], roles: Sequence[Roles], worst: Int[np.ndarray, " pos"], task: Any) -> str:
-    """Say which head lost most attention to what carries the question, and what it attends to instead.
+    """Say which head lost the most attention to the tokens that carry the question, and what it attends to instead.
 
-    `patterns` and `roles` are those of the drawn sequence and of `worst`. Two queries are compared: the last token and,
-    from two layers on, the answer's position, where earlier layers must look at the previous token.
+    `patterns` and `roles` are those of the drawn sequence and of `worst`. Attention is compared at the last token and,
+    from two layers on, at the answer's position, where an earlier layer must attend to the previous token.
     """
     words = getattr(task, "words", lambda ids: [str(i) for i in ids])(worst)
     clauses = []

@@ -1,6 +1,6 @@
-"""A lower bound of the margin with an MLP behind the attention layer: the MLP's input is enclosed by intervals.
+"""A lower bound of the margin with an MLP after the attention layer: the MLP's input is enclosed by intervals.
 
-With the stream x after attention, r the RMS norm's scale and W_gate, W_in with the norm's gain in them,
+For the stream x after attention, the RMS norm's scale r, and W_gate and W_in with the norm's gain folded in,
 
     margin * scale = D . x + sum over neurons of (D W_out) silu(W_gate x / r) (W_in x / r),     D = w_final (U_y - U_z).
 
@@ -28,11 +28,11 @@ Ends = tuple[np.ndarray, np.ndarray]
 WIDER = 1e-9
 """Intervals are widened by this fraction of their ends: a million times what float64 rounds off."""
 SILU_LEAST = -1.2784645427610738
-"""Where silu is smallest."""
+"""The input at which silu is smallest."""
 
 
 class Enclosed:
-    """A model of one layer with an MLP, as functions of the stream after attention."""
+    """Bounds the margin of a one-layer model with an MLP, from linear functions of the stream after attention."""
 
     def __init__(self, model: Transformer, alphabet: Int[np.ndarray, " token"], length: int) -> None:
         exact = deepcopy(lengthened(model, length)).eval().cpu().double()
@@ -80,7 +80,7 @@ class Enclosed:
         gate, linear = (slice(n * self.n_neurons, (n + 1) * self.n_neurons) for n in range(2))
         size = np.where((low > 0) | (high < 0), np.minimum(abs(low), abs(high)), 0), np.maximum(abs(low), abs(high))
         least, most = (np.sqrt((each[2 * self.n_neurons :] ** 2).mean() + self.eps) for each in size)
-        # A stream is at least as long as its part in the direction of a logit difference.
+        # The norm of a stream is at least the length of its projection on the direction of a logit difference.
         others = np.delete(np.arange(self.n_outputs), answer)
         parts = margins[others] / np.linalg.norm(self._logits[answer] - self._logits[others], axis=1)
         least = max(least, (1 - WIDER) * parts.max() / self._logits.shape[1] ** 0.5)

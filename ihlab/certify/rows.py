@@ -1,4 +1,4 @@
-"""Worst cases over rows of attention whose tokens are free, compiled (see `ihlab.certify.bounds`)."""
+"""Bounds of one attention row's output over all choices of its free tokens, compiled (see `ihlab.certify.bounds`)."""
 
 import numpy as np
 
@@ -8,14 +8,14 @@ ROUNDS = 4
 """Steps of Dinkelbach's method. The bound is sound after any number of them."""
 
 LOWEST = -1e300
-"""Stands for any smaller number: finite, so that no sum of some is NaN. Only the sign of a walk's weight is used."""
+"""Replaces any smaller number. It is finite, so that no sum is NaN; only the sign of a walk's weight is used."""
 
 
 @compiled
 def smallest_of_row(mass: Array, gain: Array, fixed: Array, used: Array, last: int, sign: float) -> float:
     """Return a lower bound of the mean of sign * gain, weighted by mass [pos, token], up to position `last`.
 
-    Where `fixed` [pos] names no token (-1), any but the `used` ones [token] may stand. If f is the smallest sum of
+    A position with `fixed` [pos] = -1 can hold any token that is not `used` [token]. If f is the smallest sum of
     mass * (gain - level), then no mean is below level + f / (smallest sum of masses), or below the level if f >= 0.
     """
     level = 0.0
@@ -51,7 +51,7 @@ def _largest_gap(
         for term in range(len(used)):
             if fixed[pos] != term and (fixed[pos] >= 0 or used[term]):
                 continue
-            # In the rows of both keys, this token stands where the query's row reads it.
+            # In the first layer, the rows of both keys contain this position, with the same token.
             held = fixed[pos] < 0
             fixed[pos], used[term] = term, True
             high = -smallest_of_row(mass[key, token], written[pos, term], fixed, used, key, -1.0)

@@ -1,6 +1,6 @@
-"""Which sequences keep the answer to a question: by the rule of its task, and such that the task could draw them.
+"""Decide which sequences keep the answer to a question: by the task's rule, or as sequences that the task could draw.
 
-A question is the last token of a sequence, the query. `RULES` has a rule for each task that says exactly what it draws.
+A question is the last token of a sequence, the query. `RULES` has the tasks whose drawable sequences are known exactly.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Rule:
 
     - `task`: without its BOS token, which is not among the tokens that the methods take;
     - `begin`: the number of first tokens that are always the same, such as the BOS token;
-    - `words`: what can be written in a sequence [word, width], at every position, or at multiples of the width;
+    - `words` [word, width]: tokens, or groups of tokens, to write at positions that are multiples of the width;
     - `context`: the number of last tokens that must repeat; `gap`: the positions from the query's earlier occurrence to
       the answer.
     """
@@ -70,10 +70,10 @@ class Rule:
 
 
 class InductionRule(Rule):
-    """Every token that is drawn and occurred before has its follower again (`tasks.induction`)."""
+    """A drawn token that occurred before is followed by the same token as before (`tasks.induction`)."""
 
     def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
-        """See `Rule.drawable`. The sequence is read as the task draws it: a forced token forces nothing."""
+        """See `Rule.drawable`. It reads tokens in the order of drawing: a forced follower forces no next token."""
         legal = self.right(tokens, answer) & (tokens >= self.task.min_token).all(axis=1)
         if self.task.period is not None:
             first, period = np.sort(tokens[:, : self.task.period], axis=1), self.task.period
@@ -104,7 +104,7 @@ class RepeatRule(Rule):
 
 
 class RecallRule(Rule):
-    """Pairs of keys and values, then queries; all other tokens are free (`tasks.mqar`).
+    """Pairs of keys and values, then queries; all other tokens are fillers (`tasks.mqar`).
 
     The task also draws sequences in which the query's key occurs by chance with another token after it. They are left
     out here, because their answer is not clear.
@@ -194,7 +194,7 @@ RULES: dict[type, type[Rule]] = {
     MultiHopTask: HopRule,
     NGramTask: TableRule,
 }
-"""The tasks for which it is known what they draw."""
+"""The rules of the tasks for which it is known which sequences they draw."""
 
 
 def rule_for(task: Any, support: str) -> Rule:

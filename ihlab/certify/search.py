@@ -1,4 +1,4 @@
-"""The moves of a search for worst sequences: what can be changed at a position, and what the model says of it."""
+"""The moves of a search for worst sequences: the changes that are tried at a position, and the margins after them."""
 
 from typing import Any
 
@@ -15,18 +15,18 @@ from tasks import IGNORE
 from tasks.config import require, shown
 
 MOST_WORDS = 512
-"""Tokens that are tried at one position. From a larger vocabulary they are drawn at random."""
+"""The most tokens that are tried at one position. From a larger vocabulary, this many are drawn at random."""
 ROWS = 512
 """Sequences that the model reads at a time: few enough for the processor's cache."""
 DRAWN, DRAWS = 256, 40
-"""Sequences that are drawn at a time to look for questions, and how often."""
+"""Number of sequences in a batch that is drawn to look for questions, and the most batches."""
 
 Margins = Float[np.ndarray, " batch"]
 Answers = Int[np.ndarray, " batch"]
 
 
 class Search:
-    """The questions of a search, and its moves.
+    """Draws the questions of a search, and makes its moves.
 
     `fixed` [question, pos] marks the positions that carry a question. They are never changed.
     """
@@ -36,7 +36,7 @@ class Search:
         self._legal: Any = rule.drawable if support == "task" else rule.right
 
     def asked(self, task: Any, questions: int, length: int | None, seed: int) -> tuple[Tokens, Answers]:
-        """Return sequences that the task draws, cut after a query, and their answers. Fix what carries the question."""
+        """Return sequences of the task, cut after a query, and their answers. Mark the positions that must stay."""
         first, begin = draw(task, seed, "eval", 0, DRAWN), self.rule.begin
         if length is None:
             length = int(np.flatnonzero((first.answers != IGNORE).any(axis=0)).max(initial=1)) + 1
@@ -77,13 +77,13 @@ class Search:
         )
 
     def orders(self, tokens: Tokens) -> Int[np.ndarray, "question pos"]:
-        """Return an order of the positions for each question."""
+        """Return a random order of the positions for each question."""
         return self.rng.permuted(np.tile(np.arange(tokens.shape[1]), (len(tokens), 1)), axis=1)
 
     def lowered(
         self, tokens: Tokens, margins: Margins, answer: Answers, places: Int[np.ndarray, " batch"]
     ) -> tuple[Tokens, Margins]:
-        """Make the change at `places` that lowers the margin most. Leave a question that none lowers."""
+        """Make the change at each question's place that lowers its margin most, or none if no change lowers it."""
         owner, changed = self.changes(tokens, answer, places)
         after = self.margins(changed, answer[owner])
         best = smallest(owner, after)
@@ -114,7 +114,7 @@ class Search:
     def _changes(
         self, row: Int[np.ndarray, " pos"], fixed: Bool[np.ndarray, " pos"], place: int
     ) -> Int[np.ndarray, "change pos"]:
-        """Return a sequence with each word written at a place, with two tokens exchanged, and with two written."""
+        """Return copies of a sequence with a word written at a place, two tokens swapped, or two tokens written."""
         rule, words = self.rule, self.rule.words
         if len(words) > MOST_WORDS:
             words = self.rng.choice(words, MOST_WORDS, replace=False)
@@ -157,7 +157,7 @@ def last_logits(model: HeadModel, tokens: Tokens) -> Float[Tensor, "batch d_voca
 
 
 def margins_of(logits: Float[Tensor, "batch d_vocab"], answer: Answers) -> tuple[Margins, Int[np.ndarray, " batch"]]:
-    """Return logit(answer) minus the largest other logit, and the token of that one."""
+    """Return logit(answer) minus the largest other logit, and the token with that other logit."""
     right = torch.from_numpy(answer).to(logits.device)[:, None]
     others, rival = logits.scatter(1, right, -torch.inf).max(dim=1)
     return (logits.gather(1, right)[:, 0] - others).double().cpu().numpy(), rival.cpu().numpy()

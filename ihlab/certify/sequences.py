@@ -1,4 +1,4 @@
-"""Sets of sequences that end in a question, as automata: which sequences a proof speaks of.
+"""Sets of sequences that end in a question, as automata: a proof holds for every sequence of such a set.
 
 An automaton reads a sequence from its first token to the token before the query. What may follow a token depends on the
 state after it: each pair of a state and a token has a *rule*, and the rule gives the state after each next token.
@@ -28,7 +28,7 @@ class Sequences:
     - `first`: the state after each token as the first of a sequence, or `FORBIDDEN`;
     - `rule`: the rule of each state and token;
     - `follow`: the state that each rule gives after each next token, or `FORBIDDEN`;
-    - `asks`: whether the query may come, as the last token, from each state.
+    - `asks`: whether the query may follow each state, as the last token.
     """
 
     alphabet: Int[np.ndarray, " token"]
@@ -56,7 +56,7 @@ class Sequences:
 def induction(alphabet: Iterable[int], query: int, answer: int, bos: int | None = None) -> Sequences:
     """Return the sequences in which the query has occurred before, and only the answer has ever followed it.
 
-    All other tokens are free. So the set holds the sequences of `InductionTask` with this last repeat, and more.
+    All other tokens are arbitrary. So the set has all sequences of `InductionTask` that end in this repeat, and more.
     """
     tokens = np.array(sorted(alphabet))
     q, y = np.searchsorted(tokens, [query, answer])
@@ -85,8 +85,8 @@ def recall(task: MQARTask, query: int, answer: int) -> Sequences:
     """Return the sequences of an `MQARTask` with value_gap 1 in which this key was stored with this value.
 
     The pairs come first, then slots for queries at every second position. Keys may be stored twice, unlike in the task;
-    only the query's key always has the same value. State 2 n + s has read n + 1 tokens of the pairs, where s is 1 once
-    the query's key is stored. The last two states are in the slots: a filler comes next, or a slot.
+    only the query's key always has the same value. State 2 n + s: n + 1 tokens of the pairs are read, and s is 1 once
+    the query's key is stored. In the last two states, the pairs are read, and a filler or a query slot comes next.
     """
     n_tokens, n_front = task.vocab_size, 2 * task.pairs
     tokens = np.arange(n_tokens)
@@ -106,7 +106,7 @@ def recall(task: MQARTask, query: int, answer: int) -> Sequences:
     rules[slot] = np.where(filler, slot + 1, FORBIDDEN)
     rules[slot + 1] = np.where(filler | is_key, slot, FORBIDDEN)
     rule = np.repeat(np.arange(n_states)[:, None], n_tokens, axis=1)
-    # The query's key is stored with the answer only. A rule of its own for each number of tokens read.
+    # The query's key is stored with the answer only: it has its own rule for each number of tokens read.
     key_rules = np.full((n_front, n_tokens), FORBIDDEN)
     for read in range(0, n_front, 2):
         key_rules[read, answer] = 2 * (read + 1) + 1
@@ -122,7 +122,7 @@ def recall(task: MQARTask, query: int, answer: int) -> Sequences:
 
 
 def _begun(sequences: Sequences, bos: int | None) -> Sequences:
-    """Return the same sequences behind a first token that occurs nowhere else."""
+    """Return the same sequences after a BOS token that occurs nowhere else."""
     if bos is None:
         return sequences
     tokens = np.append(sequences.alphabet, bos)

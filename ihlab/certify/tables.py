@@ -26,11 +26,11 @@ from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24}
-"""Largest relative error of one operation."""
+"""Largest relative error of one floating-point operation, by type."""
 
 
 def require_pairs(model: Transformer) -> None:
-    """Raise `ConfigError` unless one attention layer reads pairs of tokens and nothing else, naming what breaks it."""
+    """Raise `ConfigError`, with the reason, unless the model is one layer whose keys and values read token pairs."""
     cfg = model.cfg
     variant = VARIANTS[cfg.attention]
     plain = not (variant.query or variant.mixes_tokens or variant.recurrent or variant.fixed)
@@ -55,7 +55,7 @@ def require_pairs(model: Transformer) -> None:
 
 
 def lengthened(model: Transformer, length: int) -> Transformer:
-    """Return the model, or for sequences above n_ctx a copy that reads them. Not for learned positions."""
+    """Return the model, or a copy with a larger n_ctx if `length` needs one. Learned positions cannot be extended."""
     if length <= model.cfg.n_ctx:
         return model
     longer = Transformer(model.cfg.replace(n_ctx=length)).to(model.embed.weight.dtype).eval()
@@ -152,7 +152,7 @@ def pair_tables(
 def _pairs(
     shift: TokenShift | None, x: Float[Tensor, "place token kv_head d_head"], first_own: bool
 ) -> Float[Tensor, "place token before kv_head d_head"]:
-    """Return the mixed vectors of each token after each other one; the last column is for no token before."""
+    """Return the shifted vectors of each token after every possible previous token; the last column is for none."""
     n_tokens = x.shape[1]
     if shift is None:
         return x[:, :, None].expand(-1, -1, n_tokens + 1, -1, -1)
@@ -183,9 +183,9 @@ def _rounding(
 ) -> dict[str, float]:
     """Return a bound of the rounding error of a margin, for each type.
 
-    In units of u (`UNIT`), to first order, by the norms of vectors: a linear map W of n inputs turns x, which is off by
-    e, into W x, which is off by at most |W|_2 e + n |W|_F |x|. If scores are off by at most e, a key's weight relative
-    to others is off by at most a factor of exp(2 e). The factor 2 at the end covers products of errors.
+    This is a first-order analysis of vector norms, in units of u (`UNIT`). If x has an error of e, a linear map W of n
+    inputs gives W x with an error of at most |W|_2 e + n |W|_F |x|. If scores have errors of at most e, a key's weight
+    relative to others is off by at most a factor of exp(2 e). The factor 2 at the end covers products of errors.
     """
     attn, d_model, d_head = exact.layers[0].attn, exact.cfg.d_model, exact.layers[0].attn.d_head
     size = normed.norm(dim=-1).max().item()

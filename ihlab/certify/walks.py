@@ -1,4 +1,4 @@
-"""Lightest walks through the graph of tokens, by dynamic programming backwards from the query, compiled.
+"""Find the lightest walks through the graph of tokens, by dynamic programming backwards from the query, compiled.
 
 A sequence x_0 .. x_t is a walk. Its token b at position t - back, after a token a, weighs
 
@@ -57,7 +57,7 @@ def _step(mass: Array, gain: Array, level: float, automaton: Automaton, value: A
 
 @compiled
 def _rest(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, longest: int) -> Array:
-    """Return the lightest weight of all positions after a token [back, state, token], if it is at that distance."""
+    """Return the lightest sum of the weights after a token `back` positions before the query [back, state, token]."""
     n_states, n_tokens = automaton.rule.shape
     rest = np.full((longest, n_states, n_tokens), np.inf)
     for state in range(n_states):
@@ -172,8 +172,8 @@ def smallest_margins(
 ) -> tuple[Array, Array]:
     """Return a lower bound of the margin against every rival over all walks of a length, and each head's worst walk.
 
-    A bound is the sum of each head's smallest mean (exact for one head), inf where there is no walk. Unless `every`
-    rival counts, those of one head that are above the smallest bound so far are inf, and `rival` is tried first.
+    A bound is the sum of each head's smallest mean (exact for one head), inf where there is no walk. With one head, and
+    unless `every`, rivals whose bound is above the smallest one so far get inf. `rival` is tried first.
     mass [head, back, V, V + 1], read [head, output, place, V, V + 1], direct [output] of the query.
     """
     n_heads, n_outputs = read.shape[:2]
@@ -213,9 +213,9 @@ def extremes(
 def lightest_of_rivals(
     mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, longest: int, level: float
 ) -> Array:
-    """Return the weight of the lightest walk of each length, against every rival, where a head's margin is `level`.
+    """Return the lightest weight of a walk of each length, over all rivals, with the gains taken relative to `level`.
 
-    It is above 0 if the margin is above `level` in every walk, and inf where there is none.
+    It is above 0 if the margin of the one head is above `level` in every walk, and inf where there is no walk.
     """
     weights = np.full(longest + 1, np.inf)
     for other in range(read.shape[1]):
@@ -240,7 +240,7 @@ def margins_of(mass: Array, read: Array, direct: Array, answer: int, walks: Arra
 def descend(
     mass: Array, read: Array, direct: Array, answer: int, walk: Array, holds: Callable[[Array], bool]
 ) -> tuple[Array, float]:
-    """Return a walk near the given one whose margin is smallest when one token is exchanged at a time, and its margin.
+    """Exchange one token of a walk at a time as long as the margin falls. Return the last walk and its margin.
 
     `holds` returns whether a walk is in the set.
     """

@@ -37,7 +37,7 @@ from tasks import TASKS, InductionTask
 from tasks.config import ConfigError, choose, require, shown
 
 SPARE = 2**26
-"""Bytes of address space that are kept to end with, for when memory has run out."""
+"""Bytes of address space kept in reserve: freed when memory has run out, so that the command can end in order."""
 
 OF_TASKS = {"train": trainer, "sample": sampler}
 """Commands whose options depend on the task."""
@@ -155,7 +155,7 @@ def _end(sentence: str, code: int) -> NoReturn:
 
 
 def _failed_to_load(error: BaseException) -> str | None:
-    """Return the library during whose import an error was raised, as for a variable of the environment it refuses."""
+    """Return the library whose import raised an error, such as over an environment variable that it refuses."""
     frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "<module>")
     *_, innermost = ("ihlab", *(frame.f_globals["__name__"].partition(".")[0] for frame in frames))
     known = isinstance(error, Exception) and innermost not in ("ihlab", "tasks", "__main__")

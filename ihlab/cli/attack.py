@@ -1,4 +1,4 @@
-"""The command `attack`: the sequences that a run answers worst."""
+"""The command `attack`: search for the sequences on which a run's answers are worst."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -42,10 +42,10 @@ def attack(
     Exits with 1 if a question is answered wrongly in some sequence, and with 0 if the search found none.
 
     Args:
-        support: Sequences that count: those that the task can draw (task), or all in which the answer is right (any).
-        questions: Number of questions. A question is a query with its answer, and where they stand.
+        support: Sequences to search: all that the task can draw (task), or all in which the answer is right (any).
+        questions: Number of questions. A question is a query with its answer, at fixed positions.
         length: Number of tokens of a sequence; by default the most at which the task has questions.
-        restarts: Number of searches for each question, the first from the sequence that the task drew.
+        restarts: Number of searches for each question. The first starts from the sequence that the task drew.
         sweeps: Number of times that a search visits every position.
         seed: Seed of the questions and of the search.
         csv: Write the table of all questions here.

@@ -1,4 +1,4 @@
-"""The command `attribute`: which heads, inputs or paths matter, exactly and as methods estimate it."""
+"""The command `attribute`: the effects of heads, inputs or paths, exact and as attribution methods estimate them."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHOWN = ("attribution-patching", "eap-ig")
-"""The methods that are shown beside the truth by default. Heads of a run have "integrated-gradients", too."""
+"""Methods shown beside the exact effects by default. For heads of a run, "integrated-gradients" is shown, too."""
 
 SCORES = {"rank_correlation": "ranks", "recall": "recall", "sign_errors": "sign errors", "cpr": "cpr", "cmd": "cmd"}
 """The scores of methods that are printed, and their column's name."""
@@ -48,19 +48,19 @@ def attribute(
     csv: Path | None = None,
     out: Path | None = None,
 ) -> None:
-    """Show which heads of a run or a Hugging Face model matter: by exact patching, and as methods estimate it.
+    """Show which heads of a run or a Hugging Face model matter: exact effects, and estimates of attribution methods.
 
     Args:
         hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
-        method: Methods to hold against exact patching, such as eap-ig; by default attribution-patching and eap-ig, and
+        method: Methods to compare with exact patching, such as eap-ig; by default attribution-patching and eap-ig, and
             for heads of a run integrated-gradients.
         nodes: head, input (a head's queries, keys or values) or edge (a path from a head to an input of a later head).
         layer: Only nodes of these layers: in a large model exact patching takes minutes.
         corrupt: What is corrupted: key (where the answer is found), answer (what it is), absent (the key is gone),
             resample (the whole prompt), or the key's embedding: noise-0.5, noise-1 or noise-3.
         metric: logit-difference, logit, log-probability, probability or kl.
-        compare: Score methods instead: ranks, recall, faithfulness and cost. By default all methods of ihlab.
-        libraries: With --compare, those of other libraries, too. They can take minutes.
+        compare: Score methods against exact effects: ranks, recall, faithfulness, cost. By default all ihlab methods.
+        libraries: With --compare, also score the methods of other libraries. They can take minutes.
         rows: Number of prompts.
         seed: Seed of the prompts.
         csv: Write the table here, with all nodes.

@@ -26,8 +26,8 @@ def bench(
     Args:
         methods: Names of methods, your own as my_file:my_method, or files with estimates (.json: an entry without
             scores); by default all methods of ihlab.
-        quick: Only one setting of each member and kind of nodes.
-        member: Only these members of the standard set.
+        quick: Score only one setting of each member and kind of nodes.
+        member: Score only on these members of the standard set.
         out: Write one entry per method, METHOD.json, to this folder.
         verify: Measure these entries again, and say what differs. The first differences are printed, and the command
             exits with 1. To run a method of your own again, name it, too.

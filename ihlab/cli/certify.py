@@ -1,4 +1,4 @@
-"""The command `certify`: does a model answer every sequence rightly?"""
+"""The command `certify`: prove or refute that a model answers every sequence correctly."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def certify(
     out: Path | None = None,
     check: bool = False,
 ) -> None:
-    """Prove or refute that a run's model answers every sequence of its task rightly: one layer of attention, no MLP.
+    """Prove or refute that a run's model (one layer of attention, no MLP) answers every sequence of its task correctly.
 
     Exits with 0 if that is proved, with 1 if a sequence is answered wrongly, and with 2 if neither is known. After
     Ctrl-C, the same command goes on with the next query token.
@@ -32,10 +32,10 @@ def certify(
     Args:
         lengths: The smallest and the largest number of tokens; by default all up to the task's. Models without learned
             positions read longer sequences than they were trained on.
-        margins: Compute the smallest margin of every length, and not only of the largest; by default up to 32 tokens.
+        margins: Compute the smallest margin of every length, not only of the largest; by default up to 32 token ids.
         csv: Write the table here, with the worst sequence of each row.
         out: The certificate; by default the name of the run's folder, its step and .safetensors, in this folder.
-        check: Check the certificate that is there, with code of its own, instead of making it.
+        check: Check the existing certificate, with independent code, instead of making one.
     """
     stored = found_run(run, None, root, task, corpus)
     assert stored is not None

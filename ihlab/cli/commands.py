@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # --help needs no torch
     from ihlab.training.run import Run
 
 MOST_PRINTED = 10_000_000
-"""Maximum number of positions that `ihlab sample` prints. More take minutes, and a hundred bytes each."""
+"""Maximum number of positions that `ihlab sample` prints. More take minutes. Each takes a hundred bytes of memory."""
 
 SMALL: dict[str, Any] = {"vocab_size": 64, "length": 32}
 SAMPLED: dict[str, dict[str, Any]] = {
@@ -146,7 +146,7 @@ def train(
 
 
 def sample(kind: Annotated[str, tyro.conf.Positional], /, options: Annotated[str, tyro.conf.Positional] = "") -> None:
-    """Print sequences of a task in readable form: what repeats, what is forced, what is scored.
+    """Print sequences of a task in readable form, with the roles of tokens and the scored positions marked.
 
     Args:
         kind: The task, such as induction, or module:Class of your own.

@@ -1,4 +1,4 @@
-"""The command `heads`: the scores of every head, of a run or of a Hugging Face model."""
+"""The command `heads`: score every head of a run or of a Hugging Face model."""
 
 import math
 import re
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HF_ROWS, HF_PROBE_ROWS = 4, 8
-"""Numbers of sequences to ablate and score a Hugging Face model on. Small, because it is large and has many heads."""
+"""Numbers of sequences on which heads of a Hugging Face model are ablated and scored. Small, as it has many heads."""
 
 LISTED = 32
 """The table lists this many heads (or all, if there are fewer), and every head that matches prefixes."""
@@ -53,7 +53,7 @@ def heads(
         rows: Number of sequences to ablate heads on. For a run, held-out sequences of its task, by default as many as
             training evaluates on. With --hf, random tokens repeated once, by default 4 sequences.
         seed: Seed of the repeated random tokens that heads are scored on.
-        probes: Number of random probes; prefix_matching is their mean, with its standard deviation.
+        probes: Number of random probes; prefix_matching is the mean over them, with the standard deviation.
         bos: Begin the random tokens with the bos token, or not; by default as the task or the tokenizer does.
         csv: Write all scores of raw and effective patterns here.
         out: Draw a map of the heads and their scores here (.png or .svg), or one to explore (.html, 4.8 MB, with

@@ -1,4 +1,4 @@
-"""Commands that open a run: `shift` and `view`, and the options that `heads` shares with them."""
+"""Commands that open a run: `shift` and `view`, and the options that other commands share with them."""
 
 import os
 import re
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ihlab.training.run import Run
 
-# Options of all three commands. Their help texts are here; those of other options are in the docstrings.
+# Options that several commands share. Their help texts are here; those of other options are in the docstrings.
 RunName = Annotated[
     str,
     tyro.conf.Positional,
@@ -106,7 +106,7 @@ def shift(
 
 
 def _shift_table(report: "pd.DataFrame", title: str) -> Table:
-    """Return a table of alpha and beta, one row per key/value head, for windows of two with alpha2's share."""
+    """Tabulate alpha and beta, one row per key/value head; windows of two also have alpha2's and beta2's share."""
     stored = [name for name in report.columns if name.removeprefix("alpha").removeprefix("beta").isdigit()]
     shares = [name for name in ("alpha_share", "beta_share") if name in report]
     names = [*stored, *(f"{name.removesuffix('_share')}2 share" for name in shares)]
@@ -143,12 +143,12 @@ def view(
     checkpoints: int = 20,
     megabytes: float | None = None,
 ) -> None:
-    """Write a page of attention, of a run through training or of a Hugging Face model, as an HTML file to open offline.
+    """Write an HTML page to open offline: every head's attention, of a run during training or a Hugging Face model.
 
     Args:
         hf: Instead of a run, a Hugging Face causal LM: a folder, or a name that transformers finds by itself.
         out: The page to write; by default the name of the run's folder, or of the model, and .html, in this folder.
-        tokens: The sequence to read: ids or the task's words, separated by spaces, such as "3 1 4 3"; with --hf also a
+        tokens: Input of the model: ids or the task's words, separated by spaces, such as "3 1 4 3"; with --hf also a
             text, if the model has a tokenizer. By default the task's held-out sequences, or random tokens with --hf.
         rows: Number of held-out sequences on the page.
         checkpoints: Maximum number of the run's checkpoints on the page.

@@ -9,7 +9,7 @@ from ihlab.cli.terminal import console
 GROUPS = {
     "Train": {
         "train": "ihlab train multihop --steps 500 --name hops",
-        "sweep": "ihlab sweep sweep.json --jobs 2",
+        "sweep": "ihlab sweep sweep.toml --jobs 2",
         "sample": "ihlab sample induction --rows 2",
     },
     "Look": {

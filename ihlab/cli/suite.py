@@ -18,10 +18,10 @@ def suite(
     root: Path = Path("runs"),
     jobs: int | None = None,
 ) -> None:
-    """List small trained models whose circuits are known, train those that are not there, or write one for other tools.
+    """List small trained models whose circuits are known, train missing ones, or export one for other tools.
 
     Args:
-        action: list; build (train the members that are not there, about half an hour on two cores for all); export (a
+        action: list; build (train the missing members, about half an hour on two cores for all); export (a
             Hugging Face folder); card (print the model card); or gallery (a page with a picture of every member).
         names: For build, members (default: all). For export, a member and a new folder. For card, a member.
             For gallery, a folder.

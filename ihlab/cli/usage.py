@@ -20,7 +20,7 @@ def later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
 
 @contextmanager
 def refusing_in_one_sentence() -> Iterator[None]:
-    """Print in one sentence why tyro refuses arguments: it can print a box only."""
+    """Print in one sentence why tyro refuses arguments. tyro itself can only print a box."""
     said = io.StringIO()
     try:
         with redirect_stderr(said):
@@ -36,8 +36,8 @@ def refusing_in_one_sentence() -> Iterator[None]:
 def in_one_sentence(box: str) -> str:
     """Return the reason in a box of tyro's, what it suggests, and the command that shows the help.
 
-    The first line of a box is its title. Rules separate the reason, suggestions, and the command. The frame is of
-    spaces where the terminal is not UTF-8.
+    The first line of a box is its title. Rules separate the reason, suggestions, and the command. Where the
+    terminal is not UTF-8, the frame consists of spaces.
     """
     lines = "\n".join(line[2:].rstrip(" │╯") for line in box.splitlines()[1:])
     reason, *more = [section for section in re.split(r"^[─-]+$", lines, flags=re.MULTILINE) if section.strip()] or [""]

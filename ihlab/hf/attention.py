@@ -53,7 +53,7 @@ class _Projecting:
 
 @lru_cache
 def shifted_attention(base: Any) -> type[nn.Module]:
-    """Return a subclass of an attention class that shifts. Raises `ConfigError` for an unsupported forward."""
+    """Return a subclass of an attention class that shifts keys and values. Raises `ConfigError` if it cannot."""
     parameters = inspect.signature(base.forward).parameters
     require(
         "past_key_values" in parameters
@@ -90,7 +90,7 @@ def attentions(model: nn.Module) -> list[Any]:
 
 
 def require_shiftable(model: Any) -> None:
-    """Raise `ConfigError` unless a shifted model runs, with and without a cache, and passes each attention once.
+    """Raise `ConfigError` unless a shifted model runs, with and without a cache, and calls each attention once.
 
     A model on the meta device cannot be run, so it is not checked.
     """

@@ -26,7 +26,7 @@ from tasks.config import require
 
 
 class RawStates(CacheLayerMixin):
-    """Additions to a cache layer, by side ("key" or "value").
+    """A mixin that adds two buffers to a cache layer, each keyed by side ("key" or "value").
 
     - `raw` [batch, window - 1, channel]: the vectors that the next token mixes in, oldest first;
     - `recorded` [batch, token, window - 1, channel]: what `raw` was before the recorded tokens, and after each.

@@ -17,7 +17,7 @@ from ihlab.settings import own_settings
 from tasks.config import require
 
 VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "v_shift"}
-"""Our attention variants by whether keys and values are shifted."""
+"""Our attention variants, keyed by whether keys are shifted and whether values are shifted."""
 
 
 @own_settings()

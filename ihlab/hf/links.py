@@ -9,15 +9,15 @@ from torch.nn import functional as F
 
 
 class Links(NamedTuple):
-    """For each of the next tokens, the places of its earlier tokens.
+    """For each of the next tokens, the indices of the tokens right before it.
 
     Indices count the `window - 1` tokens that a cache stores, followed by the next tokens.
 
     - `begins`: True if no token came before the next ones;
-    - `chain` [batch, pos, window - 1]: whether the 1st, 2nd, ... token back belongs to the same sequence; None: all
-      that exist do;
+    - `chain` [batch, pos, window - 1]: whether the 1st, 2nd, ... token back belongs to the same sequence; None: every
+      one that exists does;
     - `index` [batch, pos, window - 1]: the index of the 1st, 2nd, ... token back; None: they are adjacent;
-    - `real` [batch, pos]: whether the token itself is not padding; None: none is.
+    - `real` [batch, pos]: whether the token itself is not padding; None: there is no padding.
     """
 
     begins: bool
@@ -30,7 +30,7 @@ class Links(NamedTuple):
     ) -> Float[Tensor, "batch some back channel"]:
         """Return what a cache stores after each of the next tokens in a slice: the last vectors, oldest first.
 
-        `seen` has the `back` vectors that the cache stored before, followed by those of the next tokens. Padding is
+        `raw_states` has the `back` vectors stored before, followed by those of the next tokens. Padding is
         skipped, and a vector of another sequence is 0.
         """
         if self.chain is None:
@@ -54,7 +54,7 @@ def take(
     index: Int[Tensor, "#batch n"],
     keep: Bool[Tensor, "#batch n"] | None,
 ) -> Float[Tensor, "batch n channel"]:
-    """Return the vectors at an index of each sequence; zeros where `keep` is False."""
+    """Return the vectors at n indices in each sequence; zeros where `keep` is False."""
     places = index + torch.arange(len(raw_states), device=index.device)[:, None] * raw_states.shape[1]
     taken = raw_states.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
     return taken if keep is None else torch.where(keep[..., None], taken, 0)
@@ -122,7 +122,7 @@ def _around_padding(
 
 
 def links_of_mask(back: int, n: int, first: int | Tensor, visible: Bool[Tensor, "#batch pos key"]) -> Links:
-    """Return the links of the next n tokens, given which keys each sees; the first of them has the key `first`.
+    """Return the links of the next n tokens, given which keys each sees; the first of these tokens is key `first`.
 
     The previous token is the last earlier one that is visible. So a mask may hold padding, documents, or a tree of
     continuations. The tokens that a cache stores are the last visible ones before the next tokens.

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def pickled_by(make: Callable[[Any], Any], base: Any) -> Callable[..., Any]:
-    """Return the `__reduce_ex__` of the class `make(base)`: its objects are pickled by `make` and `base`."""
+    """Return the `__reduce_ex__` of the class `make(base)`: its objects are pickled with `make` and `base`."""
 
     def reduce(self: Any, protocol: Any) -> Any:
         state = object.__reduce_ex__(self, protocol)

@@ -1,4 +1,4 @@
-"""Rules that mix keys and values: equation 5 of arXiv 2411.19574, or half of each key from the previous token."""
+"""Rules that mix keys and values with earlier ones: equation 5 of arXiv 2411.19574, and the partial key offset."""
 
 import torch
 from jaxtyping import Float
@@ -36,7 +36,7 @@ class Shift(nn.Module):
         raise NotImplementedError
 
     def forward(self, side: str, raw: Projected, links: Links, raw_states: Seen) -> Projected:
-        """Mix raw keys (side "key") or values ("value"). `seen`: window - 1 earlier raw vectors, followed by `raw`."""
+        """Mix raw keys (side "key") or values ("value"). `raw_states`: window - 1 earlier vectors, then `raw`."""
         n, back = raw.shape[1], self.window - 1
         earlier: list[Tensor] = []  # torch.compile does not support list[Tensor]()
         for j in range(1, back + 1):
@@ -115,7 +115,7 @@ class Taps(Shift):
 
 
 class PartialKeyOffset(Shift):
-    """Half of each key head's channels are the previous token's, and not rotated (`variants.partial_offset`)."""
+    """Take half of each key head's channels from the previous token, without rotation (`variants.partial_offset`)."""
 
     def __init__(self, kv_heads: int, first: str) -> None:
         super().__init__(2, True, False, first)
@@ -128,7 +128,7 @@ class PartialKeyOffset(Shift):
 
 
 def unrotated(rotary: nn.Module, args: object, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return cos and sin [batch, pos, d_head] with angle 0 in the channels of `PartialKeyOffset`; a forward hook."""
+    """Forward hook: return cos and sin [batch, pos, d_head], with angle 0 where `PartialKeyOffset` moves keys."""
     fixed = float(getattr(rotary, "attention_scaling", 1.0)), 0.0
     cos, sin = (offset(x, torch.full_like(x, value)) for x, value in zip(angles, fixed, strict=True))
     return cos, sin

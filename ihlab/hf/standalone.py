@@ -1,7 +1,7 @@
-"""The file that a saved model carries: its classes, for transformers to open it where ihlab is not installed.
+"""Make the source file that a saved model carries, so that transformers opens it where ihlab is not installed.
 
-`AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)` runs it. It needs torch and transformers only. It
-is made of our own sources: every definition in `MODULES` that the classes use, except `HERE_ONLY`.
+`AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)` runs it. It needs only torch and transformers. It
+consists of our own sources: every definition in `MODULES` that the classes use, except `HERE_ONLY`.
 """
 
 import ast
@@ -40,7 +40,7 @@ Bool = Int = Shaped = Float
 
 @cache
 def source() -> str:
-    """Return the content of the file."""
+    """Return the content of the file that a saved model carries."""
     imports, statements = {"Tensor": "from torch import Tensor"}, []
     for module in MODULES:
         text = inspect.getsource(import_module(module))

@@ -1,4 +1,4 @@
-"""Zero-, mean- and resample-ablation of heads: a task's loss and accuracy without them."""
+"""Zero-, mean- or resample-ablate heads, and measure the task's loss and accuracy."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -47,7 +47,7 @@ def ablate_heads(
     `model` is a `Run`, a `Transformer`, a `TransformerBridge` or a Hugging Face causal LM, whose z is the input of
     attention's output projection.
 
-    `how` names what replaces their z. The replacement is computed on the clean run:
+    `how` names what replaces the heads' z. The replacement is computed on the clean run:
 
     - "zero": zeros;
     - "mean": the head's mean z over all sequences and positions, one vector. It keeps the constant part that the
@@ -79,7 +79,7 @@ def ablation_sweep(
 
     Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
 
-    `loss_rise_error` is the standard error of the rise over the batch's sequences (a ratio of sums over sequences).
+    `loss_rise_error` is the standard error of the rise over the batch's sequences. The rise is a ratio of sums.
     The other arguments and the errors are those of `ablate_heads`.
     """
     run = AblatableRun(opened_model(model, WHY_A_MODEL), batch, attention_mask)
@@ -103,8 +103,8 @@ def ablate_together(
 ) -> pd.DataFrame:
     """Ablate heads together, and random sets of equally many other heads as controls. Return one row per set.
 
-    A redundant head costs little when ablated alone, and a random head can cost more than twice its error. The effect
-    of induction heads shows when all are ablated, compared with equally many random heads, from any layers or the same.
+    A redundant head costs little when ablated alone, and a random head can cost more than twice its error. So
+    ablate all induction heads together, and compare with equally many random heads, from any layers or the same ones.
 
     `heads`: pairs (layer, head), or a table with the columns layer, head and matches_prefix
     (`locate_induction_heads`), of which only matching heads are used. Columns:
@@ -112,7 +112,7 @@ def ablate_together(
     - `heads`: "these", the given heads; "random", equally many others; or "same layers", equally many others from each
       of the same layers (all others, if a layer has fewer);
     - `draw`: 0, 1, ... of `controls` draws; `n`: the number of heads in the set;
-    - `loss`, `loss_rise`, `loss_rise_error`, `accuracy_fall`, as in `ablation_sweep`.
+    - `loss`, the task's loss; `loss_rise`, `loss_rise_error` and `accuracy_fall`, as in `ablation_sweep`.
 
     Raises `ConfigError` without heads, and as `ablate_heads` does.
     """
@@ -214,9 +214,9 @@ def replacement(
 
 
 def row_scores(model: Any, batch: Batch) -> pd.DataFrame:
-    """Score each sequence: `loss` summed over its `targets` (a count), and how many of its `answers` are `right`.
+    """Return the summed loss and the number of correct answers of each sequence.
 
-    Padding, if any, comes last in each sequence.
+    Columns: `loss`, and the counts `targets`, `right` (correct answers) and `answers`. Padding, if any, must come last.
     """
     check_measurable(batch)
     logits = opened_model(model, WHY_A_MODEL).logits(tokens_of(batch))

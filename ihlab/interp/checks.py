@@ -49,7 +49,7 @@ def require_heads(size: Any, heads: Iterable[Any]) -> None:
 def require_routes(cfg: Any) -> None:
     """Raise `ConfigError` if anything other than alpha and beta mixes earlier tokens into keys or values.
 
-    For such a model, no pattern over tokens says what heads read, and no single matrix or route says how they match.
+    For such a model, no pattern over tokens says what heads read, and no one matrix or route says what queries match.
     """
     field = getattr(cfg, "mixes_tokens", None)  # missing in TransformerLens' own configs
     require(

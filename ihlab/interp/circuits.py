@@ -25,7 +25,7 @@ SHIFTS = ("alpha", "beta")
 
 @transformer_only
 def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
-    """W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w = norm weight.
+    """Return W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w = norm weight.
 
     `route` is the column of alpha: 0 for the key's own token, 1 for the token before it. A vanilla head has route 0
     only, without a weight. Raises `ConfigError` for a head or route that does not exist, for differential
@@ -52,7 +52,7 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
 
 @transformer_only
 def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
-    """W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`.
+    """Return W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`.
 
     Differential attention normalises each head's output between W_V and W_O. As with the layer's norm before W_V, that
     norm's weight is folded in and its scale is not. An output gate is left out, too.
@@ -77,8 +77,8 @@ def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int
 def eigenvalue_copying(model: Transformer) -> Float[Tensor, "layer head"]:
     """Return sum Re(lambda) / sum |lambda| over the eigenvalues of W_E W_OV W_U (Elhage et al. 2021).
 
-    1 copies, -1 suppresses. A shifted head's W_OV includes its largest beta: with beta = (-1, 0) it suppresses what
-    W_V W_O copies. The product has low rank: at most d_head eigenvalues are nonzero, and only those are computed.
+    1 means copying, -1 suppression. A shifted head's W_OV includes its largest beta: with beta = (-1, 0) it suppresses
+    what W_V W_O copies. The product has low rank: at most d_head eigenvalues are nonzero. Only those are computed.
     """
     raised = model.tokens_to_residual_directions(torch.arange(model.cfg.d_vocab, device=model.embed.weight.device)).T
     fractions = []

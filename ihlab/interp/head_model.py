@@ -1,6 +1,6 @@
-"""The interface by which heads are scored and ablated, and its implementation for our own models.
+"""`HeadModel`, the interface for scoring and ablating heads, and its implementation for our own models.
 
-`ihlab.interp.hugging_face` implements it for models of other libraries.
+`ihlab.interp.hugging_face` implements the interface for models of other libraries.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ ReplaceZ = Callable[[Tensor], Tensor]
 
 
 Patterns = dict[str, Float[Tensor, "layer batch head query key"]]
-"""Patterns of all layers by kind."""
+"""Patterns of all layers, keyed by kind ("raw", "effective")."""
 
 
 class HeadModel(ABC):
@@ -41,7 +41,7 @@ class HeadModel(ABC):
     - `n_layers`, `n_heads` (query heads in each layer), `d_vocab`;
     - `n_ctx`: the maximum number of positions; None: no maximum;
     - `reach`: how many of the latest tokens every layer sees (the width of a sliding window); None: all;
-    - `tokens`: how its probes are built: content ids, first tokens, length, padding id.
+    - `tokens`: how its probe sequences are built: content ids, first tokens, length, padding id.
 
     `attention_mask` [batch, pos] is 1 at tokens and 0 at padding. Without a mask, padding is recognised by the
     padding id of the model's task. Padding a sequence does not change its results.
@@ -125,7 +125,7 @@ class HeadModel(ABC):
             return in_order(self._logits(in_order(ids, order, 1)), order.argsort(dim=1), 1)
 
     def differentiable_logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """Return the logits of valid tokens, with a graph where gradients are enabled. Padding must come last."""
+        """Return the logits of valid tokens, with an autograd graph if enabled. Padding must come last."""
         with evaluating(self.module):
             return self._logits(tokens)
 
@@ -136,7 +136,7 @@ class HeadModel(ABC):
         kinds: Sequence[str] = PATTERN_KINDS,
         attention_mask: Any = None,
     ) -> Patterns:
-        """Return patterns by kind, effective ones with beta's gauge fixed.
+        """Return patterns, keyed by kind. Effective patterns have beta's gauge fixed.
 
         Attention to and from padding is 0. Raises `ConfigError` for a model without patterns, or whose patterns are not
         causal or not finite.
@@ -167,7 +167,7 @@ class HeadModel(ABC):
             yield z
 
     def require_ids_read_once(self) -> None:
-        """Raise `ConfigError` if token ids reach the model in another way than through its embedding, too."""
+        """Raise `ConfigError` if token ids reach the model in other ways than through its token embedding."""
         return
 
     @property
@@ -188,7 +188,7 @@ class HeadModel(ABC):
 
     @abstractmethod
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> AbstractContextManager[Any]:
-        """Replace the z of some layers, each by a function of it. Raises `ConfigError` where z is unknown."""
+        """Replace layers' z by functions of it while the context is open. Raises `ConfigError` where z is unknown."""
 
     @abstractmethod
     def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:

@@ -31,15 +31,15 @@ that occur twice (`induction_stripe`), fewer heads reach a half."""
 
 RISE_LEAST = 0.001
 """A head is needed if ablating it raises the task's loss by at least this many nats. The threshold is small, because
-several heads often share a job: with four that match prefixes, ablating one may cost 0.004. `ablate_together`
+several heads often share a job: with four prefix-matching heads, ablating one may cost 0.004. `ablate_together`
 ablates them all."""
 
 ERRORS_LEAST = 2.0
-"""The rise must also exceed twice its standard error over sequences: about one chance in forty for a head that does
-nothing."""
+"""The rise of the loss must also exceed twice its standard error over sequences. A head without effect passes this
+test about once in forty."""
 
 FEW = 32
-"""Models with up to this many heads have each head ablated alone; larger ones, only heads that match prefixes."""
+"""In models with at most this many heads, each head is ablated alone; in larger ones, only prefix-matching heads."""
 
 VERDICTS = {
     "induction": "matches prefixes, and the loss rises without it",
@@ -65,18 +65,18 @@ def head_scores(
     bos: bool | None = None,
     probes: int = 1,
 ) -> pd.DataFrame:
-    """Score every head in two rows: its raw pattern (`pattern` = "raw") and its effective one ("effective").
+    """Score every head in two rows: one for its raw pattern (`pattern` = "raw"), one for the effective ("effective").
 
     `model` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face causal LM. Of the last
-    two, only a `KVShiftForCausalLM` has a shift: the effective patterns of others are the raw ones. A model is measured
+    two, only a `KVShiftForCausalLM` has a shift: for others, effective patterns equal raw ones. A model is measured
     in evaluation mode. Its mode and its attention implementation are restored afterwards.
 
     Heads are probed with `rows` sequences of distinct random tokens, repeated 4 times (`induction_stripe`: twice) up to
     `length`. By default the sequences resemble the training sequences: they have the task's length, content ids and
     first token. If a model's training is unknown, they have at most `ihlab.measure.probe.LONGEST_PROBE` positions, fit
-    in a sliding window, and use the vocabulary without the special tokens of the model's config. They begin with its
+    in a sliding window, and use the vocabulary without the special tokens of the model's config. They begin with a
     bos token if the tokenizer stored with the model adds one; `bos` overrides this. Tokens are drawn from `ids` if
-    given. With several `probes`, prefix_matching and its control are means over that many seeds.
+    given. With several `probes`, prefix_matching and same_distance_control are means over that many seeds.
 
     The scores from ablation (`ablation_sweep`, mean) need a task's `batch`. `attention_mask` marks its
     padding (1: a token, 0: padding); a task's own padding is recognised without it. Both rows of a head have the same
@@ -143,13 +143,13 @@ def locate_induction_heads(
     [layer, head, query, key] with tokens [pos], or [layer, batch, head, query, key] with tokens [batch, pos]. The
     columns are those of `head_scores` for effective patterns (raw ones if only those are known), and four more:
 
-    - `matches_prefix`: prefix_matching is at least `PREFIX_LEAST`, and in a model same_distance_control is below that.
+    - `matches_prefix`: prefix_matching is at least `PREFIX_LEAST`, and for a model same_distance_control is below it.
       With several `probes`, prefix_matching minus its standard deviation over them must reach `PREFIX_LEAST`;
     - `needed`: the loss rises when the head is ablated alone on a task's `batch`: loss_rise is at least `RISE_LEAST`
       and exceeds `ERRORS_LEAST` standard errors. In a model with more than `FEW` heads, only those that match prefixes
       are ablated. None for heads that were not ablated (`ablate_together` ablates heads together);
     - `verdict`: a word of `VERDICTS`, from matches_prefix, needed, and whether the loss falls;
-    - `induction`: both are true. Without a `batch` it is matches_prefix alone, and `verdict` says "matches".
+    - `induction`: matches_prefix and needed are true. Without a `batch`, it equals matches_prefix (verdict "matches").
 
     Heads are ranked by prefix_matching. The other arguments are those of `head_scores`. `tokens` should be a random
     sequence, repeated at least once. Equally spaced repeats cannot tell an induction head from one that attends by
@@ -215,7 +215,7 @@ def judged(scores: pd.DataFrame) -> pd.DataFrame:
 def random_scores(
     source: HeadModel, rows: int, length: int | None, ids: Sequence[int] | None, seed: int
 ) -> dict[str, Scores]:
-    """Return every score from random tokens and from weights, by kind of pattern; see `head_scores`."""
+    """Return every score from random tokens and from weights, keyed by kind of pattern; see `head_scores`."""
     twice = source.probe_rows(STRIPE_REPEATS, rows, length, ids, seed)
     scores = probe_scores(source, source.probe_rows(PREFIX_REPEATS, rows, length, ids, seed), seed)
     unknown = torch.full((source.n_layers, source.n_heads), torch.nan)
@@ -229,7 +229,7 @@ def random_scores(
 def probe_scores(
     model: HeadModel, probe: Int[Tensor, "rows pos"], seed: int = 0, kinds: Sequence[str] = PATTERN_KINDS
 ) -> dict[str, Scores]:
-    """Score patterns on sequences of `probe_rows`, by kind.
+    """Return scores of the patterns on sequences of `probe_rows`, keyed by kind of pattern.
 
     The scores are those of `pattern_scores`, the offset of `best_offset`, and same_distance_control: the attention
     between the same positions when the last repeat is rolled, so that they are not prefix matches. Offsets are measured

@@ -1,9 +1,9 @@
-"""Hugging Face causal LMs, and TransformerLens bridges over them.
+"""`HeadModel` for Hugging Face causal LMs, and for TransformerLens bridges over them.
 
 PyTorch hooks read the input of each attention's output projection, which is the z of all heads, concatenated.
 The matrix of a linear map is read by passing the rows of the identity through it, so weight names are not needed.
-The effective patterns of a `KVShiftForCausalLM` contain its taps. How another model mixes values of different tokens is
-unknown, so its effective pattern is the raw one.
+The effective patterns of a `KVShiftForCausalLM` include its value shift (beta). How other models mix values of
+different tokens is unknown, so their effective patterns are the raw ones.
 """
 
 import re
@@ -67,7 +67,7 @@ class HuggingFaceModel(HeadModel):
 
     @property
     def device(self) -> torch.device:
-        """See `HeadModel.device`. The tokens of an offloaded embedding go where accelerate will load it."""
+        """See `HeadModel.device`. For an offloaded embedding, the device that accelerate will load it on."""
         runs_on = getattr(getattr(self.embed, "_hf_hook", None), "execution_device", None)
         return super().device if runs_on is None else torch.device(runs_on)
 
@@ -80,7 +80,7 @@ class HuggingFaceModel(HeadModel):
     def _describe(
         self, embed: nn.Module, sizes: tuple[int, int, int, Any], prepend_bos: bool, configs: Sequence[Any]
     ) -> None:
-        """Keep sizes; read from configs which tokens are ordinary, which one is first, and how far every layer sees."""
+        """Store sizes; read from configs which tokens are not special, which comes first, and how far layers see."""
         require_finite(self.module)
         self.embed = embed
         self.n_layers, self.n_heads, self.d_vocab, longest = sizes
@@ -151,9 +151,9 @@ class HuggingFaceModel(HeadModel):
             yield
 
     def changing(self, kind: str, layer: int, function: ReplaceZ) -> Any:
-        """Pass an activation of Llama's block through a function while the context is open.
+        """Pass an activation of a Llama block through a function while the context is open.
 
-        `kind` is "q", "k" or "v" [batch, pos, head, d_head] (before a norm of its own, a shift and rotation; keys and
+        `kind` is "q", "k" or "v" [batch, pos, head, d_head] (before QK norm, shift and rotary embedding; keys and
         values once for all heads that share them), "resid_pre" [batch, pos, d_model] as attention's norm reads it
         (nothing else reads the change), or "result" [batch, pos, head, d_model], what each head writes (only to be
         read). Raises `ConfigError` for models of other families.
@@ -215,7 +215,7 @@ class HuggingFaceModel(HeadModel):
 
     @property
     def unembeds(self) -> bool:
-        """False if a projection lies between the residual stream and the unembedding, as in OPT-350m."""
+        """True if no projection lies between the residual stream and the unembedding (OPT-350m has one)."""
         return self.writes_known and self.output_weight(0).shape[-1] == len(self.unembedding)
 
     def output_weight(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
@@ -356,7 +356,7 @@ class HuggingFaceModel(HeadModel):
 
     @property
     def _no_logits(self) -> dict[str, int]:
-        """Options of a forward pass whose logits are not read: those of the last position only, if that is possible."""
+        """Options of a forward pass whose logits are not needed: compute only the last position's, if supported."""
         return {"logits_to_keep": 1} if "logits_to_keep" in signature(self.module.forward).parameters else {}
 
     def _no_unembedding(self) -> ConfigError:
@@ -429,7 +429,7 @@ def _beta(shift: Any) -> Float[Tensor, "kv_head window"]:
 
 @contextmanager
 def eager(model: Any) -> Iterator[None]:
-    """Switch a model to eager attention, the only one that returns patterns, and restore its own afterwards.
+    """Switch a model to eager attention, the only one that returns patterns; restore the model's own afterwards.
 
     Raises `ConfigError` for a model that does not support eager attention.
     """

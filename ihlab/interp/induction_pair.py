@@ -21,10 +21,10 @@ from ihlab.model.transformer import Transformer
 from tasks import Batch
 
 PREVIOUS_LEAST = 0.5
-"""A previous-token head spends most of its attention on the previous token."""
+"""Minimum mean attention to the previous token of a previous-token head."""
 
 FALL_LEAST = 0.05
-"""A pair is confirmed if ablating the path costs the later head a twentieth of its induction_stripe. Several
+"""A pair is confirmed if ablating its path lowers the later head's induction_stripe by at least a twentieth. Several
 previous-token heads often share the work and compensate for an ablated one, so a higher threshold would miss pairs."""
 
 
@@ -34,15 +34,15 @@ def find_induction_pair(
 ) -> pd.DataFrame:
     """Score every pair of an earlier and a later head. Pairs are sorted by stripe_fall, largest first.
 
-    Columns: from_layer, from_head, to_layer, to_head; the earlier head's previous_token and the later one's
-    prefix_matching; k_composition and its baseline; the later head's induction_stripe, stripe_without the path
-    (`without_key_path`) and their difference stripe_fall; with a task's `batch` also the loss_rise and accuracy_fall
-    of the task without the path. `pair` is true if previous_token reaches `PREVIOUS_LEAST`, prefix_matching
+    Columns: from_layer, from_head, to_layer, to_head; the earlier head's previous_token and the later head's
+    prefix_matching; k_composition and its baseline; the later head's induction_stripe, stripe_without (the same with
+    the path ablated, see `without_key_path`) and their difference stripe_fall; with a task's `batch` also loss_rise and
+    accuracy_fall with the path ablated. `pair` is true if previous_token reaches `PREVIOUS_LEAST`, prefix_matching
     `PREFIX_LEAST`, and stripe_fall `FALL_LEAST` times induction_stripe. All scores are of effective patterns.
 
     `attention_mask` [batch, pos] is 1 at the batch's tokens and 0 at its padding, which comes last in each sequence.
-    A model with one layer gives an empty table. `how` is as in `ablate_heads`, `seed` as there and in `head_scores`.
-    Raises `ConfigError` as these two functions do.
+    A model with one layer gives an empty table. `how` and `seed` are those of `ablate_heads` (`seed` also
+    of `head_scores`). Raises `ConfigError` as these two functions do.
     """
     scores = head_scores(model, seed=seed)
     scores = scores[scores["pattern"] == "effective"].set_index(["layer", "head"])

@@ -53,13 +53,13 @@ class HeadMonitor:
         self._tables: list[pd.DataFrame] = []
 
     def __call__(self, step: int) -> None:
-        """Measure if the step is a multiple of `every`. The step that was measured last is not measured again."""
+        """Score the heads if the step is a multiple of `every`. The last measured step is not measured again."""
         if step % self.every == 0:
             self.measure(step)
 
     @own_settings()
     def measure(self, step: int) -> None:
-        """Measure at this step. Raises `ConfigError` for a step before the last measured one."""
+        """Score the heads at this step. Raises `ConfigError` for a step before the last measured one."""
         last = int(self._tables[-1]["step"].iloc[0]) if self._tables else -1
         require(step >= last, f"step is {step}, but step {last} was measured already: steps must increase.")
         if step == last:

@@ -49,7 +49,7 @@ class Onset:
     - `start_low`, `start_high`, `middle_low`, `middle_high`: 95% intervals;
     - `before`, `after`: the fitted values at start and end;
     - `explained`: the fraction of the squared error about a drift that the change removes, as in the module docstring;
-    - `p`: the p-value, how often pure noise is explained as well.
+    - `p`: the p-value: how often a change explains at least as large a fraction of pure noise.
     """
 
     start: float
@@ -68,7 +68,7 @@ class Onset:
 def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int = 999, seed: int = 0) -> Onset | None:
     """Return the phase change of a curve, or None if a drift plus noise fits as well.
 
-    `level`: the false-alarm rate under noise alone; `draws`: simulated noises, and bootstrap refits for the intervals.
+    `level`: the false-alarm rate on pure noise; `draws`: the number of noise curves, and of refits for the intervals.
     Values that are NaN are left out. Raises `ConfigError` for fewer than 12 values, steps that do not increase,
     steps and values of different lengths, infinite values, and fewer draws than the level needs.
     """
@@ -175,7 +175,7 @@ def _autoregressive(rng: np.random.Generator, draws: int, n: int, correlation: f
 
 
 def _blocks(rng: np.random.Generator, residuals: np.ndarray, draws: int) -> np.ndarray:
-    """Block bootstrap of the residuals [draws, n], with circular blocks."""
+    """Draw residuals [draws, n] by a block bootstrap with circular blocks."""
     n = len(residuals)
     begin = rng.integers(0, n, (draws, -(-n // BLOCK)))
     places = (begin[:, :, None] + np.arange(BLOCK)).reshape(draws, -1)[:, :n] % n

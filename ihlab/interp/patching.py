@@ -48,7 +48,7 @@ def path_patch(
     read the sender's output on `tokens`. Head numbers are those of query heads: if several heads share keys and values,
     only the receiver reads the patched ones. `attention_mask` is 1 at tokens and 0 at padding. Padding comes last in a
     sequence, so no token reads it. Raises `ConfigError` for heads that do not exist, a receiver not after the
-    sender, a residual stream that is replaced between them, a source of another shape, and padding before a token.
+    sender, a layer without a residual connection between them, a source of another shape, and padding before a token.
     """
     choose("input of a head", into, INTO)
     _check(model, tokens, source, sender, receiver)
@@ -131,7 +131,7 @@ def require_own_patterns(model: Transformer) -> None:
 
 
 def require_direct_paths(model: Transformer, early: int, late: int) -> None:
-    """Raise `ConfigError` for a model in which no path runs directly from a head of one layer to one of a later."""
+    """Raise `ConfigError` if no path runs directly from a head of layer `early` to a head of layer `late`."""
     require_own_patterns(model)
     require(
         model.cfg.stream_shift != "added",
@@ -175,7 +175,7 @@ def without_key_path(
     The sender's z is replaced as in `ablate_heads`, and the change of its output is subtracted from the residual stream
     before the receiver's layer. Only the receiver's keys are computed from the result. Its queries and values, and
     every other head, are those of the clean run. Only the direct path is ablated: what later layers compute from the
-    sender's output still arrives. Under grouped queries the other heads of the receiver's group keep their keys.
+    sender's output still arrives. With grouped-query attention, other heads of the receiver's group keep their keys.
     `attention_mask` is 1 at tokens and 0 at padding. Means leave padding out; a task's own padding is recognised
     without a mask. Raises `ConfigError` for heads that do not exist or a receiver not in a later layer, for a
     recurrence, and as `require_routes` does.

@@ -93,7 +93,7 @@ def patterns_of_kind(cache: ActivationCache, kind: str) -> Float[Tensor, "layer 
 
 
 pattern_of = patterns_of_kind
-"""Its name in version 0.3, until version 0.5."""
+"""The name of `patterns_of_kind` in version 0.3, kept until version 0.5."""
 
 
 @own_settings()

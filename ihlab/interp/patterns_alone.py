@@ -1,4 +1,4 @@
-"""Attention patterns without their model: their tokens and padding, and checks that a causal model could have them."""
+"""Attention patterns given without a model: pair them with tokens, and check that they are those of a causal model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ TAKEN = (
 )
 
 LATER_MOST = 1e-3
-"""Largest attention to later tokens that still counts as causal: in half precision a mask lets some through."""
+"""Largest attention to later tokens that still counts as causal: in half precision, masked keys get a little."""
 
 SUM_ERROR = 0.02
 """Largest allowed distance of a query's attention sum from 1: bfloat16 rounds each probability by up to 1/256."""
@@ -41,7 +41,7 @@ class PatternsAlone:
     ) -> tuple[dict[str, Float[Tensor, "layer batch head query key"]], Int[Tensor, "batch pos"], Mask | None]:
         """Return the patterns by kind, their tokens, and which tokens are not padding (None: all).
 
-        Without a mask, padding is recognised by the padding id of a cached model's task. Raises `ConfigError` for
+        Without a mask, padding is recognised by the padding id of the task of a cache's model. Raises `ConfigError` for
         patterns that do not fit the tokens and, if `scored`, for patterns that are not those of a causal model.
         """
         raw, ids = with_batch_axis(self.patterns("raw"), tokens)

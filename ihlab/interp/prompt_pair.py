@@ -31,7 +31,7 @@ class PromptPair:
 
     @property
     def earlier(self) -> Int[Tensor, " batch"]:
-        """The first position of each sequence that was changed and holds the scored token, or else the first change."""
+        """Each sequence's first changed position that holds the token at `position`, or else its first changed one."""
         changed = self.clean != self.corrupted
         asked = self.clean.gather(1, self.position[:, None])
         return (changed.long() + (changed & (self.clean == asked)).long()).argmax(dim=1)
@@ -57,30 +57,30 @@ def prompt_pair(
 ) -> PromptPair:
     """Return `size` prompts of a task, each with a corruption whose correct answer is different.
 
-    A prompt ends at its scored position. Later tokens are kept but not scored. `corrupt` names what changes places in
-    the tokens before it:
+    A prompt ends at its scored position. Later tokens are kept but not scored. `corrupt` names the two tokens that are
+    swapped before that position:
 
-    - "answer": the answer with another content id of the same role (`ROLES`), at every position. The scored position is
-      the last one whose answer occurs earlier; in `COPIES`, one whose answer followed the same token before. The
+    - "answer": the answer and another content id of the same role (`ROLES`), at every position. The scored position is
+      the last one whose answer occurs earlier (in tasks of `COPIES`: right after the same token). The
       corruption changes what is copied, and not where it is found. If the task does not depend on which ids it uses, as
       in induction, the other id becomes the correct answer. In iGSM it is the copied result, although the arithmetic
       before it is then wrong;
-    - "key": the token that the scored one repeats with another token of the same role (`ROLES`). Each of the two occurs
+    - "key": the token at the scored position and another token of the same role (`ROLES`). Each of the two occurs
       once before the scored position, and they are not neighbours. The corruption changes where the answer is found:
       the other token's follower becomes the correct answer. In a task of several hops (`Batch.groups["hops"]`), the
       other answer is found by following as many hops. The scored position is the last one for which there is such a
       token.
 
-    Two corruptions have the prompts, scored positions and other answers of "key", and change something else:
+    Two corruptions use the prompts and scored positions of "key", and change something else:
 
-    - "absent": the earlier occurrence becomes a token that is nowhere in the prompt (`absent`);
-    - "resample": the prompt becomes another one of the batch, with that one's answer as the other (`resample`).
+    - "absent": the earlier occurrence becomes a token that is nowhere in the prompt (`absent`). `other` is as in "key";
+    - "resample": the prompt becomes another prompt of the batch, whose answer becomes `other` (`resample`).
 
-    `hops`: only answers after so many hops are scored, in a task that has some; None: after any number.
+    `hops`: score only answers that take this many hops, in a multi-hop task; None: any number of hops.
 
     Sequences without such a position are left out. Positions with several correct answers (`Batch.groups["choices"]`)
-    are not scored. Raises `ConfigError` if no sequence is left, for an unknown `corrupt`, and for one under which a
-    task's prompts have no other correct answer (`UNFIT`).
+    are not scored. Raises `ConfigError` if no sequence is left, for an unknown `corrupt`, and for one after which a
+    task's prompts would have no other correct answer (`UNFIT`).
     """
     require(size >= 1, f"size is {size}, but must be at least 1.")
     if choose("corruption", corrupt, [*SWAPS, *REPLACED]) in REPLACED:
@@ -122,7 +122,7 @@ def prompt_pair(
 
 @dataclass(frozen=True)
 class Rules:
-    """What a task says about swaps: ids that are not content, the role of each id, whether the answer must follow."""
+    """Limits on a task's swaps: ids that are not content, each id's role, whether answers must be copied (`COPIES`)."""
 
     special: set[int]
     role: np.ndarray | None
@@ -177,7 +177,7 @@ def _swapped_key(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np
 
 
 def _followed(before: np.ndarray, token: int, hops: int) -> int | None:
-    """Return the token that `hops` hops lead to from a `token` that comes next. One hop: the latest one's follower."""
+    """Return the token `hops` hops from `token`, which comes next. One hop: the follower of its latest occurrence."""
     end = len(before)
     for _ in range(hops):
         earlier = np.flatnonzero(before[:end] == token)
@@ -191,8 +191,8 @@ def _followed(before: np.ndarray, token: int, hops: int) -> int | None:
 def absent(pair: PromptPair, seed: int = 0) -> PromptPair:
     """Return the pair with another corruption: one earlier token becomes one that is nowhere in the prompt.
 
-    It is the token at `pair.earlier`. The new token is drawn from those that other prompts have there, or else anywhere
-    that has changed. Raises `ConfigError` for a prompt that holds all of these.
+    The token at `pair.earlier` is replaced. The new token is drawn from those at `earlier` in other prompts, or else
+    at any changed position. Raises `ConfigError` for a prompt that holds all of these tokens.
     """
     rng, rows, places = np.random.default_rng(seed), np.arange(len(pair.clean)), pair.earlier.numpy()
     clean = pair.clean.numpy()
@@ -207,7 +207,7 @@ def absent(pair: PromptPair, seed: int = 0) -> PromptPair:
 
 
 def resample(pair: PromptPair, seed: int = 0) -> PromptPair:
-    """Return the pair with another corruption: each prompt becomes another of the batch, with another answer.
+    """Return the pair with another corruption: each prompt becomes a prompt of the batch that has another answer.
 
     Raises `ConfigError` if all prompts have the same answer.
     """
@@ -218,7 +218,7 @@ def resample(pair: PromptPair, seed: int = 0) -> PromptPair:
 
 
 REPLACED: dict[str, Callable[[PromptPair, int], PromptPair]] = {"absent": absent, "resample": resample}
-"""The corruptions of `prompt_pair` that change a pair of "key"."""
+"""The corruptions of `prompt_pair` that start from a pair with the corruption "key"."""
 
 SWAPS = {
     "answer": (_swapped_answer, "an answer that occurs before it, and another id to swap it with"),
@@ -236,7 +236,7 @@ ROLES: dict[str, Callable[[Any, np.ndarray], np.ndarray]] = {
 """The role of each id in tasks whose content ids cannot all take each other's place."""
 
 COPIES = ("text", "trigger")
-"""Tasks that are learned partly by heart: only an answer that followed the same token before is changed with it."""
+"""Tasks whose answers are partly memorised: only an answer that followed the same token before is swapped."""
 
 _ARITHMETIC = "its answers are results of arithmetic"
 _TABLE = "its answers are those of one table for all sequences"
@@ -250,4 +250,4 @@ UNFIT = {
         **dict.fromkeys(("depo", "brevo", "checker", "pairs"), _ELSEWHERE),
     },
 }
-"""Why a corruption is refused, by corruption and task."""
+"""Why a corruption is refused, keyed by corruption and kind of task."""

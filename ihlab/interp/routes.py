@@ -9,12 +9,12 @@ Ablating a route:
 
 - key route r: alpha_r = 0. The scores lose alpha_r q . k[t - r], and the softmax is recomputed;
 - value route s: beta_s = 0;
-- both (r, s): value column s is read with the pattern of alpha_r = 0, the other columns as before.
+- both routes (r, s): value column s is read with the pattern of alpha_r = 0, the other columns as before.
 
 A route's contribution is what its ablation removes from z. It depends only on the layer's input. All heads'
-contributions come from running the model with other values at `hook_alpha` and `hook_beta`, so whatever it does with
-keys (rotary, ALiBi, masks, groups) applies to routes too. Each query head has its own contributions, also
-under grouped queries.
+contributions come from running the model with changed `hook_alpha` and `hook_beta`, so whatever the model does with
+keys (rotary, ALiBi, masks, groups) applies to routes too. Each query head has its own contributions, also with
+grouped-query attention.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -40,7 +40,7 @@ class Route(NamedTuple):
     """A column of alpha and a column of beta; None stands for all of them.
 
     Column 0 is the token itself, 1 the previous one. `Route(1, None)` is the key route of the previous token with
-    all values read through it. `Route(None, 0)` is the value route of the token itself. `Route(1, 0)` is both together
+    all values read through it. `Route(None, 0)` is the value route of the token itself. `Route(1, 0)` combines the two
     (induction). `Route(None, None)` is the whole head.
     """
 
@@ -67,7 +67,7 @@ def route_contributions(
     """Return each route's contribution to each head's z, which ablation removes. `routes` defaults to all routes.
 
     A route with weight 0 contributes exactly 0.0, and the contributions of the value routes sum to z. Those of the
-    key routes do not, because a softmax is not a sum. Raises `ConfigError` for a layer without shift, for a column
+    key routes do not, because a softmax is not linear. Raises `ConfigError` for a layer without shift, for a column
     outside its window, and as `require_routes` does.
     """
     window = _window(model, layer)
@@ -103,7 +103,7 @@ def route_effects(
     together: bool = False,
     attention_mask: Any = None,
 ) -> pd.DataFrame:
-    """Ablate each route of each head on a batch, and return the effects, one row each.
+    """Ablate each route of each head on a batch, and return a table with one row per ablation.
 
     Columns: layer, head, key, value (the route, see `column_name`; "all", "all" is the whole head), loss_rise (nats per
     target) and accuracy_fall (over all answers), both against the clean run. `routes` defaults to all. Redundant heads

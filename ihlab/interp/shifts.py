@@ -2,7 +2,7 @@
 
 (alpha, W_K) -> (c alpha, W_K / c) leaves a model unchanged for any c != 0, and so does (beta, W_V) ->
 (c beta, W_V / c): the norm and the overall sign of alpha, or beta, have no meaning. Only the direction of (alpha1,
-alpha2) up to sign is meaningful. The paper's Table 5 compares alpha1 with alpha2, and c = -1 reverses that comparison.
+alpha2) up to sign is meaningful. Table 5 of arXiv 2411.19574 compares alpha1 with alpha2; c = -1 reverses the result.
 If alpha1 + alpha2 > 0, as at the start of training (the sum is 1), it agrees with comparing their absolute values.
 """
 
@@ -35,7 +35,7 @@ def direction(weight: Float[np.ndarray, "*head window"]) -> Float[np.ndarray, "*
 def angle(weight: Float[np.ndarray, "*head 2"]) -> Float[np.ndarray, "*head"]:
     """Return the angle of (w1, w2) modulo pi, in [0, pi).
 
-    0 means own token only, pi / 2 previous token only. Below pi / 2 the two have the same sign, above it opposite
+    0 means own token only, pi / 2 previous token only. Below pi / 2 w1 and w2 have the same sign, above it opposite
     signs. Angles near 0 and near pi are close to each other.
     """
     line = direction(weight)
@@ -51,14 +51,14 @@ def shift_report(model: Transformer) -> pd.DataFrame:
     - layer, head (key/value head), alpha1, alpha2, ..., beta1, beta2, ...: as stored;
     - alpha1_unit, ..., beta1_unit, ...: the `direction`.
 
-    With windows of two, as in the paper, for alpha and likewise for beta:
+    With windows of two, as in arXiv 2411.19574, for alpha and likewise for beta:
 
     - alpha_angle: the `angle`;
     - alpha_share: |alpha2| / (|alpha1| + |alpha2|);
     - alpha_larger: "own" or "previous", the larger in absolute value (previous if they are equal);
-    - alpha_raw: the same by the paper's comparison: "own" if alpha1 > alpha2, else "previous".
+    - alpha_raw: the same by the comparison of Table 5: "own" if alpha1 > alpha2, else "previous".
 
-    All columns except the stored numbers and raw are the same for (c alpha, W_K / c) and (c beta, W_V / c).
+    All columns except stored weights, alpha_raw and beta_raw are equal for (c alpha, W_K / c) and (c beta, W_V / c).
     A model that shifts only keys, or only values, has only their columns. Gamma, the query shift, is not reported.
     Raises `ConfigError` for a model without alpha and beta, and for a model with weights per channel.
     """
@@ -102,8 +102,8 @@ def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
 
     The table has four rows: key and value are "own" or "previous". `raw` counts heads by alpha1 > alpha2 and beta1 >
     beta2, as the paper does; `gauge_free` by |alpha1| > |alpha2| and |beta1| > |beta2|; `flipped` is raw with the sign
-    of every head's alpha and beta flipped. Raises `ConfigError` for a model that does not learn both, a window that is
-    not 2, and if there are no models.
+    of every head's alpha and beta flipped. Raises `ConfigError` for a model that lacks alpha or beta, a window
+    that is not 2, and if there are no models.
     """
     reports = []
     for model in models:

@@ -1,4 +1,4 @@
-"""Batches of a task: pure functions of the task, a seed, the split and the step."""
+"""Draw batches of a task, as pure functions of the task, a seed, the split and the step."""
 
 from typing import Any, Literal
 

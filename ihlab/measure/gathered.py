@@ -39,7 +39,7 @@ class TrainingBatch:
     starts: Bool[Tensor, "batch pos"] | None = None
 
     def to(self, device: torch.device) -> "TrainingBatch":
-        """Return a copy on a device, without waiting for it."""
+        """Return a copy on a device, without waiting for the transfer."""
         return each_tensor(self, lambda x: x.to(device, non_blocking=True))
 
     @property
@@ -119,9 +119,9 @@ LARGEST_MASK = 2**26
 
 
 def query_positions(needed: Bool[np.ndarray, "batch pos"]) -> Int64[Tensor, "batch query"] | None:
-    """Return the query positions that the last layer needs in each sequence. They include all kept positions.
+    """Return the query positions that the last layer needs in each sequence. They include all `needed` positions.
 
-    Their number is the largest number of kept positions in a sequence, rounded up to a multiple of a sixteenth of the
+    Their number is the largest number of needed positions in a sequence, rounded up to a multiple of a sixteenth of the
     length. Return None if that is more than half of the length, where causal attention at all positions costs no more,
     and if the mask would have more than `LARGEST_MASK` scores, because queries at all positions need no mask. The
     padding of `TrainingBatch.index` may be missing from them, because its targets are ignored.

@@ -1,4 +1,4 @@
-"""The accuracy of a guess, which an accuracy must exceed to mean anything."""
+"""The accuracy of guessing, a baseline that a model's accuracy must exceed to mean anything."""
 
 import math
 
@@ -11,7 +11,7 @@ def guess_of(batch: Batch) -> float:
     """Return the accuracy of the better of two guesses on a batch; NaN without answers.
 
     One guess is always the commonest answer. The other is uniform among the tokens of the sequence so far that are
-    an answer somewhere in the batch, except the token at which the answer is asked.
+    an answer somewhere in the batch, except the token at the scored position itself.
     """
     scored = batch.answers != IGNORE
     if not scored.any():

@@ -45,7 +45,7 @@ def source_positions(
     - duplicate_token: earlier occurrences of the query's token;
     - first_position: the first token.
 
-    previous_token and first_position count from the third query on: for the second query they are one token. `real`
+    previous_token and first_position count from the third query on: the token before the second is the first. `real`
     marks tokens; padding comes after them. On the tokens a b a c a b, with queries and keys counted from 0:
 
     - prefix_matching: query 5, key 2. Query 2 is not the last a; query 4 is, but its key 3 is also the previous token;

@@ -126,7 +126,7 @@ def _fraction(n: float, of: int) -> float:
 def slices(batch: Batch) -> list[tuple[str, int]]:
     """Return every (group, value) that some answer of the batch belongs to, values in order.
 
-    Because there are many gaps, they are sliced by powers of two: ("gap", 4) covers the gaps 4 to 7.
+    Gaps take many values, so they are grouped by powers of two: ("gap", 4) covers the gaps 4 to 7.
     """
     answered = batch.answers != IGNORE
     return [(group, int(value)) for group in batch.groups for value in np.unique(by_position(group, batch)[answered])]
@@ -142,7 +142,7 @@ def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, 
 
 
 def by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
-    """Return the value of a group at each position, as metrics slice it: a gap counts as the power of two below it."""
+    """Return a group's value at each position, as in metrics: a gap counts as the largest power of 2 up to it."""
     values = batch.groups[group]
     if group == "gap":
         values = np.left_shift(1, np.frexp(values)[1]) // 2  # the largest power of two that is not larger
@@ -164,7 +164,7 @@ class AnswerPlaces:
 
 
 def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPlaces | None:
-    """Return the places of each sequence's first answer; None without one, and for packed documents."""
+    """Return the places of each sequence's first answer; None if a sequence has none, and for packed documents."""
     tokens, answered = batch.inputs, batch.answers != IGNORE
     if batch.document_starts is not None:
         return None
@@ -180,7 +180,7 @@ def answer_places(batch: Batch, device: torch.device | None = None) -> AnswerPla
 
 
 def answer_attention(pattern: Float[Tensor, "batch head query key"], answers: AnswerPlaces) -> Float[Tensor, " head"]:
-    """Return the mean attention from each sequence's first answer to its places: an induction score on the task."""
+    """Return the mean attention from the query to the answer's places: an induction score on the task."""
     rows = torch.arange(len(pattern), device=pattern.device)
     return (pattern[rows, :, answers.query] * answers.places[:, None]).sum(dim=2).mean(dim=0)
 

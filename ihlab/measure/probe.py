@@ -18,7 +18,7 @@ from tasks.config import require, require_integer
 
 PREFIX_REPEATS, STRIPE_REPEATS = 4, 2
 LEAST_PERIOD = 3
-"""If 2 tokens alternate, the token after the earlier occurrence is also the previous token."""
+"""Minimum number of repeated tokens. If 2 alternate, the token after an earlier occurrence is also the previous one."""
 TASK_ROWS = 16
 
 LONGEST_PROBE = 128
@@ -64,7 +64,7 @@ def task_tokens(task: Task) -> ProbeTokens:
 
 
 def beginning(tokens: ProbeTokens, prepend_bos: bool | None, bos: int | None) -> ProbeTokens:
-    """Return the tokens with no beginning (False), with `bos` unless they have a beginning (True), or unchanged (None).
+    """Return `tokens` with an empty `begin` (False), with `bos` unless `begin` has ids (True), or unchanged (None).
 
     Raises `ConfigError` for True if no `bos` id is known.
     """

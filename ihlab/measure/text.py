@@ -60,11 +60,11 @@ def position_classes(
     targets: Int[np.ndarray, "rows pos"],
     context: int = 4,
 ) -> Int8[np.ndarray, "rows pos"]:
-    """Return the class of each position, by earlier occurrences of its last `context` bytes in the sequence.
+    """Return the class of each position: does its context, the last `context` bytes, occur earlier in the sequence?
 
-    - `ELIGIBLE`: they occur earlier, at least once followed by the bytes of the target;
-    - `MISLED`: they occur earlier, but are never followed by the target;
-    - `REST`: they do not occur earlier.
+    - `ELIGIBLE`: the context occurs earlier, at least once followed by the bytes of the target;
+    - `MISLED`: the context occurs earlier, but is never followed by the target;
+    - `REST`: the context does not occur earlier.
 
     Contexts are counted in bytes, so that models with different tokenizers are compared at the same places.
     """

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 Stream = Float[Tensor, "batch pos d_model"]
-"""The residual stream, or a part's input from it or output to it."""
+"""The residual stream, or the input or output of one of its parts, such as attention or the MLP."""
 
 Heads = Float[Tensor, "batch pos head d_head"]
 """Queries, keys or values: a vector for each head at each position."""
@@ -61,10 +61,10 @@ def fused(
 def _unfused(
     q: Queries, k: Keys, v: Float[Tensor, "batch key kv_head d_value"], bias: Scores | None, dropout: float
 ) -> Float[Tensor, "batch query head d_value"]:
-    """Return the same under torch.vmap on a GPU, whose fused kernels fail there (seen with torch 2.11 on an H200).
+    """Return `fused` under torch.vmap on a GPU, where fused kernels fail (seen with torch 2.11 on an H200).
 
-    One rejects a bias that all members share (pytorch/pytorch issue 151558), cuDNN's cannot be compiled, and the
-    unfused one of PyTorch has no backward pass in bf16.
+    One kernel rejects a bias that all members of the vmap share (pytorch/pytorch issue 151558), cuDNN's cannot be
+    compiled, and PyTorch's unfused fallback has no backward pass in bf16.
     """
     if bias is None:
         bias = torch.full((q.shape[1], k.shape[1]), -torch.inf, dtype=q.dtype, device=q.device)
@@ -75,12 +75,12 @@ def _unfused(
 def explicit_pattern(
     q: Queries, k: Keys, bias: Scores, hook_scores: HookPoint, hook_pattern: HookPoint
 ) -> Float[Tensor, "batch head query key"]:
-    """Return the pattern of the same attention, with scores and pattern exposed to hooks."""
+    """Return the pattern of the attention that `fused` computes, with scores and pattern exposed to hooks."""
     return pattern_of(scores_of(q, k) + bias, hook_scores, hook_pattern)
 
 
 def scores_of(q: Queries, k: Keys) -> Float[Tensor, "batch head query key"]:
-    """Return q . k / sqrt(d_head) of every query and key, later ones included."""
+    """Return q . k / sqrt(d_head) of every query and key, keys after the query included."""
     k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
     return torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])
 
@@ -88,14 +88,14 @@ def scores_of(q: Queries, k: Keys) -> Float[Tensor, "batch head query key"]:
 def pattern_of(
     scores: Float[Tensor, "batch head query key"], hook_scores: HookPoint, hook_pattern: HookPoint
 ) -> Float[Tensor, "batch head query key"]:
-    """Return the softmax of scores that are -inf at hidden keys; both are exposed to hooks."""
+    """Return the softmax of scores that are -inf at hidden keys; hooks see scores and softmax."""
     return hook_pattern(softmax_of(hook_scores(scores)))
 
 
 def softmax_of(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
     """Return the softmax over keys; 0 everywhere for a query that sees no key.
 
-    Such a query is the first token under the strict mask, or a hook has hidden every key.
+    The first token sees no key with the strict mask. A hook can also hide every key, with scores of -inf.
     """
     nothing = torch.isneginf(scores.amax(dim=-1, keepdim=True))
     return scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0)

@@ -33,7 +33,7 @@ class Attention(HeadMixes, HeadWeights):
     Equations 4 to 6 of arXiv 2411.19574. Shapes, with h = n_heads and g = n_key_value_heads:
 
     - hook_q [batch, pos, h, d_head]; hook_k_raw, hook_v_raw [batch, pos, g, d_head] before the shift;
-    - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after it;
+    - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after the shift;
     - hook_q_raw, hook_gamma [h, query_window]: the same for shifted queries. The hooks of a shift exist only if
       `cfg.attention` learns it. Its weights are [.., window, d_head] if each channel learns its own;
     - q_norm, k_norm: with `cfg.qk_norm`, the hooks of the norms between hook_q, hook_k and the rotation;
@@ -53,7 +53,7 @@ class Attention(HeadMixes, HeadWeights):
     """True if a query's result does not depend on other queries, so that queries can be gathered at some positions."""
 
     additive_scores = True
-    """True if scores are q . k / sqrt(d_head) plus a bias that depends only on positions, and give one pattern."""
+    """True if scores are q . k / sqrt(d_head) plus a bias that depends only on positions, with one pattern per head."""
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Attention(HeadMixes, HeadWeights):
         return self.read(q, k, v, positions, cache)
 
     def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: Past | None = None) -> Queries:
-        """Project the queries at positions `at` (None: all), and mix them with earlier ones if the layer does."""
+        """Project the queries at positions `at` (None: all), mixed with earlier queries if the config says so."""
         if at is not None and not self.mixes_queries:
             x, at = at_positions(x, at), None
         q = self.mixed("query", self._heads(self.q_proj(x), self.n_heads), cache)
@@ -112,8 +112,8 @@ class Attention(HeadMixes, HeadWeights):
     ) -> Float[Tensor, "batch query d_model"]:
         """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for the `queries` at `positions`.
 
-        Keys and values are at positions 0, 1, ... of every sequence. The cache already holds them. It is an argument
-        for attention whose queries depend on earlier ones (selective), and may be packed documents.
+        Keys and values are those of all tokens from position 0 on, including the cached ones. `cache` is an argument
+        for variants that store more (selective attention), and for packed documents, which it may hold instead.
         """
         return self.output(self._attend(self.rotated(q, positions), k, v, positions, cache))
 
@@ -135,14 +135,14 @@ class Attention(HeadMixes, HeadWeights):
         return self._attend_with(q, k, v, bias)
 
     def _attend_with(self, q: Queries, k: Keys, v: Values, bias: Scores | None) -> Queries:
-        """Return z under a bias on the scores. It may be None where the fused kernel needs none and nothing listens."""
+        """Return z, given a bias on the scores: None if the fused kernel needs none and scores have no hook."""
         dropout = self.dropout if self.training else 0.0
         if bias is not None and is_hooked(self.hook_attn_scores, self.hook_pattern):
             return read_values(explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern), v, dropout)
         return fused(q, k, v, bias, dropout)
 
     def _fused_bias(self, k: Keys, positions: Positions, cache: Past | None) -> Scores | None:
-        """Return the bias for the fused kernel. Causal queries of whole sequences or of last tokens need none."""
+        """Return the bias for the fused kernel; None for causal attention from all positions or only the last one."""
         whole_or_last = isinstance(positions, slice) and (
             positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
         )

@@ -39,9 +39,9 @@ class ModelConfig(LatentOptions, MixingOptions):
             layer.
         tied_embeddings: Unembed with the embedding matrix.
         unembedding: Source of the logits: linear, or none: the first d_vocab entries of the final normalised residual
-            stream are the logits (Sanford et al. 2024, arXiv 2402.09268, use all of it: d_vocab = d_model).
+            stream are the logits (Sanford et al. 2024, arXiv 2402.09268, with d_vocab = d_model).
         init_std: Standard deviation of every initial weight matrix. None: 1 / sqrt(fan in), and 1 for an untied
-            embedding; learned positions have the embedding's.
+            embedding; learned position embeddings start like token embeddings.
         scaled_residual_init: Scale initial matrices that write to the residual stream by 1 / sqrt(2 n_layers), as GPT-2
             does.
         embed_std: Standard deviation of only the initial embedding and learned positions. None: as for init_std.
@@ -66,7 +66,7 @@ class ModelConfig(LatentOptions, MixingOptions):
         "diff_norm": True,
         "shift_place": "before_rotary",
     }
-    """Former fields, and the only value that each still has: stored configs hold them."""
+    """Removed fields, each with the only value that a stored config may still have for it."""
 
     def __post_init__(self) -> None:
         for family in (Sizes, PositionOptions, MixingOptions, LatentOptions):
@@ -105,7 +105,7 @@ class ModelConfig(LatentOptions, MixingOptions):
         )
 
     def untrained_positions(self, length: int) -> range:
-        """Return the learned positions that no sequence of this length has: weight decay alone moves them."""
+        """Return the learned positions beyond sequences of this length: they get no gradient, only weight decay."""
         return range(min(length, self.n_ctx), self.n_ctx if self.positional == "learned" else 0)
 
     @property

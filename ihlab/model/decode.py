@@ -94,12 +94,12 @@ def generate(
 ) -> Int64[Tensor, "batch longer"]:
     """Continue the tokens by up to `max_new_tokens`.
 
-    With `temperature` 0, each is the most likely under the model (the lowest id in a tie). Otherwise each is drawn from
+    With `temperature` 0, each new token is the most likely one (the lowest id in a tie). Otherwise it is drawn from
     softmax(logits / temperature), with `generator` or torch's global one.
 
     A sequence that has emitted `stop` is filled with `pad` (None: with `stop`); a `stop` in the prompt does not count.
-    Decoding ends once all sequences have emitted it. Dropout is off, and the model keeps its mode. Hooks fire on the
-    prompt, then on one token at a time, under `torch.inference_mode`. Raises `ConfigError` for no tokens, for ids
+    Decoding ends once all sequences have emitted `stop`. Dropout is off; the model keeps its mode. Hooks fire on the
+    prompt, then on one token at a time, under `torch.inference_mode`. Raises `ConfigError` for an empty prompt, for ids
     outside the vocabulary, for a `pad` without `stop`, for a negative temperature, and when prompt and new tokens
     together exceed `n_ctx`.
     """

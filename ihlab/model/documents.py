@@ -1,7 +1,7 @@
-"""Packed documents: sequences that hold several documents, and what the tokens of one see of those before it.
+"""Packed documents: several documents in one sequence, and what tokens see of the documents before their own.
 
 In `model(tokens, document_starts=starts)`, a token attends to its own document, and shifts, convolutions, smear and the
-other local mixers see nothing before its first token. So a packed document has the logits that it has alone.
+other local mixers see nothing before the document's first token. So a document has the same logits packed as alone.
 `ModelConfig.document_leak` lets attention or local mixers see the documents before. Relative positions need no reset.
 """
 
@@ -29,12 +29,12 @@ class Documents(Past):
 
 
 _packed: dict[tuple[int, int], Documents] = {}
-"""The documents of `packed`, by the identities of the model and of the thread. Dynamo cannot read a ContextVar."""
+"""The documents of `packed`, keyed by the ids of module and thread: Dynamo cannot read a ContextVar."""
 
 
 @contextmanager
 def packed(model: Any, starts: Any, leak: str | None = None) -> Iterator[None]:
-    """Let this thread's forward passes of this model read packed documents, as if each had `document_starts`.
+    """Let this thread's forward passes of this model read packed documents, as if each got `document_starts=starts`.
 
     None: whole sequences. `leak` replaces the model's `document_leak`: "none" gives each document the logits that it
     has alone. Other models, and other threads, read whole sequences. Raises `ConfigError` for a model whose documents
@@ -84,14 +84,14 @@ def _numbered(starts: Any, leak: str) -> Documents:
 
 
 def separate(cache: Any, part: str) -> Documents | None:
-    """Return the documents between which "attention" or "shift" must not leak; None: there is none."""
+    """Return the packed documents if `part` ("attention" or "shift") must keep them apart, otherwise None."""
     return cache if isinstance(cache, Documents) and cache.leak not in (part, "both") else None
 
 
 def shifted(
     x: Shaped[Tensor, "batch pos *wide"], before: Tensor | Past | None = None, back: int = 1
 ) -> Shaped[Tensor, "batch pos *wide"]:
-    """Return the vectors, or ids, `back` tokens before each. They are 0 before a sequence, or one of the documents."""
+    """Return the vector or id `back` tokens before each token; 0 if that is before its sequence or document."""
     moved = F.pad(x, (*[0, 0] * (x.ndim - 2), back, -back))
     documents = separate(before, "shift")
     if documents is None:
@@ -110,7 +110,7 @@ def previous(
 def with_first(
     unmixed: Shaped[Tensor, "batch pos *wide"], mixed: Shaped[Tensor, "batch pos *wide"], cache: Past | None
 ) -> Shaped[Tensor, "batch pos *wide"]:
-    """Return the mixed vectors, but the own ones at the first token of each sequence and document."""
+    """Return the mixed vectors, except at the first token of each sequence and document: there the unmixed one."""
     documents = separate(cache, "shift")
     if documents is None:
         return torch.cat([unmixed[:, :1], mixed[:, 1:]], dim=1)
@@ -121,7 +121,7 @@ def with_first(
 def other_documents(
     cache: Past | None, queries: slice | Int[Tensor, "batch query"]
 ) -> Bool[Tensor, "batch query key"] | None:
-    """Return which keys are in another document than the queries at these positions; None: none may be hidden."""
+    """Return which keys are in another document than these queries; None if documents are not kept apart."""
     documents = separate(cache, "attention")
     if documents is None:
         return None

@@ -14,7 +14,7 @@ from ihlab.model.mixes.places import NeuronMixes
 
 
 class MLP(NeuronMixes):
-    """The common part of both MLPs: the weights into and out of the neurons, in TransformerLens' layout."""
+    """The base class of `SwiGLU` and `GeluMLP`: the weights into and out of the neurons, in TransformerLens' layout."""
 
     in_proj: nn.Linear
     out_proj: nn.Linear

@@ -3,7 +3,7 @@
 - Llama-style pre-norm blocks: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual
 - final RMSNorm, untied unembedding, no biases, rotary positions with base 100,000
 - grouped-query attention; keys and values shifted by one token if the config says so
-- every part can be switched off, or replaced by that of the paper's theorems (ALiBi, the strict mask) or of GPT-2
+- every part can be switched off, or replaced by a part of the paper's theorems (ALiBi, the strict mask) or of GPT-2
   (LayerNorm, GELU, learned positions, biases, dropout)
 - a TransformerLens `HookedRootModule`, with the same hook names and `run_with_hooks`
 - weights start as N(0, 1 / fan in); an embedding reads one token, so its fan in is 1; biases start as 0
@@ -229,7 +229,7 @@ class Network(EmbeddingMixes, LensHooks):
 
     @property
     def layers(self) -> list[Block]:
-        """Return the blocks, typed."""
+        """Return the blocks as a list that type checkers know to hold `Block`s."""
         return [block for block in self.blocks if isinstance(block, Block)]
 
     def decayed_parameters(self) -> set[str]:

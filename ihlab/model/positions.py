@@ -1,4 +1,4 @@
-"""Positions: rotary (Su et al. 2021, arXiv 2104.09864) in Llama's half-split convention, and ALiBi."""
+"""Position encodings: rotary (Su et al. 2021, arXiv 2104.09864) in Llama's half-split convention, and ALiBi."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ Positions = slice | Int[Tensor, "batch query"]
 
 
 def as_tensor(positions: Positions, device: torch.device) -> Int[Tensor, "#batch query"]:
-    """Return the positions as numbers. A slice gives one row for all sequences."""
+    """Return the positions as a tensor. A slice gives one row for all sequences."""
     if isinstance(positions, slice):
         return torch.arange(positions.start, positions.stop, device=device)[None]
     return positions
@@ -20,8 +20,8 @@ def as_tensor(positions: Positions, device: torch.device) -> Int[Tensor, "#batch
 class Rotary(nn.Module):
     """Rotate the pair (x_i, x_{i + d/2}) at position t by the angle t / base^(2i / d).
 
-    Like Hugging Face's Llama it pairs halves, not neighbours; weights trained with one pairing are noise under the
-    other. Frequencies may be given; rotated vectors are `scale` times as long.
+    Like Hugging Face's Llama, it does not pair neighbouring channels; weights trained with one pairing fail with the
+    other. `frequencies` replace the angles per position; rotated vectors become `scale` times as long.
     """
 
     cos: Tensor

@@ -1,4 +1,4 @@
-"""The last layer at query positions only, for training and evaluation.
+"""Compute the last layer at query positions only, in training and evaluation.
 
 A loss reads only the logits of scored positions. For these, the last layer needs keys and values of every position,
 but queries, outputs and the MLP only at scored positions. All earlier layers work on every position.
@@ -91,7 +91,7 @@ def _attend_at(
 
 
 def _among(queries: Int[Tensor, "batch query"], index: Int[Tensor, " scored"], n_pos: int) -> Int[Tensor, " scored"]:
-    """Return the places in the flattened `queries` of the positions `index` of the flattened [batch * pos]."""
+    """Turn indices into the flattened [batch * pos] into indices into the flattened `queries`."""
     n_queries = queries.shape[1]
     nth = torch.arange(n_queries, device=queries.device).expand_as(queries)
     nth_at = torch.zeros((len(queries), n_pos), dtype=torch.int64, device=queries.device).scatter(1, queries, nth)

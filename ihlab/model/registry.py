@@ -1,4 +1,4 @@
-"""The attention variants: every value of `ModelConfig.attention`, built-in or registered. No torch here."""
+"""The attention variants: every value of `ModelConfig.attention`, built-in or registered. It does not import torch."""
 
 import difflib
 import inspect
@@ -18,7 +18,7 @@ class Limit(NamedTuple):
     why: str
 
     def check(self, cfg: Any) -> None:
-        """Raise `ConfigError` for another value."""
+        """Raise `ConfigError` if the config has a value that is not allowed."""
         value = getattr(cfg, self.field)
         require(
             value in self.allowed,
@@ -59,10 +59,10 @@ class Variant:
     - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
     - `fixed`: mixing weights that the attention has but does not learn;
     - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe;
-    - `own_heads`: True if its class makes or mixes keys and values itself, so that no convolution of them fits in;
+    - `own_heads`: True if its class makes or mixes keys and values itself, so that Canon layers cannot convolve them;
     - `recurrent`: True for a recurrence, which has no attention scores and no pattern;
-    - `limits`: the fields of `ModelConfig` of which it does not allow every value;
-    - `head_multiple`: what d_head must be a multiple of, without rotary positions and with them.
+    - `limits`: the fields of `ModelConfig` that it restricts to some of their values;
+    - `head_multiple`: d_head is a multiple of the first number without rotary positions, of the second with them.
     """
 
     title: str
@@ -85,7 +85,7 @@ class Variant:
 
     @property
     def mixes_heads(self) -> bool:
-        """True if attention mixes the tokens of projected queries, keys or values, by a shift or in its own way."""
+        """True if attention mixes projected queries, keys or values across tokens, by a shift or in its own way."""
         return bool(self.rules or self.fixed or self.own_heads)
 
     @property

@@ -29,7 +29,7 @@ def token_shift(
     """Mix each head's vector with its vectors at the tokens before (equation 5), with one row of weights per head.
 
     With weights [head, window, d_head], each channel of a head has its own row. If x continues a sequence, `before`
-    holds the vectors of the window - 1 tokens before x. They replace the zeros. It may also be packed documents.
+    holds the vectors of the window - 1 tokens before x. They replace the zeros. `before` may also be packed documents.
     """
     # Expand over d_head first: with a broadcast last axis, a CPU multiplies (and sums the gradient)
     # several times slower.
@@ -64,7 +64,7 @@ class TokenShift(TokenMix):
     """`token_shift` with learned weights [head, window]: alpha of the keys, beta of the values, gamma of the queries.
 
     A new shift draws column 0 from U(0, 1), and `start` gives the other columns. With `uniform` it draws all columns
-    except the last, which `complete` gives. All are free afterwards. With `shared`, all heads have the same weights.
+    except the last, which `complete` gives. All columns are trained. With `shared`, all heads have the same weights.
     With `d_head`, each channel of a head has its own weights, which start as a copy of its head's.
 
     Subclasses for other rules store another parameter and compute the weights from it (`stored`, `weights_from`).
@@ -110,7 +110,7 @@ class TokenShift(TokenMix):
         hook: Callable[[Tensor], Tensor] | None = None,
         before: Float[Tensor, "batch earlier head d_head"] | Past | None = None,
     ) -> Heads:
-        """Shift x with the weights that the hook returns for these weights; `before` is as in `token_shift`."""
+        """Shift x with this shift's weights, which `hook` may replace; `before` is as in `token_shift`."""
         # The hook gets a copy: it may write into its tensor, but not into the parameter.
         weight = self.weights() if hook is None else hook(self.weights().clone())
         return token_shift(x, weight, before)
@@ -124,7 +124,7 @@ class TokenShift(TokenMix):
 
     @torch.no_grad()
     def hold(self, heads: int | slice, columns: int | slice, value: float) -> None:
-        """Set columns of some heads' rows to a value. If columns are tied, the others equally divide the rest of 1."""
+        """Set columns of some heads' rows to a value. If columns are tied, the others share 1 - value equally."""
         if not self.rule.tied:
             self.weight[heads, columns] = value
             return
@@ -255,7 +255,7 @@ def make_shifts(
 
 
 def spawned(generator: torch.Generator | None, *key: int) -> torch.Generator | None:
-    """Return a generator seeded by this one's seed and a key; None for None.
+    """Return a generator seeded by the given generator's seed and a key; None if there is no generator.
 
     Zeros at the end of a key are ignored, so two keys must not differ only in zeros at their end.
     """

@@ -1,7 +1,7 @@
-"""The statements of the paper, one row each: which figures answer it with which verdicts, or why none does.
+"""Make the page of the paper's statements: for each, the figures that test it and their verdicts, or why none does.
 
-`statements.csv` has the statements, and stored claims have the number of the one that they answer. The page cannot
-disagree with the figures and with the notebook about the paper's printed tables.
+`statements.csv` lists the statements. A stored claim names the number of the statement that it tests. The page is made
+from the claims of the figures and of the notebook about the paper's printed tables, so it cannot disagree with them.
 """
 
 from collections import Counter
@@ -22,10 +22,10 @@ KINDS = (FIGURE, EXACT, OPEN, OUT)
 
 STATEMENTS = pd.read_csv(Path(__file__).with_name("statements.csv"), dtype=str, keep_default_na=False)
 """The statements: `number`; `sentence`; `quote`, the paper's own words, abridged, and `where` they stand; `kind`, one
-of `KINDS`; `remark`, what was asked and what was not, or for a statement without a figure the answer or the reason."""
+of `KINDS`; `remark`, which parts are tested, or for a statement without a figure the answer or why there is none."""
 
 PRINTED, PRINTED_CLAIMS = "notebooks/15_printed_tables.ipynb", "notebooks/data/printed_tables_claims.json"
-"""The notebook about the paper's printed tables, in a clone of the repository, and its claims."""
+"""Paths of the notebook about the paper's printed tables and of its claims, in a clone of the repository."""
 
 
 def verdicts(figures: Path) -> dict[str, dict[str, Counter[str]]]:

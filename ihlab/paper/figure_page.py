@@ -64,7 +64,7 @@ def _section(folder: Folder) -> list[str]:
 
 
 def fold(summary: str, content: str) -> list[str]:
-    """Return content that a reader can unfold. The documentation site needs the attribute."""
+    """Return content that a reader can unfold. The documentation site renders it only with the `markdown` attribute."""
     return [f'<details markdown="1"><summary>{summary}</summary>', content, "</details>"]
 
 
@@ -77,7 +77,7 @@ def _rows(claims: Sequence[dict[str, Any]], folder: Folder) -> list[list[str]]:
 
 
 def _group(group: Sequence[dict[str, Any]], folder: Folder) -> list[list[str]]:
-    """Return the rows of claims that share a statement. What equals the row above is said only once."""
+    """Return the rows of claims that share a statement. Text that equals that of the row above is left out."""
     alike, measures = len({claim["sentence"] for claim in group}) == 1, {claim["measure"] for claim in group}
     shared = measures.pop() if len(measures) == 1 and len(group) > 1 else ""
     rows, above = [], ("", "")
@@ -93,7 +93,7 @@ def _group(group: Sequence[dict[str, Any]], folder: Folder) -> list[list[str]]:
 
 
 def _apart(claim: dict[str, Any]) -> tuple[str, str]:
-    """Return a sentence without its setting, and the setting, if conditions are in brackets or end it after a colon."""
+    """Return a sentence without its setting, and the setting, if each condition is in brackets or follows a colon."""
     sentence, conditions = claim["sentence"], list(claim.get("setting", {}).values())
     for condition in conditions:
         shorter = sentence.replace(f" ({condition})", "").replace(f": {condition}.", ".")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Figure(NamedTuple):
     """A figure or table.
 
-    - `title`: a question. What is before a colon is the name by which links call it;
+    - `title`: a question. The part before a colon is the text of links to the figure;
     - `study`: "module:name" of its experiment in `ihlab.paper.studies`;
     - `by_default`: whether `ihlab reproduce` makes it if no figure is named.
     """
@@ -72,7 +72,7 @@ THEMES = {
     "shifts": "Other token shifts",
     "attribution": "Methods and proofs",
 }
-"""Headings in the page's list of figures, each by the figure that stands first below it."""
+"""Headings in the page's list of figures. The key is the first figure below the heading."""
 
 
 def theme(name: str) -> str:
@@ -82,10 +82,10 @@ def theme(name: str) -> str:
 
 
 def title(name: str) -> str:
-    """Return the heading of an experiment's page. Without one in `FIGURES`, "my_study" is "My study"."""
+    """Return the heading of an experiment's page. A name outside `FIGURES`, "my_study", becomes "My study"."""
     return FIGURES[name].title if name in FIGURES else name.replace("_", " ").capitalize()
 
 
 def link_text(name: str) -> str:
-    """Return the part of a title by which links call the experiment: "Figure 1a"."""
+    """Return the text of links to an experiment, the part of its title before a colon: "Figure 1a"."""
     return title(name).partition(":")[0]

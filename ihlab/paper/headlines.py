@@ -19,7 +19,7 @@ class Asked(NamedTuple):
 
     It selects all claims of `experiment`, and of `also`, whose id is `id` or starts with it and a dot: every setting,
     the paper's and our own. `number` is the text for their value, in which {} is replaced by the number, or by the
-    range over all claims. The number has the unit `unit`. Claims against the paper are turned round.
+    range over all claims. The number has the unit `unit`. The verdict of a claim against the paper is inverted.
     """
 
     experiment: str
@@ -87,7 +87,7 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
         Asked("table4", "solves_more_in_training_range", "by {} with as many as in training", " points"),
     ),
 }
-"""At most twelve, in the order of the paper."""
+"""The claims that decide each headline. There are at most twelve headlines, in the order of the paper."""
 
 
 def answer(
@@ -95,10 +95,10 @@ def answer(
 ) -> tuple[str, str] | None:
     """Return a headline's answer, and the number that speaks least for it with its setting, as Markdown.
 
-    The answer is yes, no, undecided or not tested if all tested claims agree; otherwise it counts their verdicts and
-    says where the sentence does not hold. The number comes from a claim that fails, else from an undecided one, else
-    from the one nearest to its threshold. None if there are no stored claims. `link` makes a number a link to its
-    experiment.
+    The answer is yes, no, undecided or not tested if all tested claims agree; otherwise it gives the number of claims
+    with each verdict, and the settings in which the headline does not hold. The number comes from a claim that fails,
+    else from an undecided one, else from the one nearest to its threshold. None if there are no stored claims. `link`
+    makes a number a link to its experiment.
     """
     answered = [(question, claims) for question in asked if (claims := question.of(claims_of))]
     every = [(question, claim) for question, claims in answered for claim in claims]
@@ -125,7 +125,7 @@ def _in_words(claims: Sequence[dict[str, Any]]) -> str:
 
 
 def _failing(claims: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the settings of the claims that fail; if a condition alone tells them from those that hold, only that."""
+    """Return the settings of the claims that fail; if one condition separates them from those that hold, only that."""
     fail, hold = ([c.get("setting", {}) for c in claims if c["verdict"] == verdict] for verdict in ("fails", "holds"))
     for name in fail[0]:
         values = dict.fromkeys(setting.get(name) for setting in fail)
@@ -135,7 +135,7 @@ def _failing(claims: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _number(numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str, str], str]) -> str:
-    """Return the number that speaks least for the headline, its setting, and the threshold if it misses that."""
+    """Return the number that speaks least for the headline, its setting, and the threshold if the number misses it."""
     worst = next(
         verdict for verdict in ("fails", "undecided", "holds") if any(c["verdict"] == verdict for _, c in numbers)
     )
@@ -148,7 +148,7 @@ def _number(numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str
 
 
 def _margin(claim: dict[str, Any]) -> float:
-    """Return by how much of its threshold's size a number is on the side that holds."""
+    """Return how far a number is on the side of its threshold that holds, as a fraction of the threshold's size."""
     threshold = claim["threshold"] or 0.0
     distance = (claim["value"] - threshold) / (abs(threshold) or 1.0)
     return distance if claim["right_side"] == "above" else -distance
@@ -166,7 +166,7 @@ def _in_setting(name: str, words: str) -> str:
 
 
 CONDITIONS = {"size": "{} parameters", "width": "width {}", "without": "without shifted {}s"}
-"""The words around a condition of a setting that cannot be understood without its name."""
+"""Formats for the conditions of a setting that cannot be understood without their names."""
 
 
 SEVERAL = 4

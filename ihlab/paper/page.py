@@ -40,7 +40,7 @@ Square brackets: 95% interval. Verdicts are about small models. *Undecided*: not
 threshold"""
 
 STATEMENTS = "../docs/coverage.md"
-"""The page of all statements, from the first page."""
+"""The page of all statements, as a link relative to the first page."""
 
 START, END = "<!-- verdicts -->", "<!-- /verdicts -->"
 """Markers around the verdicts in a README."""
@@ -50,7 +50,7 @@ def write_results_pages(root: Path, order: Sequence[str] = ()) -> Path:
     """Write `results_page` to `<root>/README.md`, and each figure's page to its folder. Return the README's path.
 
     In a clone of the repository, also write docs/coverage.md and the verdicts in its README. Raises `ConfigError` if
-    one of the other README.md files exists and was not written by this function.
+    one of the README.md files under `root` exists and was not written by this function.
     """
     path, pages = root / "README.md", {}
     folders = sorted(result_folders(root, order), key=lambda folder: folder.experiment)
@@ -169,7 +169,7 @@ def corrected(folders: Sequence[Folder]) -> str:
 
 
 def with_verdicts(readme_text: str, root: Path) -> str:
-    """Return the text with the headlines of the first figure between its markers, if it has markers."""
+    """Return a README's text with the headlines of figure `FIRST` between the markers, if the text has markers."""
     answers = _answers(root, f"{root.name}/")
     bullets = [
         f"- {escaped(sentence)} **{answered[0]}.** Least favourable number: {answered[1]}."

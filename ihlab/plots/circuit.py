@@ -17,20 +17,20 @@ INPUTS = {"q": GREEN, "k": ORANGE, "v": PINK}
 """Colour of a path by the input that it ends in."""
 
 LEAST_SWING = 1.0
-"""Smallest swing, in logits, of which heads have parts. Below it nothing is drawn."""
+"""Minimum swing (logit difference on clean minus corrupted prompts) of a model whose circuit is drawn."""
 
 Measured = tuple[pd.Series | None, Mapping[str, Any]]
-"""Accuracy by step (None for a model that was not trained), and the truth (`ihlab.suite.truth`)."""
+"""A model's accuracy at each step (None if it was not trained), and its exact effects (`ihlab.suite.truth`)."""
 
 
 @printed
 def circuits(members: Mapping[str, Mapping[int, Measured]]) -> Figure:
     """Draw one row per model: its accuracy in training, a line per seed; then the circuit of each seed.
 
-    The colour of a disc is a head's effect divided by the swing. Letters name those of its queries, keys and values
-    whose own effect is true. A line is a path with a true effect; the width is the effect, the colour is the input of
-    the later head. A path that skips a layer passes between its heads. Layer 0 is at the bottom. Models whose swing is
-    below `LEAST_SWING` have no circuit.
+    The colour of a disc is a head's effect divided by the swing. Letters mark those of its inputs (q, k, v) whose own
+    effect is `true`: at least a tenth of the swing. A line is a path with such an effect. Its width is the effect's
+    size, its colour the later head's input. A path that skips a layer passes between that layer's heads. Layer 0 is at
+    the bottom. Models whose swing is below `LEAST_SWING` have no circuit.
     """
     layers = [max(truth["heads"]["layer"].max() + 1 for _, truth in seeds.values()) for seeds in members.values()]
     heights = [0.65 + 0.55 * n_layers for n_layers in layers]
@@ -75,7 +75,7 @@ def _circuit(axes: Axes, truth: Mapping[str, Any]) -> None:
     heads, inputs, swing = truth["heads"], truth["inputs"].query("true"), abs(truth["swing"])
     edges = truth["edges"].query("true") if "edges" in truth else heads[:0]
     n_layers, n_heads = heads["layer"].max() + 1, heads["head"].max() + 1
-    smaller = min(1, 4 / n_heads)  # than discs and letters of four heads
+    smaller = min(1, 4 / n_heads)  # size of discs and letters, relative to a layer of four heads
     for edge in edges.itertuples():
         size = max(abs(edge.effect), abs(edge.reverse)) / swing
         layers = np.linspace(edge.from_layer, edge.to_layer, 12 * (edge.to_layer - edge.from_layer) + 1)

@@ -1,4 +1,4 @@
-"""The square of Theorem 3.4: contours and streamlines of a loss, and paths over it."""
+"""Draw the loss of Theorem 3.4 over the square of alpha1 and beta1: contours, streamlines and paths."""
 
 import numpy as np
 import pandas as pd
@@ -47,10 +47,10 @@ def paths(axes: Axes, table: pd.DataFrame, color: str, label: str, dashes: str =
 
 @printed
 def basin_map(axes: Axes, table: pd.DataFrame, fastest: float, slowest: float) -> AxesImage:
-    """Draw the basin of each start: induction shaded by its time, darker later; the negative solution in orange.
+    """Draw the solution that each start reaches: induction shaded by its time, later is darker; others in orange.
 
     `table` comes from `landscape.basins`: alpha1, beta1, basin and decided on a full grid. The shades run from
-    `fastest` to `slowest`, in decades, so that maps can share a colour bar. Returns the image for the colour bar.
+    `fastest` to `slowest`, on a log scale, so that maps can share a colour bar. Returns the image for the colour bar.
     """
     times = table.assign(decided=np.log10(table["decided"].where(table["basin"] == "induction")))
     grid = _grid(times, "decided")[2]

@@ -27,7 +27,7 @@ PATH, DECIMALS = re.compile(r' d="[^"]*"'), re.compile(r"(\.\d\d)\d+")
 """The points of a path in an SVG, and the decimals of a number after the second."""
 
 FONT = 10
-"""Size in points of text whose size nobody names."""
+"""Default size of text, in points."""
 
 PRINT: Any = {
     "font.size": FONT,

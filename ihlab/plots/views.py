@@ -1,8 +1,8 @@
 """Views of a study's table: one dot per seed, in rows and panels; and curves over steps or lengths.
 
-`Dots` and `Curves` declare a view. Called with a table with one row per run (`Dots`) or several (`Curves`), it draws
-the still; `ihlab.plots.interactive.view` draws the same declaration as a picture to explore. Colours, markers and
-dashes are given in the order in which values first occur in the table.
+`Dots` and `Curves` declare a view. Called with a table that has one row per run (`Dots`) or several (`Curves`), a view
+draws a static figure; `ihlab.plots.interactive.view` draws an interactive one. Colours, markers and
+dashes are assigned in the order in which values first occur in the table.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ MARKERS = "osD^vPX"
 NEVER = 1.5
 """Position of "never" on an axis of steps, as a multiple of the last step."""
 LETTERS = 110
-"""Letters in a line of a page."""
+"""Number of characters that fit in a line of a page."""
 SPREAD = 0.36
 """Half the height of a row's dots; rows are 1 apart."""
 
@@ -59,10 +59,10 @@ class Dots:
         return self.columns == ["steps_to_90"] if self.log is None else self.log
 
     def points(self, data: pd.DataFrame) -> pd.DataFrame:
-        """Return the data with one row per dot, color by color, and where it is drawn.
+        """Return the data with one row per dot, color by color, and with the dot's place in the figure.
 
-        Columns: `value_`; `panel_`, `color_` and `row_`, the numbers of its panel, color and row; `middle_`, the height
-        of its row and color, `half_`, half the height of their dots, and `y_`, its own height.
+        Added columns: `value_`; `panel_`, `color_` and `row_`: indices of the dot's panel, color and row; `y_`: its
+        height; `middle_` and `half_`: middle and half the height of the band of dots of the same row and color.
         """
         names, series = in_order(data, self.rows), self.series(data)
         panels, half = self.shown(data), SPREAD / len(series)
@@ -81,20 +81,20 @@ class Dots:
         return points.assign(y_=points["middle_"] + spread * half)
 
     def series(self, data: pd.DataFrame) -> list[Any]:
-        """Return what has a color each: the values of the column `colors`, or the drawn columns."""
+        """Return what is told apart by color: the values of the column `colors`, or the drawn columns."""
         return in_order(data, self.colors) if self.colors else self.columns
 
     def shown(self, data: pd.DataFrame) -> list[Any]:
-        """Return the values that make the panels; [None] without."""
+        """Return the values that make the panels; [None] if there is one panel for all runs."""
         return in_order(data, self.panels) if self.panels else [None]
 
     def __call__(self, data: pd.DataFrame) -> Figure:
-        """Draw the still."""
+        """Draw the static figure."""
         names, series, shown = in_order(data, self.rows), self.series(data), self.shown(data)
         down, across = panel_grid(len(shown))
         per_row = 0.16 + 0.1 * len(series)
         figure = new_figure(PAGE, max(2.2, (per_row * len(names) + 0.8) * down + 1.2))
-        grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()  # each panel has its own steps
+        grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()  # each panel has its own x axis
         points = self.points(data)
         for number, (axes, panel) in enumerate(zip(grid, shown, strict=False)):
             mine = points[points["panel_"] == number]
@@ -156,7 +156,7 @@ class Curves:
     xticks: Sequence[float] | None = None
 
     def __call__(self, data: pd.DataFrame) -> Figure:
-        """Draw the still."""
+        """Draw the static figure."""
         names, shown = in_order(data, self.colors), in_order(data, self.panels) if self.panels else [None]
         limits = {name: each for name in ("ylim", "xticks") if (each := getattr(self, name)) is not None}
         figure = new_figure(PAGE, 4.2)

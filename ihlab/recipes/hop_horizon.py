@@ -1,4 +1,4 @@
-"""Measure how many hops a model follows: its error at each number of hops, and the hop horizon (error above 0.1)."""
+"""Measure how many hops a model follows: its error at each number of hops, and the hop horizon where it passes 0.1."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple

@@ -31,15 +31,15 @@ SHAPES: dict[str, tuple[int, int, str]] = {
     "8, 2 heads, learned positions": (8, 2, "learned"),
     "32": (32, 2, "rope"),
 }
-"""The panels of Figure 1b, and of the same with learned positions: hidden size, number of heads, position scheme."""
+"""The panels of Figure 1b and of its version with learned positions: hidden size, number of heads, position scheme."""
 
 LAPTOP_SEEDS = range(32, 48)
-"""Seeds of Figure 1a on a laptop. They are new: seeds 0 to 31 were used by claims that these replace."""
+"""Seeds of Figure 1a on a laptop. Seeds 0 to 31 were used by earlier claims, which the present claims replace."""
 FEWER = {KV1: 8, V1: 5, V2: 12, V4: 5}
 """Number of seeds on a laptop with RoPE: most for two layers, whose verdict on "perfectly" is near its threshold. With
-sixteen, p was below .001 for all other claims."""
+sixteen seeds, p was below .001 for all other claims."""
 WIDTH_SEEDS = {"8, 2 heads": 6, "32": 4}
-"""Number of seeds of a panel of Figure 1b whose verdicts were as far; the others have 16."""
+"""Number of seeds of panels of Figure 1b whose numbers are that far from their thresholds; the others have 16."""
 ROWS = 1024
 """Held-out sequences of Figure 1a on a laptop: an accuracy of .99 is then known to .003."""
 NARROW_LR = 1.6e-2
@@ -47,7 +47,7 @@ NARROW_LR = 1.6e-2
 averaged over the widths. The paper scale has the paper's rate."""
 
 MUCH_FASTER = 0.5
-"""Ratio of steps below which a curve is "much faster"."""
+"""A curve is "much faster" than another if the ratio of their steps to 90% accuracy is below this."""
 
 
 def induction_run(scale: Scale) -> RunConfig:
@@ -142,7 +142,7 @@ def width_config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def width_seeds(cell: Cell, first: int = 16) -> range:
-    """Return the seeds of a curve of Figure 1b on a laptop. Seeds 0 to 15 were used by claims that these replace."""
+    """Return the seeds of a curve of Figure 1b on a laptop. Seeds 0 to 15 were used by earlier, replaced claims."""
     return range(first, first + WIDTH_SEEDS.get(panel_of(cell), 16))
 
 

@@ -1,6 +1,6 @@
 """Questions about attention variants on the toy settings: seeds, thresholds, and the rates that are tried.
 
-A cell of these studies is a variant in a setting. A variant is trained at its own learning rate in each.
+A cell of these studies is a variant in a setting. A variant has its own learning rate in each setting.
 """
 
 from typing import Any, Literal
@@ -16,7 +16,7 @@ TUNED = Tuned(
 FEW_SEEDS, MANY_SEEDS = range(8), range(8, 40)
 """Seeds of the claims.
 
-At its fastest rate a variant's steps differ between seeds by a factor of two. Eight seeds against eight cannot tell a
+At its best rate a variant's steps differ between seeds by a factor of two. Eight seeds against eight cannot tell a
 ratio of 1 from 1.25. A setting has `MANY_SEEDS` if a question says that one variant is not better. The first eight
 seeds showed this need, so `MANY_SEEDS` excludes them.
 """

@@ -60,7 +60,7 @@ D_MODEL_AND_HEADS = {"smoke": (8, 2), "laptop": (16, 2)}
 
 
 def setting_config(label: str, scale: Scale, **fields: Any) -> RunConfig:
-    """Return the config of a setting. `fields` make a variant of its model, vanilla attention."""
+    """Return the config of a setting. `fields` change its model, which has vanilla attention."""
     setting, (d_model, n_heads) = SETTINGS[label], D_MODEL_AND_HEADS[scale]
     task = setting.smoke_task if scale == "smoke" else setting.task
     shape = {"d_model": d_model, "n_heads": n_heads, "d_vocab": task.vocab_size, "n_ctx": task.length, **setting.model}

@@ -1,8 +1,8 @@
 """A question about a study's table: a sentence, the number that decides it, and its threshold.
 
-A `Number` maps the table to a `Measured`: the number with its interval, in words, and the seeds behind it. The
+A `Number` maps the table to a `Measured`: the number with its interval, a description, and how many seeds it has. The
 functions below make the usual ones for a column and one or two cells. A cell gives columns their values:
-{"variant": "V only"}. Any other function of the table is a `Number`, too.
+{"variant": "V only"}. Any other function from the table to a `Measured` is a `Number`, too.
 """
 
 import math
@@ -35,11 +35,11 @@ WORDS = {
     "check": "accuracy of checks",
     "recall": "accuracy of recall",
 }
-"""A column's name in words, if it is not the column's own."""
+"""Names of columns in words. A column that is not listed keeps its own name."""
 
 
 class Measured(NamedTuple):
-    """A number with its interval. `why`: why nothing can be tested; "" if it can."""
+    """A number with its interval. `why`: the reason why the question cannot be tested; "" if it can."""
 
     measure: str
     estimate: stats.Estimate | None
@@ -65,7 +65,7 @@ class RepeatedSeedError(ConfigError):
 
 @dataclass(frozen=True)
 class OfCells:
-    """A number of the given cells. A study compares them with those that it trains, before it trains them."""
+    """A number that reads the given cells. Before training, a study checks that it trains these cells."""
 
     cells: tuple[Cell, ...]
     number: Number
@@ -83,7 +83,7 @@ class Ask:
 
     - `id`: a stable name of the question, unique in its figure. "faster.rope" and "faster.alibi" are one question
       asked in two settings;
-    - `setting`: what sets this question apart from those, such as {"positions": "RoPE"};
+    - `setting`: what sets it apart from the same question in other settings, such as {"positions": "RoPE"};
     - `statement`: the number of the paper's statement that it answers (docs/coverage.md), if any;
     - `against`: whether the paper says the contrary: if the sentence holds, the paper's statement does not;
     - `cells`: the cells that it compares, from which a study can choose those of smoke scale;
@@ -126,7 +126,7 @@ class Ask:
         return now if same else replace(now, first=first, changed=self.changed)
 
     def measured(self, data: pd.DataFrame) -> Measured:
-        """Return the number of the table. Raises `ConfigError` if it is no `Measured`."""
+        """Return the number measured on the table. Raises `ConfigError` if it is no `Measured`."""
         number = self.number(data)
         require(isinstance(number, Measured), f"The number of question '{self.id}' is {number!r}, but no Measured.")
         return number
@@ -205,7 +205,7 @@ def as_stored(value: Any) -> str:
 
 
 def cell_key(cell: Cell) -> frozenset[tuple[str, str]]:
-    """Return what tells a cell from others in a stored table, whatever the order of its columns."""
+    """Return a key that identifies a cell in a stored table, whatever the order of its columns."""
     return frozenset((column, as_stored(value)) for column, value in cell.items())
 
 
@@ -220,7 +220,7 @@ def of_kind(data: pd.DataFrame, kind: str = RUN) -> pd.DataFrame:
 
 
 def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
-    """Return the rows of a cell, by rate and seed. Raises `NoRunsError` if there is none."""
+    """Return the rows of a cell, sorted by rate and seed. Raises `NoRunsError` if there is none."""
     if (cells := _PICKED.get()) is not None and kind == RUN and cell not in cells:
         cells.append(cell)
     rows = of_kind(data, kind)
@@ -249,7 +249,7 @@ def cells_read(ask: Ask, data: pd.DataFrame) -> list[Cell]:
 
 
 def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
-    """Return a column of a cell, or a formula of columns such as "whole - without_own", by seed."""
+    """Return a cell's values of a column, or of a formula such as "whole - without_own", sorted by seed."""
     rows = pick(data, cell).sort_values("seed")
     repeated = rows.loc[rows["seed"].duplicated(), "seed"]
     if len(repeated):
@@ -316,7 +316,7 @@ def _require_functions(call: str, *arguments: object) -> None:
 
 
 def mean_over_seeds(column: str, cell: Cell, within: stats.Range = stats.ANY, words: str = "") -> Number:
-    """Return the mean of a column, or of a formula of columns, over the seeds of a cell. `words`: what it is."""
+    """Return the mean of a column, or of a formula of columns, over a cell's seeds. `words`: its description."""
 
     pair = isinstance(within, tuple) and len(within) == 2 and all(map(is_number, within))
     require(pair, f"mean_over_seeds: within is {shown(within)}, but must be the least and the largest possible value.")
@@ -365,7 +365,7 @@ def difference(
 def ratio(
     one: Cell, other: Cell, column: str = "steps_to_90", horizon: float | None = None, factor: bool = False
 ) -> Number:
-    """Return the ratio of one cell's waiting times to another's, or with `factor` the larger of that and its inverse.
+    """Return the ratio of two cells' waiting times, one / other, or with `factor` the larger of it and its inverse.
 
     Times count up to `horizon`, by default the smallest number of steps of the compared runs. It cannot be larger: a
     run that ended earlier would look slower than it is.
@@ -391,7 +391,7 @@ def ratio(
 
 
 def described(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell: Cell | None = None) -> Number:
-    """Return a number from a function of the table, with its description. It has the seeds of `cell`, or of all."""
+    """Return a number from its description and a function of the table. It has the seeds of `cell`, or all seeds."""
     _require_functions("described(measure, estimate, cell)", estimate)
 
     def number(data: pd.DataFrame) -> Measured:
@@ -402,13 +402,13 @@ def described(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], 
 
 
 def on_table(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
-    """Return a number of a changed table."""
+    """Return a number that reads the table after `change`."""
     _require_functions("on_table(change, number)", change, number)
     return lambda data: number(change(data))
 
 
 def untested_if(reason: Callable[[pd.DataFrame], str], number: Number) -> Number:
-    """Return a number that tests nothing where `reason` returns one. Holm's correction then leaves it out."""
+    """Return a number that is not tested if `reason` returns a reason. Holm's correction then leaves it out."""
     _require_functions("untested_if(reason, number)", reason, number)
     require(not isinstance(reason, OfCells), "untested_if(reason, number): the reason is a number: exchange the two.")
 

@@ -1,4 +1,4 @@
-"""What a study must have before it is trained: cells and seeds that a table can tell apart, questions about them."""
+"""Check a study before it is trained: its table must tell cells and seeds apart, and answer every question."""
 
 import inspect
 import io
@@ -35,7 +35,7 @@ SMOKE_SEEDS = (0, 1)
 
 
 def of_cell(value: Any, cell: Cell) -> Any:
-    """Return what a field of a study says of a cell: the field may be a value or a function of the cell."""
+    """Return the value of a study's field for a cell: the field may be a value or a function of the cell."""
     return value(cell) if callable(value) else value
 
 
@@ -86,7 +86,7 @@ def _require_cells_apart(field: str, cells: Sequence[Cell]) -> None:
 
 
 def _require_stored(name: str, cells: Sequence[Cell]) -> None:
-    """Raise `ConfigError` for a cell that a CSV does not give back."""
+    """Raise `ConfigError` for a cell that changes when it is written to a CSV and read back."""
     try:
         text = pd.DataFrame(cells).assign(kind=RUN).to_csv(index=False).encode()
     except UnicodeEncodeError as error:
@@ -98,7 +98,7 @@ def _require_stored(name: str, cells: Sequence[Cell]) -> None:
 
 
 def _require_one_name(name: str, cells: Sequence[Cell]) -> None:
-    """Raise `ConfigError` for two cells whose runs would have one name, or that have other columns."""
+    """Raise `ConfigError` for two cells whose runs would have one name, or whose columns differ."""
     named: dict[str, Cell] = {}
     for cell in cells:
         other = named.setdefault(cell_name(cell), cell)
@@ -188,9 +188,9 @@ def _require_one_cell(cell: Cell, words: str, known: Sequence[Cell]) -> None:
 def _try_without_numbers(number: Number, words: str, known: Sequence[Cell]) -> None:
     """Raise `ConfigError` for a number that is no function of a table, or that looks for a cell which is not trained.
 
-    It is tried on a table that has two rows of one seed for each cell, a tuning run and a claim's, and no measured
-    column. For want of measurements a sound function may fail in any way. A cell with further columns may have been
-    measured.
+    It is tried on a table that has two rows of one seed for each cell, a tuning run and a claim run, but no measured
+    column. Without measurements, even a correct function may fail in any way. A cell with further columns is accepted,
+    because `measure` may return these columns.
     """
     callable_with_a_table = callable(number)
     try:

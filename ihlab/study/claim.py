@@ -15,7 +15,7 @@ NOT_TESTED: Verdict = "not tested at this scale"
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One row of the ledger.
+    """One row of the ledger: a sentence, the number that decides it, its threshold and the verdict.
 
     One rule gives the verdict. The p-value tests the number against the threshold, with Holm's correction for the other
     claims of the experiment (`judged`). If it is at most .05, the claim *holds* when the number is on the right side of
@@ -104,7 +104,7 @@ class Claim:
 
 
 def as_stated(claim: dict[str, Any]) -> dict[str, Any]:
-    """Return a stored claim as the paper's statement has it: verdict and side are turned round if it is `against`."""
+    """Return a stored claim as a verdict on the paper's statement: verdict and side are reversed if it is `against`."""
     if not claim.get("against"):
         return claim
     verdict = {"holds": "fails", "fails": "holds"}.get(claim["verdict"], claim["verdict"])
@@ -143,7 +143,7 @@ def slug(sentence: str) -> str:
 
 
 def _named(claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims with an id each. Without one it is the slug of the sentence, numbered if that is taken."""
+    """Return the claims with an id each: by default the slug of the sentence, with a number if that is taken."""
     taken = [claim.id for claim in claims if claim.id]
     double = next((name for name in taken if taken.count(name) > 1), None)
     require(double is None, f"Two claims have the id '{double}', but each claim needs its own.")

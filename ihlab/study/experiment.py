@@ -1,4 +1,4 @@
-"""The protocol of an experiment."""
+"""The protocol of an experiment: plan the runs of a figure or table, judge its claims and draw it."""
 
 import warnings
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ Trained = Sequence[tuple[str, "Run"]]
 
 @dataclass(frozen=True)
 class Planned:
-    """One run of an experiment and the name of its cell: of the runs that differ from it only in their seeds.
+    """One run of an experiment, and the name of its cell. The runs of a cell differ only in their seeds.
 
     `stacked`: the run may be trained as a member of an ensemble (`ihlab.training.ensemble`). It then equals the run
     trained alone up to rounding, not bit for bit.
@@ -52,8 +52,8 @@ class Experiment(Protocol):
     - `follow(trained, scale)`: plan the runs of a second stage, which depend on the finished runs of the first;
     - `gather_curves(trained, scale)`: return a second table, of any number of rows per run, which pictures and the
       summary show; None for none;
-    - `draw_more(data, scale)`: return further pictures by the suffix of their file names;
-    - `draw_interactive(data, scale)`: return a picture to explore, a `plotly.graph_objects.Figure`.
+    - `draw_more(data, scale)`: return further pictures as a dict, by the suffix of the file name;
+    - `draw_interactive(data, scale)`: return an interactive picture, a `plotly.graph_objects.Figure`.
     """
 
     @property

@@ -24,9 +24,9 @@ WENT = ("scale", "replaced", "commit")
 def replaced(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
     """Return the old claims that the new ones do not contain with the same verdict.
 
-    A claim is found by its id, and asks the same question if threshold and side are the same. The `first` version of a
-    claim counts as a separate claim; a claim whose measure was changed since is compared with it. An untested claim is
-    replaced only if its id is gone. Claims that were stored before there were ids are found by their sentence.
+    Claims are matched by id, and ask the same question if threshold and side are the same. The `first` version of a
+    claim counts as a separate claim. If a measure was changed since, the old claim is compared with the new `first`. An
+    untested claim is replaced only if its id is gone. Claims stored before there were ids are matched by sentence.
     """
     now = {name: claim for claim in new for name in (claim["sentence"], claim["id"])}
     gone = []

@@ -28,7 +28,7 @@ def evaluations(run: "Run") -> pd.DataFrame:
 
 
 def learning(run: "Run", column: str = "accuracy_first") -> dict[str, Any]:
-    """Return when a run has learned, by a column of its evaluations, and where it ends.
+    """Return the step at which a column of a run's metrics reaches 90%, and its value at the end of training.
 
     - horizon: the last step at the full learning rate. Waiting times end there, because the decay of the rate alone
       raises the accuracy;
@@ -48,7 +48,7 @@ def learning(run: "Run", column: str = "accuracy_first") -> dict[str, Any]:
 
 
 def crossing(metrics: pd.DataFrame, horizon: int, column: str) -> float:
-    """Return the step with 90% accuracy up to `horizon`, linear between its evaluation and the one before; inf: none.
+    """Return the step, up to `horizon`, of 90% accuracy, interpolated linearly between evaluations; inf: none.
 
     Use this when evaluations are about as far apart as the effect.
     """

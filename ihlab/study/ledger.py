@@ -1,4 +1,4 @@
-"""An experiment's folder: the picture, the CSV behind it, the claims and the manifest."""
+"""The folder of an experiment: its tables (CSV), claims, summary, pictures and manifest."""
 
 import base64
 import hashlib
@@ -53,7 +53,7 @@ class Folder:
         """Write the tables, the claims, the summary, the pictures and, if given, the manifest.
 
         Claims and verdicts that this replaces are kept in the experiment's history; a warning says if they cannot be
-        read. Smoke scale has no history. The manifest also says which tables the claims and pictures were made of.
+        read. Smoke scale has no history. The manifest also records the digests of the tables.
         Raises `ConfigError` if two claims have the same id.
         """
         tables = {"data.csv": data} | ({} if curves is None else {"curves.csv": curves})
@@ -83,7 +83,7 @@ class Folder:
             write_picture(picture, self.path / f"{name}.svg")
 
     def write_interactive(self, experiment: Any) -> Path:
-        """Write the picture to explore as `<experiment>-<scale>.html`, beside the `plotly.min.js` that it needs."""
+        """Write the interactive picture as `<experiment>-<scale>.html`, beside the `plotly.min.js` that it needs."""
         from ihlab.plots.interactive import write_page
 
         page = self.picture.with_suffix(".html")
@@ -93,7 +93,7 @@ class Folder:
     def data(self) -> pd.DataFrame:
         """Return the stored table of runs.
 
-        Raises `ConfigError` if there is none, if it is not the one of the manifest, and if it is not a CSV.
+        Raises `ConfigError` if there is none, if its digest is not that in the manifest, and if it is not a CSV.
         """
         return self._table("data.csv")
 
@@ -189,7 +189,7 @@ class Folder:
 
     @property
     def described(self) -> bool:
-        """Whether the manifest describes the table of runs: an older one does not."""
+        """Whether the manifest describes the table of runs. A manifest of an older version does not."""
         return self._described("data.csv") is not None
 
     def _described(self, name: str) -> dict[str, Any] | None:
@@ -210,7 +210,7 @@ ENTRIES = {"data.csv": "table", "curves.csv": "curves"}
 
 
 def with_runs(curves: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of curves with the columns of their runs. If both have a column, it is that of the curve.
+    """Return the rows of curves with the columns of their runs. A column that both tables have is that of `curves`.
 
     The columns of `curves` up to `seed` say which run a row belongs to.
     """
@@ -220,7 +220,7 @@ def with_runs(curves: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _table_facts(text: str) -> dict[str, Any]:
-    """Return a CSV's number of lines and its digest, whatever its line ends: version control may change them."""
+    """Return a CSV's number of lines and its digest, ignoring line endings, which version control may change."""
     text = text.replace("\r\n", "\n")
     return {"lines": text.count("\n"), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -243,7 +243,7 @@ def _cell(cell: object) -> str:
     return escaped(str(cell))
 
 
-ENDLESS = 10_000  # columns of a line in a file
+ENDLESS = 10_000  # characters of a line in a file, instead of a screen's width
 
 
 def verdict_table(*folders: Folder) -> "Styler":

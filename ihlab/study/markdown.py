@@ -28,7 +28,7 @@ def escaped(text: str) -> str:
 
 
 def plain(cell: str) -> str:
-    """Return a cell of `measured` or `needed` as it is read, for a terminal."""
+    """Return a cell of `measured` or `needed` as plain text for a terminal, without Markdown and HTML."""
     return html.unescape(cell).replace("**", "").replace("\xa0", " ")
 
 
@@ -50,7 +50,7 @@ def verdict(claim: dict[str, Any]) -> str:
 
 
 def verdict_counts(claims: Sequence[dict[str, Any]]) -> str:
-    """State how many of the paper's claims and, after a plus sign, of our own have each verdict, and had at first."""
+    """Count the paper's claims + our own with each verdict, now and, if that differs, as first declared."""
     now, first = _counts(claims), _counts([claim.get("first", claim) for claim in claims])
     return f"Claims, the paper's + our own: {now}." + (f" As first declared: {first}." if first != now else "")
 
@@ -77,7 +77,7 @@ def measured(claim: dict[str, Any]) -> str:
 
 
 def value(claim: dict[str, Any], unit: Unit = "") -> str:
-    """Return the measured number as every page writes it: a bound as a bound, and with its unit.
+    """Return the measured number as text, with its unit, and with "at least" or the like if it is only a bound.
 
     The number of a claim with a unit is a fraction, or the difference of two: 0.25 is 25% or 25 points.
     """

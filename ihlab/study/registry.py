@@ -10,7 +10,7 @@ EXPERIMENTS: dict[str, Experiment] = {}
 
 
 def register_experiment(experiment: Any) -> Any:
-    """Register an experiment with `reproduce` under its `name`. It is an object, or a class without arguments.
+    """Register an experiment, an object or a class without arguments, so that `reproduce` finds it by its `name`.
 
     Returns its argument, so it works as a decorator. Raises `ConfigError` if a method of `Experiment` is missing (the
     message names it) or if an experiment that is defined elsewhere already has the name.

@@ -1,7 +1,7 @@
 """Intervals over seeds. Every number that decides a claim has an interval, and no seed is dropped.
 
 All intervals are two-sided 95% unless said otherwise. An interval never leaves the range of possible values. Values
-that happen to be all equal have no variance to estimate: `mean` tests them by their signs (`_equal`).
+that happen to be all equal have no variance to estimate: `mean` tests them with an exact sign test (`_equal`).
 """
 
 import math
@@ -34,7 +34,7 @@ class Estimate:
 
     `interval_at` returns the interval at a level, unbounded if there are too few seeds for it. It is None for counted
     numbers.
-    `bound` says that the value is only a bound of the number (`ratio_of_times`), "" that it is the number.
+    `bound` says which bound of the number the value is (`ratio_of_times`); "": the value is the number itself.
     """
 
     value: float
@@ -114,7 +114,7 @@ def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
 def _equal(value: float, p_value: float, within: Range) -> Estimate:
     """Return the estimate of a number without spread: the value itself, with an exact test of any threshold.
 
-    `p_value` is the probability that all samples fall on this side of a threshold that they do not differ from
+    `p_value` is the probability, if the threshold is the true value, that chance puts all samples on this side of it
     (one-sided). `confidence` is 1 - `p_value`, or 95% if that is less.
     """
     rounding = ROUNDING * max(1.0, abs(value))
@@ -126,7 +126,7 @@ def _equal(value: float, p_value: float, within: Range) -> Estimate:
 
 
 def mean_correlation(values: Sequence[float]) -> Estimate:
-    """Return the mean correlation over seeds, by Student's t on Fisher's z, which keeps it inside (-1, 1)."""
+    """Return the mean correlation over seeds. Its interval is Student's t on Fisher's z, which stays inside (-1, 1)."""
     z = mean(np.arctanh(np.clip(np.asarray(values, dtype=float), -1 + 1e-9, 1 - 1e-9)).tolist())
     return _mapped(z, float(np.tanh(z.value)), lambda low, high: (float(np.tanh(low)), float(np.tanh(high))))
 
@@ -162,7 +162,7 @@ def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
 
         variance = s^2(runs of a) / n_a + s^2(runs of b) / n_b + s^2(problems) / n_problems
 
-    The s^2 are of the means of runs and of the differences of problems. Noise is in both, so the interval is a little
+    s^2 is the variance of the runs' means or of the problems' differences. Noise is in both, so the interval is rather
     wide. A bootstrap over runs and problems (Owen 2007) counts the noise three times. The interval is Student's t with
     Welch and Satterthwaite's degrees of freedom: with a handful of runs, a bootstrap's tails are too narrow.
     """
@@ -246,8 +246,8 @@ def share_difference(hits_a: int, n_a: int, hits_b: int, n_b: int) -> Estimate:
 def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
     """Return the mean over seeds of accuracies that were all measured on the same `rows` sequences.
 
-    This is `clustered_share` with one cluster per seed. All seeds answer the same sequences, so the effective number is
-    at most `rows`. If an accuracy is missing, the result is `unknown`.
+    This is `clustered_share` with one cluster per seed. All seeds answer the same sequences, so the effective number of
+    trials is at most `rows`. If an accuracy is missing, the result is `unknown`.
     """
     if np.isnan(accuracies).any():
         return unknown(within=SHARE)
@@ -318,7 +318,7 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     inverts the Mann-Whitney test (Lehmann 1963; Bauer 1972). An infinite time is only known to be above the horizon, so
     its ratios have only a bound. The bound enters the median, and each end of the interval takes the worst case. A
     ratio of two infinite times is left out of the median and can be anything in the interval. With few seeds even the
-    widest interval falls short of 95%; `confidence` has its level (3 against 3: 90%).
+    widest interval falls short of 95%; `confidence` is then its level (90% for 3 seeds against 3).
 
     `bound` is "at least" if later times in place of the infinite ones could only raise the median, "at most" if they
     could only lower it, and "about" if they could do both. It is "" if they cannot change it.
@@ -326,7 +326,7 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     if min(len(a), len(b)) == 0:
         return unknown()
     at_least, at_most = _bounds_of_ratios(a, b, horizon)
-    known = np.where(np.isinf(np.asarray(b, dtype=float)), at_most, at_least)  # exact, or a bound; inf: both are never
+    known = np.where(np.isinf(np.asarray(b, dtype=float)), at_most, at_least)  # exact, or a bound; inf: both are inf
     informative = known[np.isfinite(known)]
     value = float(np.median(informative)) if informative.size else math.nan
     low, high = np.sort(at_least.ravel()), np.sort(at_most.ravel())[::-1]

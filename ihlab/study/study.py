@@ -1,4 +1,4 @@
-"""A study as data: the cells that it trains, what it measures of a run, what it asks about the table, and its picture.
+"""A study as data: the cells that it trains, the columns that it measures, its questions about them, and its picture.
 
 A study has two tables, from which its claims and pictures can be made again without training:
 
@@ -43,11 +43,11 @@ Rates = tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
 RENAMED = {"key": "caption", "shown": "summary_columns", "smoke": "smoke_cells", "later": "follow_up_cells"}
 """Fields of `Study` in version 0.3, and their names now."""
 GONE = {"seeded": "config, which gets the seed as cell['seed']", "measure_tuning": "Tuned(measure=...)"}
-"""Other fields of `Study` in version 0.3, and what does their work now."""
+"""Other fields of `Study` in version 0.3, and what replaces them."""
 
 
 def cells(**axes: Sequence[Any]) -> list[Cell]:
-    """Return every combination of the values of some columns."""
+    """Return a cell for every combination of the columns' values."""
     return [dict(zip(axes, chosen, strict=True)) for chosen in product(*axes.values())]
 
 
@@ -63,15 +63,15 @@ def steps_to_90(run: Run) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """Every cell is trained at each rate on tuning seeds, and then at its best rate on the seeds of the claims.
+    """Tuning of the rate: train each cell at each learning rate on tuning seeds, then at its best on the claims' seeds.
 
     - `by`: what makes a rate the best. "steps": the fewest steps to 90% accuracy, or the highest accuracy if no run
       gets there. "loss": the lowest held-out loss;
     - `smoke`: the rates of smoke scale, by default the first;
     - `smoke_seeds`: the number of tuning seeds at smoke scale;
     - `changes`: fields of the config that differ in tuning runs;
-    - `measure`: the columns of a tuning run, whose model no claim uses;
-    - `rate_of`: from a cell to the one whose rate it takes, by default itself.
+    - `measure`: a function from a tuning run, whose model no claim uses, to its columns;
+    - `rate_of`: a function from a cell to the cell whose rate it takes, by default itself.
     """
 
     rates: Rates
@@ -101,29 +101,29 @@ class Tuned:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What a figure trains, measures, asks and shows. It is an `Experiment`.
+    """An `Experiment` described by fields: what a figure trains, measures, asks and shows.
 
     Raises `ConfigError` if a question could not be answered or would count a run twice (`ihlab.study.checked`).
 
     - `cells`, `smoke_cells`: the trained cells, and those of smoke scale (default: all);
-    - `config`: from a cell and a scale to the config of its runs, before the learning rate is set. Its cell also has
+    - `config`: a function from a cell and a scale to the config of its runs, without the tuned rate. Its cell also has
       the `seed`, for configs that depend on it;
     - `seeds`: the claims' seeds; smoke scale has seeds 0 and 1;
     - `tuned`: how rates are tuned; None: the config has the rate;
     - `stacked`: whether runs may be trained as members of an ensemble;
-    - `measure`, `curve`: the columns of one run, and a table with any number of rows;
+    - `measure`, `curve`: functions from a run to its columns in data.csv, and to its rows in curves.csv;
     - `follow_up`: returns the cell and the config of each run that continues a finished one; `follow_up_cells`: those
       cells;
     - `asks`, `declared`: the questions, and the date on which they were fixed, before the runs;
     - `view`: the picture of all runs except the tuning runs; `title`, `caption`: the two lines above it;
-    - `interactive`: from those runs and a title to a picture to explore (`ihlab.plots.interactive`); Dots and Curves
-      need none;
+    - `interactive`: a function from these runs and a title to an interactive picture (`ihlab.plots.interactive`); Dots
+      and Curves need none;
     - `more_views`: further pictures, by the suffix of their files' names;
     - `summary_columns`: columns of the summary, which has one row per cell with their medians, or a function that makes
       it;
     - `scales`: the scales at which it can be made, each with the fields that differ there.
 
-    `seeds`, `tuned` and `stacked` are of all cells, or functions of a cell.
+    `seeds`, `tuned` and `stacked` are values for all cells, or functions of a cell.
     """
 
     name: str
@@ -218,7 +218,7 @@ class Study:
         return pd.concat(tables, ignore_index=True) if tables else None
 
     def _beside(self, known: Cell, measured: pd.DataFrame, function: str) -> pd.DataFrame:
-        """Return measured rows behind what describes their run."""
+        """Return measured rows, with the columns that describe their run before the measured ones."""
         taken = ", ".join(column for column in known if column in measured)
         require(not taken, f"Study '{self.name}': {function} returns {taken}, but these columns describe the run.")
         return pd.DataFrame({**known, **measured.round(6)}, index=measured.index)
@@ -237,11 +237,11 @@ class Study:
 
     @property
     def has_interactive(self) -> bool:
-        """Whether it has a picture to explore."""
+        """Whether the study has an interactive picture."""
         return self.interactive is not None or isinstance(self.view, Dots | Curves)
 
     def draw_interactive(self, data: pd.DataFrame, scale: Scale) -> Any:
-        """Draw the picture to explore. Hover names the questions that a run answers."""
+        """Draw the interactive picture. Hovering over a run names the questions that it answers."""
         from ihlab.plots import interactive
 
         title, runs = self._heading(scale), self._runs_of_claims(data)
@@ -252,7 +252,7 @@ class Study:
         return interactive.view(self.view, runs, title, {ask.id: cells_read(ask, rows) for ask in self.asks})
 
     def draw_more(self, data: pd.DataFrame, scale: Scale) -> dict[str, Figure]:
-        """Draw the further views."""
+        """Draw the pictures of `more_views`."""
         return {suffix: self._picture(view, data, scale) for suffix, view in self.more_views.items()}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
@@ -272,7 +272,7 @@ class Study:
         return f"{self.title} ({scale} scale)"
 
     def _runs_of_claims(self, data: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of these runs, with "none" where a cell has no value: a group of NaN would be left out."""
+        """Return the rows of runs for claims, with "none" where a cell has no value: pandas would leave out NaN."""
         runs = of_kind(data)
         absent = [column for column in self.cells[0] if column in runs and runs[column].isna().any()]
         return runs.assign(**{column: runs[column].astype(object).fillna("none") for column in absent})
@@ -335,7 +335,7 @@ def medians(data: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd
 def wide(row: str, across: str, *columns: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
     """Return a summary with a row for each value of the column `row`, and a column for each value of `across`.
 
-    It has the median of the first of `columns` that was measured there, by default the steps to 90%.
+    An entry is the median of the first of `columns` that was measured there, by default the steps to 90%.
     """
 
     def summary(data: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Where each head attends to from the scored position: weights to named positions, and a sentence made of them."""
+"""Measure where each head attends to from the scored position: mean attention to named positions, and a sentence."""
 
 import pandas as pd
 import torch

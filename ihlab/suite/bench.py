@@ -1,7 +1,7 @@
-"""The bench: a method's estimates on the standard set, scored against exact effects, as an entry that can be checked.
+"""The bench: run a method on the standard set, score its estimates against exact effects, store a checkable entry.
 
-An entry is a dictionary, stored as JSON: `method`, `standard_set` (version), `estimates` (by the key of a setting, one
-number per node in the order of `Problem.nodes`), `scores` (by key, in the order of `SCORES`), `passes` (forward and
+An entry is a dictionary, stored as JSON: `method`, `standard_set` (version), `estimates` (per key of a setting, one
+number per node in the order of `Problem.nodes`), `scores` (per key, in the order of `SCORES`), `passes` (forward and
 backward, mean over settings with heads) and `notes`. Only the first three are needed, so that estimates can come from
 anywhere. A circuit is a list of true and false.
 """
@@ -34,13 +34,13 @@ from tasks.config import ConfigError, require, shown
 Entry = dict[str, Any]
 
 KINDS = {"head": 1, "input": 3, "position": 4, "edge": 3}
-"""The kinds of nodes, and how many a model has for each head (at least, for edges of two layers)."""
+"""The kinds of nodes, and how many there are per head (for edges, a minimum with two or more heads per layer)."""
 
 FEWEST = 4
-"""The fewest nodes of a setting: fewer have hardly any ranks."""
+"""Settings with fewer nodes (as `KINDS` counts them) are left out: a few nodes have hardly any ranks."""
 
 HARDER_METRICS = ("logit-difference", "probability")
-"""The metrics under which inputs, positions, edges and models of more than two layers are scored."""
+"""The metrics that score inputs, positions, edges, and all nodes of models of more than two layers."""
 
 SCORES = ("rank", "reverse_rank", "recall", "sign_errors", "cpr_gap", "largest", "regret", "worst_ablation")
 """The scores of a setting.
@@ -51,23 +51,23 @@ SCORES = ("rank", "reverse_rank", "recall", "sign_errors", "cpr_gap", "largest",
 - `cpr_gap`: the CPR of exact patching minus that of the estimates, for heads;
 - `largest`: estimate / effect of the node with the largest |effect|;
 - `regret`: the area below the best circuits of every size minus the CPR of the estimates, for at most 8 heads;
-- `worst_ablation`: the faithfulness of the n largest estimates for n true heads, the lowest over all ablations of the
-  other heads, for at most 8.
+- `worst_ablation`: the lowest faithfulness of the n heads with the largest estimates, over all ablations of the other
+  heads, where n heads are true. For at most 8 heads.
 """
 
 NOTHING_RUN: Entry = {"passes": None, "notes": {}}
 
 DEAR = ("integrated-gradients",)
-"""Methods that take more passes than exact patching: they are run only by name."""
+"""Methods that take more passes than exact patching. They are run only if they are named."""
 
 
 def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
     """Return the settings of the bench: rows of the standard set with `nodes` and a `key`.
 
-    Heads are scored on the whole standard set, those of more than two layers under `HARDER_METRICS`. Inputs, positions
-    and edges are scored at the last step under `HARDER_METRICS`; those of more than two layers under "key" and the
-    logit difference alone, and edges of at most three layers. `quick`: the last step, "key", the logit difference.
-    `members`: only these. Raises `ConfigError` for a member that is not in the set.
+    Heads are scored on the whole standard set, but in models of more than two layers only by `HARDER_METRICS`. Inputs,
+    positions and edges are scored at the last step by `HARDER_METRICS`; in models of more than two layers only for
+    "key" and the logit difference, and edges in at most three layers. `quick`: only the last step, "key" and the logit
+    difference. `members`: only these. Raises `ConfigError` for a member that is not in the set.
     """
     table = standard_set().merge(pd.DataFrame({"nodes": list(KINDS)}), how="cross")
     for member in members:
@@ -88,7 +88,7 @@ def settings(quick: bool = False, members: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def default_methods() -> list[str]:
-    """Return the methods that the bench runs without names: all but those of other libraries and the dear ones."""
+    """Return the methods that the bench runs by default: all but those of other libraries and those in `DEAR`."""
     return [name for name in METHODS if name not in (*LIBRARIES, *DEAR)]
 
 
@@ -137,7 +137,7 @@ def _truths(problems: Sequence[Problem], nodes: str) -> tuple[list[Tensor], list
 
 
 class _Setting:
-    """A problem of the standard set with its truth, which is measured once a method gives estimates."""
+    """A problem of the standard set, with exact effects that are measured once a method gives estimates."""
 
     def __init__(self, problem: Problem, nodes: str, truths: Callable[[], tuple[list[Tensor], ...]], i: int) -> None:
         self.problem, self.nodes, self._truths, self._i = problem, nodes, truths, i
@@ -236,7 +236,7 @@ def differences(entry: Entry, members: Sequence[str] = ()) -> list[str]:
 
     Scores are computed again from the stored estimates, and must agree to `SAME_SCORE`. If the method is in `METHODS`,
     it is run again, and its estimates must agree to `SAME_ESTIMATE` of the largest one. Raises `ConfigError` for an
-    entry with neither: nothing could be measured.
+    entry without estimates whose method is not in `METHODS`.
     """
     require(
         bool(entry["estimates"]) or entry["method"] in METHODS,

@@ -24,9 +24,9 @@ class Constructed:
     """A member with hand-set weights.
 
     - `build`: builds the model;
-    - `task`: what it answers;
-    - `circuit`: one stage per layer, the heads that do the same work, the input through which it arrives, and what
-      they do. Each head of a stage reads the heads of the stage before through this input.
+    - `task`: the task that it solves;
+    - `circuit`: one stage per layer: the heads that do the same work, the input (q, k or v) that brings the difference
+      of the prompts, and what they do. Each head of a stage reads the heads of the stage before through this input.
     """
 
     build: Callable[[], Transformer]
@@ -39,7 +39,7 @@ class Constructed:
         return pd.DataFrame(rows, columns=["layer", "head", "input", "does"])
 
     def nodes(self, kind: str) -> set[tuple[int | str, ...]]:
-        """Return the heads, inputs or edges of the circuit, each with the values of `COLUMNS` of its kind."""
+        """Return the heads, inputs or edges of the circuit, each as the tuple of the `COLUMNS` that name it."""
         heads = [[(layer, head) for head in stage[0]] for layer, stage in enumerate(self.circuit)]
         inputs = [stage[1] for stage in self.circuit]
         if kind == "edge":
@@ -67,9 +67,9 @@ def _one_shifted_layer() -> Constructed:
 
 
 def _hops(n_layers: int, attention: str) -> Constructed:
-    """Return a model of `k_hop` on a task of 2^m hops, which every layer has to double."""
+    """Return a model of `k_hop` and its task, of 2^m hops: so many that every layer has to double the hops."""
     hops = by_doubling(n_layers, attention)
-    alphabet = 8 if hops > 2 else 12  # prompts of many hops need short ones, and with few letters more paths differ
+    alphabet = 8 if hops > 2 else 12  # with few letters, hops are short, so that many fit, and more paths differ
     task = MultiHopTask(vocab_size=hops + alphabet + 3, length=40 if hops > 2 else 32, max_hops=hops, alphabet=alphabet)
     first = "attends to the last occurrence of its token and writes the position after it"
     later = "attends to the position that the stage before wrote, and writes the position and the symbol held there"

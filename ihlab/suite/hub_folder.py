@@ -36,7 +36,7 @@ SHUFFLED = 20
 """How often the answers are shuffled among prompts, for the negative control."""
 
 METRIC = "logits[answer] - logits[other] of each prompt, at its scored position"
-"""The metric of the truth, in the names of the tensors of `prompts.safetensors`. Effects and the swing are means."""
+"""The metric of the effects, in terms of the tensors of `prompts.safetensors`. Effects and the swing are means."""
 
 RECOMPUTE = """import json
 import torch
@@ -68,8 +68,8 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
     """Write a member to a new folder that transformers opens, with its tokenizer, card and truth; return the folder.
 
     Models without a shift open with `AutoModelForCausalLM.from_pretrained` anywhere: as a Llama, or a GPT-2 for learned
-    positions. Those without MLPs have MLPs that write nothing. Shifted ones open so with
-    `trust_remote_code=True`, or after `import ihlab.hf`.
+    positions. Models without MLPs get MLPs that write nothing. Models with a shift open with `trust_remote_code=True`,
+    or after `import ihlab.hf`.
 
     Raises `ConfigError` as `load` does, for a folder that is not empty, and for a model that neither class can hold: a
     recurrence, hand-set weights, or a shift with learned positions.
@@ -93,7 +93,7 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
 
 
 def _standard_prompts(model: Transformer) -> dict[str, PromptPair]:
-    """Return the prompts of the standard set by corruption and a dot, without those by noise."""
+    """Return the prompts of the standard set, except noise, by the prefix of their tensors (such as "key.")."""
     pairs = {}
     for corruption in (*SWAPS, *REPLACED):
         with suppress(ConfigError):  # not every task has every corruption
@@ -107,9 +107,9 @@ def card(name: str, seed: int = 0, step: int | None = None, root: str | Path = "
 
 
 def read_truth(folder: str | Path) -> dict[str, Any]:
-    """Return the truth that an exported folder holds, as `truth` does.
+    """Return the tables and numbers of an exported folder's `truth.json`, in the form that `truth` returns.
 
-    Raises `ConfigError` for another folder, and for the truth of another version of ihlab.
+    Raises `ConfigError` for a folder without this file, and for a file of another `VERSION`.
     """
     path = as_folder("folder", folder) / "truth.json"
     require(present(path), f"{folder} is not an exported member of the suite: it has no truth.json.")
@@ -123,7 +123,7 @@ def read_truth(folder: str | Path) -> dict[str, Any]:
 
 
 def _converted(model: Transformer) -> Any:
-    """Return a model as a class of transformers, without dropout. Attention alone gets MLPs whose weights are zero."""
+    """Return a model as a class of transformers, without dropout. An attention-only model gets MLPs of zero weights."""
     cfg, gpt2 = model.cfg, model.cfg.positional == "learned"
     alone = cfg.mlp == "none" and cfg.norm != "none"
     if alone or cfg.dropout:
@@ -237,7 +237,7 @@ def _to_find(facts: dict[str, Any]) -> str:
 
 
 def _control(model: Transformer, hops: int | None) -> str:
-    """Return in a sentence how large effects are on the answers of other prompts."""
+    """Return a sentence on how large effects are when prompts are scored by the answers of other prompts."""
     of_answers: Any = problem(model, hops=hops)
     prompts_in_order, shuffled = torch.arange(len(of_answers.clean)), []
     for by in range(1, SHUFFLED + 1):
@@ -255,7 +255,7 @@ def _control(model: Transformer, hops: int | None) -> str:
 
 
 def _use(cfg: ModelConfig) -> str:
-    """Return how to load the model and to measure its effects again with transformers; "" if it cannot hold it."""
+    """Return how to load a model and measure its effects with transformers; "" if no class there can hold it."""
     if cfg.recurrent or cfg.norm == "none" or (cfg.shifted and cfg.positional == "learned"):
         return ""
     gpt2 = cfg.positional == "learned"

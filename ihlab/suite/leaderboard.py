@@ -33,7 +33,7 @@ rows with equal numbers of settings: those with fewer may leave out the models o
 harder."""
 
 WITH_WORST = {"cpr_gap": "worst_gap", "regret": "worst_regret", "worst_ablation": "lowest_ablation"}
-"""Scores of heads that are shown as the mean and the worst of the settings, which is this column of `summary`."""
+"""Scores of heads that the page shows as mean and worst over settings, and the column of `summary` with the worst."""
 
 TITLES = {"head": "Heads", "input": "Inputs of heads", "position": "Heads at positions", "edge": "Edges between heads"}
 

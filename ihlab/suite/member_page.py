@@ -1,4 +1,4 @@
-"""A page with a table and a picture of the members that are there."""
+"""Write a page on all members that can be loaded, with a table and a picture per task."""
 
 import math
 from collections.abc import Iterable
@@ -87,7 +87,7 @@ def _row(name: str, seeds: Iterable[Measured]) -> list[str]:
 
 
 def _range(values: list[float], digits: int = 2) -> str:
-    """Return the smallest and largest number, "" if there is none, with the count of those missing."""
+    """Return the smallest and largest number as text, and how many are missing; "" if there is no number."""
     there = [f"{value + 0.0:.{digits}f}" for value in np.round(sorted(values), digits) if not np.isnan(value)]
     missing = f" ({len(values) - len(there)} without)" if there and len(there) < len(values) else ""
     return "–".join(dict.fromkeys(there[:1] + there[-1:])) + missing

@@ -34,7 +34,7 @@ from tasks.config import choose, require, shown
 
 SEEDS = range(3)
 LEARNED = 0.99
-"""The accuracy (of `accuracy_of`) from which on a member has learned its task."""
+"""A member has learned its task if its accuracy (`accuracy_of`) is at least this."""
 
 MODELS: dict[str, dict[str, Any]] = {
     "vanilla-1": {"n_layers": 1},
@@ -58,8 +58,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "delta-conv-2": {"n_layers": 2, "attention": "gated_delta", "canon": "B"},
     "delta-hybrid-2": {"n_layers": 2, "attention": "delta_hybrid"},
 }
-"""Fields of every model. Those with learned positions have GPT-2's block, the others Llama's. With dropout heads
-become redundant. "linear" and "delta" are gated recurrences, "conv" their short convolution."""
+"""The config fields of every model. Models with learned positions have GPT-2's block, the others Llama's. With dropout,
+heads become redundant. "linear" and "delta" are gated recurrences, "conv" is their short convolution."""
 
 
 def _wide(task: Task, **fields: Any) -> RunConfig:
@@ -72,7 +72,7 @@ def _wider(run: RunConfig, **fields: Any) -> RunConfig:
 
 
 def _recurrent(task: Task, steps: int) -> RunConfig:
-    """Return a run of a recurrence, without positions, whose state can keep all tokens of a sequence apart."""
+    """Return the run of a recurrent model, without position embeddings, whose state has room for all tokens."""
     model = ModelConfig(
         n_layers=2, d_model=64, n_heads=2, d_head=64, d_vocab=task.vocab_size, n_ctx=task.length, positional="none"
     )
@@ -121,7 +121,7 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
         "vanilla-2 kv-shift-1",
     ),
 )
-"""A task, the config that members share, and their models. A task has another recipe for models that need one."""
+"""Each recipe: a task, the config that its members share, and their models. Some tasks have several recipes."""
 
 MEMBERS = {
     f"{task}-{model}": shared.replace(name=f"{task}-{model}", model=shared.model.replace(**MODELS[model]))
@@ -144,13 +144,13 @@ NEGATIVE = {
     "period-2-kv-shift-1",
     "depo-k-shift-3",
 }
-"""Members that have not learned their task in each of the seeds, and those of period 2, which learned a shortcut."""
+"""Members of which not every seed learned the task, and the members of period 2, which learned a shortcut."""
 
 FORKED = {
     "induction-vanilla-2-lost-head": ("induction-vanilla-2", 542, Clamp(what="pattern", layer=0, head=1, value="zero"))
 }
-"""Members trained on from a checkpoint of another without one head: the member, the step, and what is off. They have
-one seed. That head writes nothing (its output weights are zero), and others have taken over."""
+"""Members trained further from a checkpoint of another member, without one head: that member, the step, and the clamp
+that turns the head off. They have one seed. The head's output weights are zero, and other heads have taken over."""
 
 DEEP = {
     "hops-vanilla-3-layers": 2,
@@ -161,7 +161,7 @@ DEEP = {
 """Members of one seed that come with the package, and the most hops that each has learned."""
 
 MOST_ASKED = 5
-"""The most hops of their prompts: with six, no sequence of their tasks has another token to exchange."""
+"""The most hops that prompts of `DEEP` ask for: with six, no sequence of their tasks has another token to exchange."""
 
 CONTROL = INDUCTION
 """The task on which the members of period 2 are tested: induction with random repeats. A shortcut fails there."""
@@ -197,7 +197,7 @@ def run(name: str, seed: int = 0, root: str | Path = "runs") -> Run:
 
 
 def accuracy_of(name: str) -> str:
-    """Return the column of a member's metrics that says whether it does what its task is for."""
+    """Return the column of a member's metrics with the accuracy that says whether it has learned its task."""
     if name in DEEP:
         return f"accuracy_hops_{DEEP[name]}"
     return {"2-hop": "accuracy_hops_2", "triggers": "accuracy_source_2", "depo": "accuracy_hops_3"}.get(
@@ -208,8 +208,8 @@ def accuracy_of(name: str) -> str:
 def onset_of(member: Run, column: str) -> float:
     """Return the first step at which an accuracy of a member's run is halfway from the best guess to 1.
 
-    NaN if it ends below `LEARNED`: what rose may have been the guess. The guess is `ihlab.measure.guess.guess_of` of
-    held-out sequences, at the answers that the accuracy counts.
+    NaN if the accuracy ends below `LEARNED`: then it may have risen by guessing alone. The best guess is
+    `ihlab.measure.guess.guess_of` on held-out sequences, over the answers that the accuracy counts.
     """
     steps, accuracy = member.metrics["step"], member.metrics[column]
     batch = draw(member.config.task, EVAL_SEED, "eval", 0, member.config.eval_rows)
@@ -256,7 +256,7 @@ def load(name: str, seed: int = 0, step: int | None = None, root: str | Path = "
 
 
 def _without_head(clamped: Transformer, clamp: Clamp) -> Transformer:
-    """Return the model in which a head that attends to nothing writes nothing instead: no hook is left."""
+    """Return the model with a clamped head's output weights set to 0: the same function, without a hook."""
     model = Transformer(clamped.cfg)
     model.load_state_dict(clamped.state_dict())
     with torch.no_grad():
@@ -303,8 +303,8 @@ def models(root: str | Path = "runs") -> pd.DataFrame:
     - `kind`: "positive" if all seeds learned the task (an accuracy of at least `LEARNED`), else "negative";
     - `version`: the digest of the config of seed 0, which changes with the recipe; "" for weights set by hand;
     - `seeds`: the seeds that can be loaded;
-    - `accuracy`, `onset`: of the first of these: the last accuracy, and its `onset_of`. NaN if no seed can be loaded.
-      The accuracy is that of the most hops that are asked, or of repeated triggers, in those tasks.
+    - `accuracy`, `onset`: the last accuracy of the first of these seeds, and its `onset_of`. NaN if no seed can be
+      loaded. In tasks of several hops the accuracy is that of the most hops, in tasks of triggers of repeated triggers.
     """
     rows, root = [], as_folder("root", root)
     for name in (*MEMBERS, *FORKED, *DEEP):

@@ -1,8 +1,8 @@
 """The standard set: the problems on which every attribution method is compared.
 
-It has the trained members that come with the package, each in the middle of the formation of its circuit (the first
-checkpoint at which the swing is at least a tenth of the last one) and after training, those of three and four layers
-after training, and the two circuits of Theorems 3.2 and 3.3 set by hand, under every corruption and every metric.
+It has the trained members that come with the package, at two checkpoints: while the circuit forms (the first one whose
+swing is at least a tenth of the last swing) and after training. Members of three and four layers are there only after
+training. The hand-set circuits of Theorems 3.2 and 3.3 complete it. Every corruption is scored by every metric.
 """
 
 from hashlib import sha256
@@ -46,7 +46,7 @@ def standard_problem(member: str, step: int, corruption: str, metric: str) -> Pr
 
 
 def standard_problems(member: str, step: int, corruption: str) -> dict[str, Problem]:
-    """Return the problems of the standard set that differ only in their metric, by its name.
+    """Return the problems of the standard set that differ only in their metric, as a dict from the metric's name.
 
     Raises `ConfigError` for problems that are not in the set, and if weights or prompts have another digest.
     """

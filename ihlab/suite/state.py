@@ -1,4 +1,4 @@
-"""The effect of a recurrent head's state: patched at one position, where it is all that the head knows of the past."""
+"""Patch a recurrent head's state at one position, where it is all that the head keeps of earlier tokens."""
 
 import pandas as pd
 import torch

@@ -1,4 +1,4 @@
-"""The truth about a member: the exact effect of every head, input and edge, the scores of its heads, its onset."""
+"""What is known about a member: the exact effect of every head, input and edge, the scores of its heads, its onset."""
 
 import math
 from importlib.metadata import version
@@ -70,7 +70,7 @@ DEFINITIONS = {
     "accuracy": "fraction of right answers on 512 held-out sequences: all, the first of each sequence, and by slice",
     "control": "the accuracy of a member of period 2 on sequences with random repeats, where only induction is right",
 }
-"""What every number is."""
+"""The definition of every number that `truth` returns."""
 
 
 @own_settings()
@@ -136,7 +136,7 @@ def stages(name: str, seed: int = 0, root: str | Path = "runs", hops: int | None
     """Return when each head of a trained member came to matter, from its exact effects at every checkpoint.
 
     `step` is the first checkpoint at which the larger size of effect and reverse (`truth`) is at least a tenth of the
-    size of the swing at the last one, and `before` is the checkpoint before it. Both are NaN for a head that never
+    size of the last checkpoint's swing, and `before` is the checkpoint before it. Both are NaN for a head that never
     matters. `hops` is as in `truth`. Raises `ConfigError` as `run` does.
     """
     member = run(name, seed, root)
@@ -156,9 +156,9 @@ def problem(
 ) -> Problem:
     """Return the prompts and the metric on which the effects of a loaded member are measured.
 
-    "swing" defines those of the truth. `corrupt` and `metric` are as in `ihlab.attribution.problem`; None: "answer" in
-    Depo, where "key" has no other answer, and "key" in other tasks. `hops`: how many
-    the prompts ask for; None: any number, most often one. Raises `ConfigError` for anything but a model of the suite.
+    `DEFINITIONS["swing"]` describes those that `truth` takes. `corrupt`, `metric`: as in `ihlab.attribution.problem`;
+    None: "answer" in Depo, where "key" has no other answer, and "key" in other tasks. `hops`: how many the prompts ask
+    for; None: any number, most often one. Raises `ConfigError` for anything but a model of the suite.
     """
     task: Any = getattr(model, "trained_on", None)
     require(task is not None, f"The model is {shown(model)}, but must be one that suite.load returns.")
@@ -166,7 +166,7 @@ def problem(
 
 
 def prompts(task: Any, corrupt: str | None = None, hops: int | None = None) -> PromptPair:
-    """Return the prompts of a member's task. For noise they are those of "key", with the place of the noise."""
+    """Return the prompts of a member's task. For noise they are those of "key", whose change says where noise goes."""
     corrupt = choose("corruption", corrupt or _usual(task), CORRUPTIONS)
     how = "key" if corrupt in NOISE else corrupt
     if not isinstance(task, NGramTask) or how == "answer":

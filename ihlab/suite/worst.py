@@ -1,4 +1,4 @@
-"""The worst ablation: how little of the metric the true heads can keep, whatever else is patched."""
+"""The worst ablation: the lowest faithfulness of the true heads, over all ways to patch the other heads."""
 
 from itertools import product
 from typing import Any
@@ -11,7 +11,7 @@ from ihlab.attribution.problems import Problem
 from ihlab.settings import own_settings
 
 MOST_OTHERS = 8
-"""Up to this many heads that are not true, every set of them is measured; of more, 2^8 random sets (seed 0)."""
+"""With at most this many heads that are not true, every set of them is measured; else 2^8 random sets (seed 0)."""
 
 
 @own_settings()

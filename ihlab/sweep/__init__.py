@@ -1,1 +1,1 @@
-"""Training of many runs: grids, pools of workers, Ray, retries, tables of results."""
+"""Train many runs: grids, pools of worker processes, Ray, retries and tables of results."""

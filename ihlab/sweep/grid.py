@@ -115,7 +115,7 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> Values:
 
 
 def _axes(content: Mapping[str, Any]) -> list[list[Values]]:
-    """Return the axes of the product. Each axis is a list of points, and a point sets one or more fields together."""
+    """Return the axes whose product is the sweep. Each axis is a list of points; a point sets one or more fields."""
     grid, zips = content.get("grid", {}), content.get("zip", [])
     require(isinstance(grid, dict), f"grid is {in_short(grid)}, but must be a table: [grid].")
     right = isinstance(zips, list) and all(isinstance(table, dict) for table in zips)

@@ -1,4 +1,4 @@
-"""The number of runs trained at a time on this machine."""
+"""Choose the number of runs trained at a time on this machine."""
 
 import math
 import os

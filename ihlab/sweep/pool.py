@@ -225,9 +225,9 @@ def next_job(
 ) -> int:
     """Return the job that a worker does next: the first of `todo` that saves the most compiling.
 
-    That is one for which the worker has the graph, from its `last` run. Then one whose graph no other worker has: two
-    that start runs of one kind would both compile it, while torch stores the graph on disk for whoever comes later.
-    `others`: what other workers train now. Runs that are not compiled are all alike.
+    First comes a job whose graph the worker has from its `last` run, then one whose graph no other worker has: several
+    that start runs of one kind would both compile it, while torch stores the graph on disk for workers that come later.
+    `others`: the configs that other workers train now. All runs that are not compiled rank equally.
     """
     mine, theirs = last and last.graph, [config.graph for config in others]
 
@@ -247,7 +247,7 @@ def steps_bar(
     `done`: indices of the runs that have already ended. Any other run has ended once an update reports its last step.
     """
     work = [_work(config) for config in configs]
-    fraction = dict.fromkeys(done, 1.0)  # of its steps
+    fraction = dict.fromkeys(done, 1.0)  # of each run's steps
     with progress_bar(console) as progress:
         count = f"{len(fraction)}/{len(configs)} runs"
         bar = add_bar(progress, name, sum(work), sum(work[index] for index in fraction), count)
@@ -291,7 +291,7 @@ class _Worker:
         return future
 
     def drain(self, on_update: Callable[[Update], None]) -> None:
-        """Pass on the reports since the last call."""
+        """Pass the reports since the last call to `on_update`."""
         try:
             while self.pipe.poll():
                 on_update(self.pipe.recv())

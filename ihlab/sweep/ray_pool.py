@@ -1,4 +1,4 @@
-"""Jobs on Ray: on this machine's cores, or on the cluster that RAY_ADDRESS names."""
+"""Run jobs on Ray: on this machine's cores, or on the cluster that RAY_ADDRESS names."""
 
 import logging
 import os

@@ -31,7 +31,7 @@ SUMMED_UP = ("step", "tokens", "train_loss", "eval_loss", "accuracy")
 def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
     """Return one run's row of the table, read from its folder under `root`; `error`: its error message, if it failed.
 
-    - `run`: what `Run.open` takes, the folder's name in `runs` and its path elsewhere;
+    - `run`: the argument of `Run.open`: the folder's name if it is in `runs`, else its path;
     - a column for each swept field;
     - `status`: done, diverged, failed, or unfinished (not begun, or interrupted);
     - `n_params`, and the metrics of the last evaluation, at `step`;
@@ -74,7 +74,7 @@ def first_reach(steps: ArrayLike, accuracy: ArrayLike, threshold: float) -> floa
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the rows of a sweep's runs as one table, in the order given; times and errors come last."""
+    """Return the rows of a sweep's runs as one table, in the order given. The columns of times and errors come last."""
     table = pd.DataFrame(list(rows))
     last = ["steps_to_90", "seconds", "error"]
     return table[[name for name in table if name not in last] + last]

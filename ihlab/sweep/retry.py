@@ -13,7 +13,7 @@ PATIENCE = 10.0
 def attempt(root: Path, device: str, config: RunConfig, report: Report) -> str:
     """Train or resume a run, and return the error with which it failed, on one line. Only interrupts are raised.
 
-    It returns "" if the run ended, or if another process trains it: its folder says which.
+    Return "" if the run ended or diverged, or if another process trains it: the run's folder says which.
     """
     from ihlab.training.run_writer import TrainingDivergedError
     from ihlab.training.train import train

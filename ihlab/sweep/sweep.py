@@ -39,7 +39,7 @@ def sweep(
     Runs are ordinary run folders under `root`: finished and diverged runs are not trained again, interrupted runs are
     resumed. If a run diverges or fails, its row says so and the others continue; the next sweep tries a failed run
     again. A run whose worker is killed is retried from its last checkpoint in another worker, at most
-    `retries` times; after that it has failed. A run that another process trains is left to it.
+    `retries` times; after that it has failed. A run that another process trains is left to that process.
 
     - `points`: from `grid.read_grid`, or made by hand;
     - `engine`: "local", in processes of this machine, or "ray", on this machine or on the cluster at RAY_ADDRESS;

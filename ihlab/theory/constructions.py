@@ -2,7 +2,7 @@
 
 All have one head per layer, no norm, MLP or bias, tied embeddings, and float64 weights. The rows of
 `embedding` [vocab, d] are the x of the theorems. One-hot rows (`torch.eye(vocab)`) are orthonormal,
-so that the logits of a sharp head name one token.
+so that the logits of a head with sharp attention are one-hot.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def kv_shift_induction_head(
     slope: float,
     mask: Literal["causal", "strict"] = "causal",
 ) -> Transformer:
-    """Theorem 3.3: one layer that equals `IH`, with alpha = (0, 1), beta = (1, 0) and ALiBi's slope.
+    """Return the one layer of Theorem 3.3, which equals `IH`: alpha = (0, 1), beta = (1, 0) and ALiBi's slope.
 
     With the causal mask it equals `IH(keys="all")`, with the strict mask `IH(keys="earlier")`. For the printed
     range s = 2 .. L - 1, also hide key 1, by -inf at `hook_attn_scores`. The printed proof has
@@ -84,7 +84,7 @@ def checker(embedding: Float[Tensor, "vocab d"], n_ctx: int, temperature: float)
 
         out_{n+1} = sum over s = 1 .. n of softmax_s(k_{n+1} . k_s / temperature) v_{s-1},  v_0 = 0.
 
-    If the answer is the real v_n, the guess is kept. The paper prints s up to n - 1. The mask must be strict:
+    If the output is the real v_n, the guess is kept. The paper prints s up to n - 1. The mask must be strict:
     a token that sees itself matches itself best, reads the real v_n beside it, and accepts every guess.
     """
     return shifted_head(embedding, n_ctx, alpha=(1.0, 0.0), beta=(0.0, 1.0), sigma=temperature, mask="strict")

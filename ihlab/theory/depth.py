@@ -11,7 +11,7 @@ def horizon(n_layers: int, attention: str) -> int:
 
 
 def by_doubling(n_layers: int, attention: str) -> int:
-    """Return the hops that L layers follow with pointers alone: 2^(L-1) with the key shift, else 2^(L-2), 0 if L = 1.
+    """Return the hops of pointer doubling alone with L layers: 2^(L-1) with the key shift, else 2^(L-2), 0 if L = 1.
 
     Without the key shift this is the construction of Sanford et al. 2024 (arXiv 2402.09268), whose first layer attends
     to the previous token. For 5 layers these are the paper's 16 and 8.

@@ -1,4 +1,4 @@
-"""Changes of a model with hand-set weights that leave its circuit known: another basis, split heads, noise."""
+"""Edit a model with hand-set weights so that its circuit stays known: rotate the basis, split heads, add noise."""
 
 import torch
 from torch import Tensor

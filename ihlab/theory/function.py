@@ -7,7 +7,7 @@ from torch import Tensor
 from tasks.config import choose, require
 
 KEYS = {"inner": (2, -1), "earlier": (1, -1), "all": (1, 0)}
-"""First and last key, counted from 1 and back from L."""
+"""The first key, counted from 1, and the last key, relative to L."""
 
 
 def IH(x: Float[Tensor, "*batch pos d"], sigma: float, slope: float, keys: str = "inner") -> Float[Tensor, "*batch d"]:
@@ -19,7 +19,7 @@ def IH(x: Float[Tensor, "*batch pos d"], sigma: float, slope: float, keys: str =
     x_0 = 0, as the shift pads:
 
     - "inner": s = 2 .. L - 1, as printed;
-    - "earlier": s = 1 .. L - 1, what attention under a strict mask sees;
+    - "earlier": s = 1 .. L - 1, what attention with a strict mask sees;
     - "all": s = 1 .. L, what plain causal attention sees. Its first key is zero and its last is x_{L-1}.
 
     Raises `ConfigError` for sigma <= 0, an unknown `keys`, numbers that are not finite, or too few tokens.

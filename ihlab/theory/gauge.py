@@ -11,7 +11,7 @@ coordinates are meaningful: two angles modulo pi, and two norms, because AdamW i
 Angles are in radians and in [-pi/2, pi/2), so that an angle's absolute value is its distance to the corner: at most
 pi/2, and below pi/4 if and only if |alpha2| > |alpha1| (keys) or |beta1| > |beta2| (values).
 
-Theorem 3.4 has no W_K and W_V that could change sign, so signs matter to its flow.
+Theorem 3.4 has no W_K and W_V that could change sign, so signs matter to its gradient flow.
 """
 
 from typing import Any

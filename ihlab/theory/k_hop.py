@@ -1,9 +1,9 @@
 """Transformers with hand-set weights that follow k hops exactly. The shift saves one layer.
 
-Let a layer write at each position i the position find_P(i) and the symbol at find_T(i). A head of the next layer that
-attends to find_P(i) reads what was written there: P doubles, and T becomes P + T (pointer doubling: Sanford et
-al. 2024, arXiv 2402.09268). If the symbol at find_P(i) is known as well (T = P), a shifted key goes one hop further:
-the head matches the latest key *before find_P(i)* with that symbol and reads the token after it, find_{P+1}(i).
+Let each position i hold find_P(i), the position P hops from i, and the symbol at find_T(i). A head of the next layer
+that attends to find_P(i) reads what was written there: P doubles, and T becomes P + T (pointer doubling: Sanford et al.
+2024, arXiv 2402.09268). If the symbol at find_P(i) is known as well (T = P), a shifted key goes one hop further: the
+head matches the latest key *before find_P(i)* with that symbol and reads the token after it, find_{P+1}(i).
 
     with the shift     P = T = 0 before layer 1, each layer turns T into 2 T + 1   1, 3, 7, ... = 2^L - 1 hops
     vanilla            layer 1 finds the latest copy of its token and hence the
@@ -52,7 +52,7 @@ def k_hop(n_layers: int, attention: str, task: MultiHopTask | None = None) -> Tr
     - A vanilla layer 1 attends to the latest s before i with x_s = x_i and writes the next position: p_1 = s + 1 =
       find_1. Position 0 is written as 0. Layer m > 1 attends to p_{m-1} and reads p_{m-1} and c_{m-1} there.
     - With r_m for the value of c_{m-1} that layer m reads, its MLP computes c_m = b_m r_m + (1 - b_m) c_{m-1}. So
-      c_m(i) is the symbol as many hops from i as are switched on in layers 1 to m.
+      c_m(i) is the symbol that the hops of all switched-on layers up to m lead to from i.
 
     Two heads, no norm, SwiGLU MLPs, learned positions, no biases, float64. Raises `ConfigError` for an attention
     outside `ATTENTIONS` and for n_layers < 1.

@@ -1,4 +1,4 @@
-"""Model and optimiser state as safetensors, with a checksum. Files are checked in full before use."""
+"""Save and load checkpoints: model and optimiser state as safetensors, with a checksum that `load` verifies."""
 
 import json
 import zlib
@@ -21,13 +21,13 @@ RUNNING_LOSS = {
     "tally/steps": torch.zeros((), dtype=torch.int64),
     "tally/seconds": torch.zeros((), dtype=torch.float64),
 }
-"""Stored beside AdamW's state: the summed training loss since the last evaluation, its steps, and seconds."""
+"""Stored beside AdamW's state: training loss summed since the last evaluation, its steps, and seconds of training."""
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], about: About | None = None) -> None:
     """Write tensors atomically, with `about` and a checksum in the file's metadata.
 
-    Not with safetensors' own `save_file`, which makes files that only their owner may read.
+    safetensors' own `save_file` is not used: it makes files that only their owner may read.
     """
     about = about or {}
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -44,8 +44,8 @@ def load(
 ) -> dict[str, Tensor]:
     """Read tensors.
 
-    - `like`: tensors with the required names, types and shapes; None: any;
-    - `about`: entries that the file must agree with, where it has them.
+    - `like`: tensors with the required names, types and shapes; None: nothing is required;
+    - `about`: entries of the metadata that must be equal in the file, unless the file lacks them.
 
     Raises `ConfigError` for a file that is missing, cut short or not safetensors, whose tensors do not match `like`,
     whose entries differ from `about`, or whose checksum does not match its content.
@@ -66,7 +66,7 @@ def load(
 
 
 def _require_layout(path: Path, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
-    """Raise for tensors of other names, types or shapes: an optimiser's kernel reads past the end of smaller ones."""
+    """Raise for tensors of other names, types or shapes: the optimiser would read past the end of smaller ones."""
     for name in sorted({*tensors, *like}):
         if name not in tensors:
             difference = f"it lacks the tensor '{name}'"
@@ -135,7 +135,7 @@ def _beginning(parameter: Tensor) -> dict[str, Tensor]:
 
 
 def empty_optimizer(step: int, model: nn.Module) -> dict[str, Tensor]:
-    """Return the state of `load_optimizer` with moments of zero after `step` steps."""
+    """Return what `load_optimizer` returns after `step` steps, but with all moments zero."""
     empty = dict(RUNNING_LOSS)
     for name, parameter in model_state(model).items() if step else ():  # no moments before the first step
         moments = _beginning(parameter) | {"step": torch.tensor(float(step))}

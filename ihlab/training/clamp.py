@@ -1,4 +1,4 @@
-"""Clamps of a fork: alpha, beta, or the attention pattern of a head. No torch here."""
+"""Clamps: alpha, beta or the attention pattern of a head, fixed during training. No torch here."""
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.registry import RULES
@@ -10,19 +10,19 @@ PATTERNS = ("previous", "uniform", "zero", "last")
 
 @config
 class Clamp:
-    """A clamped quantity, which training leaves unchanged.
+    """A quantity that is fixed (clamped) while the rest of the model trains.
 
     - `what`: "alpha" or "beta" (arXiv 2411.19574, equation 5), or "pattern";
     - `layer`; `head`: a key/value head for alpha and beta, a query head for a pattern; None: all heads of the layer;
     - `column`: for alpha and beta, 0 is the current token (alpha1, beta1), 1 the previous one (alpha2, beta2); None:
-      both;
+      all columns;
     - `value`: for alpha and beta, a number, or None for the checkpoint's value. A pattern depends on the tokens, so it
-      takes a name instead: "previous" (each token attends to the previous one, the first to itself or, under the strict
+      takes a name instead: "previous" (each token attends to the previous one, the first to itself or, with the strict
       mask, to nothing), "uniform" (equally to all visible keys), "zero" (to nothing: the head is off) or "last" (to
-      nothing, except the last token of a sequence, whose attention stays free).
+      nothing; the attention of a sequence's last token is not clamped).
 
-    If two clamps act on one entry, the later one applies. Where the columns of a head sum to 1 by construction
-    ("kv_gate", "kv_sum1"), a clamp of one column freezes them all: the other columns equally divide the rest of 1.
+    If two clamps act on the same weight, the later one applies. Where the columns of a head sum to 1 by construction
+    ("kv_gate", "kv_sum1"), a clamp of one column freezes all columns: the others share 1 minus its value equally.
     """
 
     what: str

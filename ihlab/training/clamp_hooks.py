@@ -1,10 +1,10 @@
 """Clamps in training: written into a checkpoint, then kept in every forward pass by TransformerLens hooks.
 
-A clamp of alpha or beta lives in the parameter itself. The hook at `hook_alpha` or `hook_beta` passes the entry on
-without its gradient, and the optimiser's moments of the entry are zero; weight decay never acts there. So AdamW adds
-exactly 0 at every step, the stored parameter is what the forward pass reads, and the gradient's norm (and with it the
-clipping of all others) excludes the entry. A clamped pattern is set at `hook_pattern`, which makes attention take its
-explicit path; the head's query and key weights then get no gradient, and weight decay shrinks them without effect.
+A clamp of alpha or beta is stored in the parameter itself. The hook at `hook_alpha` or `hook_beta` detaches the clamped
+weights, and their AdamW moments are zero; weight decay never acts on alpha or beta. So AdamW adds exactly 0 to them at
+every step, the stored parameter is what the forward pass reads, and the gradient's norm, by which all gradients are
+clipped, excludes them. A clamped pattern is set at `hook_pattern`, which makes attention compute explicit patterns;
+the head's query and key weights then get no gradient, and weight decay shrinks them without effect.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ def set_pattern(
 ) -> Float[Tensor, "query key"]:
     """Return the named pattern of `PATTERNS` over the keys that are visible to each query.
 
-    That of "last" has zeros in its last row, too, which is the free one.
+    The pattern "last" is all zeros. Its last row is not used, because the last token's attention is not clamped.
     """
     if name in ("zero", "last"):
         return torch.zeros(visible.shape, dtype=dtype, device=visible.device)
@@ -83,7 +83,7 @@ def _heads(clamp: Clamp) -> int | slice:
 
 
 def _entries(clamp: Clamp, shift: TokenShift) -> tuple[int | slice, int | slice]:
-    """Return the frozen heads and columns: all columns if those of the shift are tied."""
+    """Return the frozen heads and columns: all columns if the shift ties its columns (they sum to 1)."""
     return _heads(clamp), slice(None) if clamp.column is None or shift.rule.tied else clamp.column
 
 

@@ -1,4 +1,4 @@
-"""The training loss through `torch.compile`, compiled once per process for all similar runs."""
+"""Compile the training loss with `torch.compile`, once per process for all similar runs."""
 
 import os
 import sys
@@ -29,10 +29,10 @@ def compiled(
 
     `loss` is a module-level function of a model (for a stack: of a module and stacked weights) and of the tensors of a
     batch. A graph takes the weights as arguments, so a later run of the same kind reuses it. The number of scored
-    positions is a symbol in it from the first step on; a stack has a graph for each of a few sizes
+    positions is a dynamic size from the first step on; a stack has one graph for each of a few sizes
     (`ihlab.training.ensemble.stack_batches`). So a run's numbers do not depend on the runs before it.
 
-    Graphs of other kinds are dropped first: torch keeps only eight graphs of one function, and then silently runs
+    Graphs of other kinds of runs are dropped first: torch keeps at most eight graphs per function, then silently runs
     eagerly. On a CPU without a C++ compiler, return `loss` itself, with a warning (`can_compile`).
     """
     if not (config.compile and can_compile(device.type)):

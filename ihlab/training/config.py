@@ -1,4 +1,4 @@
-"""Everything that decides the outcome of a run, and its name on disk. No torch here."""
+"""Configs of runs and forks: everything that decides a run's outcome, and the name of its folder. No torch here."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ class RunConfig:
         task: The task. By default induction with 128 token ids and sequences of 32.
         model: The model. None: one layer of KV shifting with d_model=64 and 4 heads, and the task's vocabulary and
             length.
-        name: The folder's name is this name and the hash of the settings. It changes nothing else.
+        name: Name of the run. Its folder is named with it and the hash of the settings. It changes nothing else.
         seed: Seed of the initial weights and of the training batches; evaluation batches have their own.
         steps: Steps of training.
         batch_size: Sequences per step.
@@ -52,24 +52,24 @@ class RunConfig:
             trapezoid, constant and then linear to 0 over the last fifth of the steps.
         betas: AdamW's decay rates, per step, for the running averages of the gradient and of its square.
         weight_decay: AdamW's weight decay: each step shrinks a weight by this fraction times the learning rate. It
-            acts on matrices, never on norms, alpha or beta. Rows that no batch reads have no gradient, so it alone
-            moves them: towards 0.
+            acts on matrices, never on norms, alpha or beta. Embeddings that no batch reads have no gradient, so weight
+            decay alone moves them: towards 0.
         undecayed: Names of parameters that weight decay leaves alone, such as pos_embed.weight (learned positions).
         clip: Largest norm of the gradient; None: no clipping.
         precision: Number format of the forward pass: fp32, or bf16 (autocast).
         compile: Train through torch.compile. Steps are faster, but compiling takes some seconds to a minute, once per
             process for all similar runs. On a CPU it needs a C++ compiler.
         eval_every: Steps between evaluations, at first. There is always one at step 0 and one at the end.
-        eval_growth: Steps between evaluations as a fraction of the steps done so far, once that exceeds eval_every:
-            phase changes happen early. 0: always eval_every.
+        eval_growth: Steps between evaluations as a fraction of the steps done so far, once that exceeds eval_every, so
+            that early phase changes are resolved. 0: always eval_every.
         eval_rows: Held-out sequences per evaluation.
-        checkpoints: Number of evaluations, evenly spread, that keep a checkpoint with the optimiser's state.
+        checkpoints: Number of checkpoints, with the optimiser's state, spread evenly over the evaluations.
         init_shift: Initial alpha1 and beta1 of every head of every layer, with alpha2 = 1 - alpha1 and
             beta2 = 1 - beta1. None: each head draws its own from the seed.
         stop_at_accuracy: Early stopping threshold: training ends at the first evaluation at which stop_at_metric
             reaches this accuracy, from 0 to 1. None: training ends after the last step.
-        stop_at_metric: The accuracy of early stopping: at a sequence's first answer (accuracy_first), or at all answers
-            (accuracy).
+        stop_at_metric: The accuracy that early stopping compares: of a sequence's first answer (accuracy_first), or
+            of all answers (accuracy).
         clamped: Clamps from the first step to the last, such as a head with a fixed previous-token pattern. A fork
             has its own clamps and ignores these.
     """
@@ -182,14 +182,14 @@ class RunConfig:
     def digest(self) -> str:
         """A hash of the version of the task's rule and of all fields that differ from their defaults, except the name.
 
-        Defaults are left out so that adding a field does not rename stored runs: its default is the old behaviour. They
-        are the first ones (`ihlab.training.first_defaults`), so that changing a default does not rename stored runs.
+        Defaults are left out so that adding a field does not rename stored runs: its default is the old behaviour. A
+        field's first default counts (`ihlab.training.first_defaults`): changing a default does not rename them either.
         """
         content = {**_altered(self), "name": None, "kind": self.task.kind, **rule(self.task)}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
     def folder(self, root: str | Path) -> Path:
-        """Return the run's folder under `root`: a stored one with its hash, whatever its name, else `<name>-<hash>`."""
+        """Return the run's folder under `root`: a stored folder with its hash and any name, else `<name>-<hash>`."""
         stored = sorted(Path(root).glob(f"*-{self.digest}/config.json"))
         return stored[0].parent if stored else Path(root) / f"{self.name}-{self.digest}"
 
@@ -210,7 +210,7 @@ class RunConfig:
 
     @property
     def graph(self) -> tuple[object, ...] | None:
-        """What runs that share a compiled graph have in common (no clamps, not stacked); None if not compiled."""
+        """The key of a compiled graph: unstacked runs with equal keys and no clamps share it. None if not compiled."""
         rows = self.batch_size // self.accumulate
         return (self.model, self.clamps, self.task.length, rows, self.precision) if self.compile else None
 
@@ -228,7 +228,7 @@ class RunConfig:
 
 
 def constant_steps(run: RunConfig) -> int:
-    """Return the number of steps before the final fall of a "trapezoid" (its last fifth); else the last step."""
+    """Return the number of steps before the decay of a "trapezoid" schedule (its last fifth); otherwise all steps."""
     return run.horizon - run.horizon // 5 if run.schedule == "trapezoid" else run.steps
 
 
@@ -242,7 +242,7 @@ def even_choice(steps: Sequence[int], most: int) -> list[int]:
 class Fork:
     """The origin and the clamps of a fork.
 
-    - `parent`: the digest of the parent run; `parent_name`: its name, for people only;
+    - `parent`: the digest of the parent run; `parent_name`: the parent's name, which only people read;
     - `step`: the step of the checkpoint from which the fork starts;
     - `horizon`: the step at which a falling learning rate reaches 0: the parent's, since the fork keeps its schedule;
     - `clamps`: clamps from that step on;
@@ -341,9 +341,9 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
 
 @lru_cache
 def _stored_model(stored: str, registered: tuple[str, ...]) -> ModelConfig:
-    """Return the config of a model stored as JSON, built once: thousands of runs have a few models.
+    """Return the config of a model stored as JSON. It is cached, because thousands of runs share a few models.
 
-    `registered`: the variants of attention at this time; without its own a config is refused.
+    `registered`: the attention variants registered now, for the cache: a config with another variant is refused.
     """
     model: ModelConfig = from_plain(ModelConfig, _filled(ModelConfig, json.loads(stored)), name="model")
     return model

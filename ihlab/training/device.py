@@ -1,4 +1,4 @@
-"""The device that a process trains on."""
+"""Pick the device that a process trains on."""
 
 import os
 

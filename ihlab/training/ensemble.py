@@ -34,16 +34,16 @@ FREE = ("name", "seed", "lr", "init_shift")
 """Fields in which members may differ."""
 
 CPU_VALUES = 524_288
-"""Largest d_model x positions of a stacked step on a CPU, over all members.
+"""Largest d_model x positions of a stacked step on a CPU, summed over all members.
 
-If fewer than eight members fit, one member's step fills the cache, and members train faster one after another. Eight
-stacked members take .54 to .71 of that time at 32,768 values each, .73 to .80 at 65,536, and 1.0 to 1.5 from 131,072.
+If fewer than eight fit, one member fills the cache, and sequential training is faster. Stacked training of eight takes
+.54 to .71 of the sequential time at 32,768 values each, .73 to .80 at 65,536, and 1.0 to 1.5 from 131,072.
 """
 
 MOST_MEMBERS = 10_000
 
 EVALUATED_LOGITS = 2**28
-"""Largest number of logits of members evaluated together: 1 GiB in float32. The other members follow."""
+"""Maximum number of logits evaluated at a time: 1 GiB in float32. The other members are evaluated afterwards."""
 
 
 def seeds(config: RunConfig, members: int) -> list[RunConfig]:
@@ -176,7 +176,7 @@ def stack_batches(members: Sequence[TrainingBatch], half: bool = False) -> Train
     Scored positions are always gathered, since they may differ between members. If any member's `queries` is None, the
     result is None: all members then have queries at all positions. With `half`, queries are padded to half of the
     length, which is their maximum. A compiled stack needs this: torch.vmap treats sizes as constants, so each new size
-    is compiled again, which takes as long as several hundred steps. (In a solo run, sizes are symbols.)
+    is compiled again, which takes as long as several hundred steps. (In a solo run, sizes are dynamic.)
     """
     everywhere = torch.arange(members[0].tokens.numel())
     index = [everywhere if member.index is None else member.index for member in members]

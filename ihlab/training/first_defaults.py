@@ -1,7 +1,7 @@
-"""The defaults of config fields when their class or the field was added, by the names that are stored.
+"""The first default of each config field, by its stored name: its default when the field or its class was added.
 
-Digests of runs leave them out, and stored configs that lack a field have them. Never change an entry. A field whose
-default changes keeps the first one here, so that stored runs keep their digest and their meaning.
+A run's digest leaves out fields with their first default, and a stored config that lacks a field gets it. Never change
+an entry. A field whose default changes keeps its first one here, so that stored runs keep their digest and meaning.
 """
 
 from dataclasses import MISSING

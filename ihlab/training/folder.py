@@ -1,4 +1,4 @@
-"""A run folder, read: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or `diverged.json`).
+"""Read a run folder: `config.json`, `metrics.csv`, `checkpoints/step-N.safetensors`, `done.json` (or `diverged.json`).
 
 No torch here: `ihlab runs` reads thousands of folders.
 """
@@ -23,7 +23,7 @@ from tasks.registry import StoredTask, unregistered
 
 
 class RunFolder:
-    """What a stored run says without its model. `Run` has the model, and what training writes."""
+    """A stored run without its model: its config, metrics and summaries. `Run` adds the model and writes the folder."""
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder, config
@@ -74,8 +74,8 @@ class RunFolder:
     def last_evaluation(self) -> dict[str, float]:
         """Return the last row of the metrics.
 
-        If the last checkpoint's `record` is that of the whole file, the file is as it was written, and its other rows
-        are not parsed. Raises `ConfigError` as `metrics` does.
+        If the last checkpoint's `record` (size and CRC-32) matches the whole file, the file is as it was written, and
+        only its last row is parsed. Raises `ConfigError` as `metrics` does.
         """
         steps, path = self.checkpoints, self.folder / "metrics.csv"
         content = read_bytes(path) if steps and self.has_metrics else b""
@@ -97,7 +97,7 @@ class RunFolder:
         return read_metrics(self.folder / "metrics.csv", evaluations, known)
 
     def _known_metrics(self, step: int) -> str | None:
-        """Return the `record` of the metrics in a checkpoint; None without one or if damaged (`model` raises)."""
+        """Return a checkpoint's `record` of the metrics; None if it has none or is damaged (`model` then raises)."""
         try:
             about = stored_about(self.checkpoint_path(step))
         except ConfigError:
@@ -153,7 +153,7 @@ class RunFolder:
         return int(parsed[1]) if parsed and not parsed[2] else None
 
     def about(self, step: int) -> dict[str, str]:
-        """Return what a checkpoint's file says of itself: the step and, unless the task's kind is unknown, the run."""
+        """Return the metadata of a checkpoint at a step: the step and, unless the task's kind is unknown, the run."""
         return {"step": str(step), **({"run": self._digest} if self._digest else {})}
 
     @cached_property

@@ -41,7 +41,7 @@ def fork(
     report: Report | None = None,
     callback: Callback | None = None,
 ) -> Run:
-    """Continue training from the checkpoint of `run` at `step` up to `steps`, under `clamps`; return the new run.
+    """Continue training from the checkpoint of `run` at `step` up to `steps`, with `clamps`; return the new run.
 
     Batches, optimiser state and learning rate continue as in `run`. Without clamps, on the CPU and uncompiled, the
     fork is bit for bit what `run` would become. Only the clamps given here apply. If you fork a clamped fork without
@@ -53,13 +53,13 @@ def fork(
     - `task`: the task to train on; by default that of `run`;
     - `rewound`: names of parameters (`named_parameters`) that return to their values before training, with moments of
       zero;
-    - `new_moments`: whether AdamW's moments of all parameters start again at zero. Its step count, which corrects their
-      bias, goes on, so the first updates are small. The checkpoint then needs no optimiser state;
+    - `new_moments`: whether AdamW's moments of all parameters start again at zero. AdamW's step count, which
+      sets their bias correction, goes on, so the first updates are small. The checkpoint then needs no optimiser state;
     - `root`, `device`, `report`, `callback`: as in `train`.
 
     Once created, the fork's folder does not need its parent's. `config.json` names the parent, the step and the
-    clamps. The first row of `metrics.csv` is the clamped model at `step`, before any training under the clamps;
-    `train_loss` is the mean since then. `fork(...).model(step)` behaves as it was trained: its parameters hold the
+    clamps. The first row of `metrics.csv` is the clamped model at `step`, before any training with the clamps;
+    `train_loss` counts only later steps. `fork(...).model(step)` behaves as it was trained: its parameters hold the
     clamped values, and the clamps are hooked. A finished fork is returned unchanged; an interrupted one is resumed.
 
     Raises `ConfigError` for a step without a checkpoint (or without its optimiser's state), a clamp on a layer, head
@@ -147,7 +147,7 @@ def _start(run: Run, forked: Run, config: ForkConfig) -> None:
 
 @torch.no_grad()
 def _rewind(model: Transformer, optimizer_state: dict[str, Tensor], config: ForkConfig) -> None:
-    """Rewind parameters of a model, and zero the moments that the fork forgets, in place."""
+    """Rewind parameters of a model, and zero the AdamW moments that start again, both in place."""
     parameters = checkpoint.model_state(model)
     if config.fork.rewound:
         first = checkpoint.model_state(initial_model(config))

@@ -12,7 +12,7 @@ ONE_INTERRUPT = 1.0  # seconds
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was interrupted, and has saved a checkpoint. `signum`: by SIGINT (Ctrl-C) or SIGTERM."""
+    """Training was interrupted, and has saved a checkpoint. `signum`: the signal, SIGINT (Ctrl-C) or SIGTERM."""
 
     signum = signal.SIGINT
 

@@ -30,14 +30,14 @@ DIFFERENT = 0.05
 def runs(root: str | Path = "runs") -> pd.DataFrame:
     """Return the stored runs under a folder as a table with one row per run, sorted by name.
 
-    - `run`: what `Run.open` takes, the folder's name in `runs` and its path elsewhere;
+    - `run`: the argument of `Run.open`: the folder's name if it is in `runs`, else its path;
     - `status`: done, diverged, unfinished or damaged;
     - `task`, `vocab_size`, `length`, `attention`, `n_layers`, `d_model`, `n_heads`, `seed`: from its config;
     - `step`: the step of its last evaluation, out of `steps`; `accuracy`: the accuracy at that step;
     - `slices`: the accuracies of groups of answers, where they differ ("hops 1: 0.99, 2: 0.33");
     - `guess`: the accuracy of a guess (`ihlab.measure.guess`), NaN if `done.json` does not have it;
     - `seconds`: the time of training, NaN unless it is done;
-    - `problem`: for a damaged run, a sentence that names the file. All columns but name and status are then None.
+    - `problem`: for a damaged run, a sentence that names the file. The other columns but run and status are then empty.
 
     Raises `ConfigError` if `root` cannot be read.
     """

@@ -47,10 +47,10 @@ T = TypeVar("T")
 def make_optimizer(
     model: Transformer, config: RunConfig, parameters: Mapping[str, Tensor] | None = None
 ) -> torch.optim.AdamW:
-    """Return fused AdamW. Weight decay acts on the model's `decayed_parameters` alone, without `RunConfig.undecayed`.
+    """Return fused AdamW. Weight decay acts only on the model's `decayed_parameters`, except `RunConfig.undecayed`.
 
     `parameters`: the tensors to optimise, by the model's parameter names; None: the model's own. Raises `ConfigError`
-    if `undecayed` names none of the decayed parameters.
+    if `undecayed` names a parameter that has no weight decay anyway.
     """
     decayed = model.decayed_parameters()
     unknown = set(config.undecayed) - decayed
@@ -115,7 +115,7 @@ def dropout_seed(seed: int, step: int) -> int:
 
 
 class SingleModel:
-    """One model in training: the single member of its step."""
+    """One model in training, with the methods of `Stack`: it is the only member of its steps."""
 
     def __init__(self, model: Transformer, config: RunConfig, device: torch.device) -> None:
         self.model = model
@@ -173,8 +173,8 @@ def initial_model(config: RunConfig) -> Transformer:
 class Training:
     """Runs in training: one, or several `stacked` that differ only in the fields `ihlab.training.ensemble.FREE`.
 
-    They continue from the last step for which all have a checkpoint. `resumed_from`: the step that their summaries
-    report as the step of resumption; None: the current step. `ongoing` are the members that have neither ended nor
+    They continue from the last step for which all have a checkpoint. `resumed_from`: the step of resumption that their
+    summaries report; None: the current step. `ongoing` are the members that have neither ended nor
     diverged.
 
     `running_loss` [member] is the sum of the training losses of the `loss_steps` steps since the last evaluation. It
@@ -302,7 +302,7 @@ class Training:
         self.loss_steps = 0
 
     def _checked_losses(self, *eval_losses: Sequence[float]) -> list[float]:
-        """Return each member's mean training loss since the last evaluation, NaN without a step; check all losses."""
+        """Return each member's mean training loss since the last evaluation (NaN after no step). Check all losses."""
         means = [loss / self.loss_steps if self.loss_steps else math.nan for loss in self.running_loss.tolist()]
         known = [means] if self.loss_steps else []  # no training loss yet right after an evaluation
         self._check_finite(lambda i: [losses[i] for losses in (*known, *eval_losses)], "the loss")

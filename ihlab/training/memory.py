@@ -18,9 +18,9 @@ LAYER_OBJECTS = 40_000
 def require_fits(config: RunConfig, device: torch.device, members: int = 1) -> None:
     """Raise `ConfigError` for a run, or a stack of `members`, that does not fit in memory.
 
-    The bound is 4 P + activations + patterns. P are the weights, which have a gradient and AdamW's two moments.
-    Activations are the inputs of each layer's projections, the keys and the values of one microbatch. Patterns are
-    one layer's, for the sequences that an evaluation scores.
+    The bound is 4 P + activations + patterns. P is the size of the weights, of their gradient and of each AdamW moment.
+    Activations are the inputs of each layer's projections, the keys and the values of one microbatch. Patterns are the
+    attention patterns of one layer, for the sequences that an evaluation scores.
     """
     model, length = config.model, config.task.length
     sequences = config.batch_size // config.accumulate

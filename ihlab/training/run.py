@@ -54,7 +54,7 @@ class Run(RunFolder):
 
     @own_settings()
     def model(self, step: int | None = None, device: str | torch.device = "cpu") -> Transformer:
-        """Return the model at a checkpoint, by default the last, with a fork's clamps hooked in.
+        """Return the model at a checkpoint, by default the last, with the run's clamps as hooks.
 
         Raises `ConfigError` if there is no checkpoint at `step`, or if its file is damaged.
         """

@@ -1,4 +1,4 @@
-"""The folder of a run in training: evaluations, checkpoints, and how the run ends."""
+"""Write the folder of a run in training: its evaluations, its checkpoints, and how it ends."""
 
 import math
 import platform
@@ -25,7 +25,7 @@ Callback = Callable[[dict[str, Any]], None]
 
 
 def require_callback(callback: Callback | None) -> None:
-    """Raise `ConfigError` if this is no callback."""
+    """Raise `ConfigError` if a callback is neither None nor a function."""
     require(callback is None or callable(callback), f"callback is {shown(callback)}, but must be a function of a dict.")
 
 

@@ -17,7 +17,7 @@ MOST_LISTED = 6
 def find_folder(name: str | Path, root: str | Path) -> Path:
     """Find a run's folder by its path, by the run's name, or by a prefix of the folder's name.
 
-    The path of a run folder takes precedence over a run of `ihlab.kept`, and that over a name or prefix.
+    The path of a run folder takes precedence over a run of `ihlab.kept`, which takes precedence over a name or prefix.
 
     Names are searched in `root`, or in the folder that `name` begins with. An exact name takes precedence over a
     prefix. Raises `ConfigError` if there is no such run (with the nearest name) or several (with their names), and
@@ -47,7 +47,7 @@ def find_folder(name: str | Path, root: str | Path) -> Path:
 
 
 def name_to_open(folder: Path) -> str:
-    """Return what `Run.open` takes for a run: the name of a folder in `runs`, the path of any other."""
+    """Return the argument of `Run.open` for a run: its folder's name if that is in `runs`, else its path."""
     return folder.name if folder.parent == Path("runs") else str(folder)
 
 
@@ -64,7 +64,7 @@ def run_folders(root: str | Path) -> list[Path]:
 
 
 def listable(folder: Path) -> Path:
-    """Return the folder. Raises `OSError` if it may not be read: a search would find nothing in it."""
+    """Return the folder; raise `OSError` if it may not be read, because a search would silently find nothing in it."""
     if folder.is_dir():
         next(folder.iterdir(), None)
     return folder

@@ -1,4 +1,4 @@
-"""Reading of a checkpoint's file, and what it says of itself. No torch here: `ihlab runs` reads thousands."""
+"""Read a checkpoint's file: its tensors, and its metadata (`About`). No torch here: `ihlab runs` reads thousands."""
 
 import json
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ENTRY = "ihlab"
-"""The only entry of a file's metadata, in JSON. safetensors does not order entries, so equal files could differ."""
+"""The only entry of a file's metadata, in JSON: safetensors does not order entries, so equal files could differ."""
 
 About = Mapping[str, str]
-"""What a checkpoint says of itself: its run's digest, its step, digests of its data, and a record of the metrics."""
+"""The metadata of a checkpoint: its run's digest, its step, digests of its data, and a record of the metrics."""
 
 
 def stored_about(path: Path) -> dict[str, str]:

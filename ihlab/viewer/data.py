@@ -60,7 +60,7 @@ def view_data(
     - `alpha`, `beta` [s, l, g, window], multiplied into patterns by the page; null for a vanilla model, for weights per
       channel, and if tokens are also mixed elsewhere;
     - `path`: alpha1 and beta1 [l, g, evaluation] over the whole training; null unless the model has both;
-    - `field`: the square around these paths, for an induction task with Theorem 3.4's loss on it; null if `path` is.
+    - `field`: the square around these paths, for an induction task with Theorem 3.4's loss on it; null without `path`.
 
     The arguments and the errors are those of `ihlab.viewer.view`.
     """
@@ -76,7 +76,7 @@ def view_data(
     routes = [[cell.routes_size for cell in row] for row in cells]
     first, n_layers, n_heads = cells[0][-1], len(heads[0]), len(heads[0][0])
     data = {
-        "title": (title or shown.title).encode(errors="backslashreplace").decode(),  # names of files can be no text
+        "title": (title or shown.title).encode(errors="backslashreplace").decode(),  # a file name may be invalid text
         "about": shown.about or f"{n_layers} layers of {n_heads} heads",
         "n_layers": n_layers,
         "n_heads": n_heads,

@@ -16,7 +16,7 @@ Sizes = Sequence[Sequence[int]]
 
 def packed(array: np.ndarray) -> str:
     """Return an array's bytes, gzipped, in base64."""
-    return base64.b64encode(gzip.compress(array.tobytes(), mtime=0)).decode()  # no time: reproducible
+    return base64.b64encode(gzip.compress(array.tobytes(), mtime=0)).decode()  # no time stamp: reproducible
 
 
 def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True) -> str:

@@ -14,7 +14,7 @@ from ihlab.measure.columns import COLUMNS
 from ihlab.measure.heads import mean_attention, source_positions
 
 TAGS = {column.name: column.tag for column in COLUMNS if column.tag}
-"""By score: the tag of a head whose score is at least `PREFIX_LEAST`."""
+"""Maps a score's name to the tag of heads whose score is at least `PREFIX_LEAST`."""
 
 Scores = dict[str, Float[np.ndarray, "layer head"]]
 

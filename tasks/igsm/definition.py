@@ -15,7 +15,7 @@ Expression = tuple[Any, ...] | int
 
 @dataclass(frozen=True)
 class Definition:
-    """`constant applied (term joined term joined ...)`, where a term is a product of parameters.
+    """How a parameter is computed: `constant applied (term joined term ...)`. A term is a product of parameters.
 
     - `terms`     one parameter per term if a sentence defines it, and for A(x,1) = sum over y of I(x,y);
                   two per term, I(x,y) and A(y,g-1), for A(x,g>1) = sum over y of I(x,y) * A(y,g-1);
@@ -37,7 +37,7 @@ class Definition:
 
     @property
     def cost(self) -> int:
-        """Number of binary clauses that compute it: operands (with the constant) minus one, and at least 1."""
+        """Number of binary clauses that compute the parameter: operands and constant minus one, and at least 1."""
         return max(1, len(self.operands) + (self.constant is not None) - 1)
 
     @property
@@ -50,7 +50,7 @@ class Definition:
         return inner if self.constant is None else combine(self.applied, self.constant, inner)
 
     def value(self, values: Mapping[Parameter, int], modulus: int) -> int:
-        """Return its value in 0 .. modulus - 1, given the values of its operands."""
+        """Return the parameter's value in 0 .. modulus - 1, given the values of its operands."""
         terms = [math.prod(values[factor] for factor in term) for term in self.terms]
         inner = terms[0] - terms[1] if self.joined == "-" else sum(terms)
         constant = self.constant or 0

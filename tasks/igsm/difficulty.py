@@ -11,8 +11,8 @@ class Difficulty:
     - `most_layers` and `most_width`: maximum number of layers in a structure and of items in a layer, at least 2;
     - `most_ops`: maximum number of operations in a problem (52 letters name the results);
     - `modulus`: arithmetic is modulo this;
-    - `domains`, `pools`, `pool_size`: the numbers used of domains (up to 6), of pools in a category (up to 5) and of
-      nouns in a pool (up to 20).
+    - `domains`, `pools`, `pool_size`: how many are used: domains (up to 6), pools of each category (up to 5) and nouns
+      of each pool (up to 20).
     """
 
     most_edges: int

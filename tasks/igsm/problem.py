@@ -1,4 +1,4 @@
-"""An iGSM problem as its prompt states it: structure, definitions, truth. It takes nothing from the generator."""
+"""An iGSM problem read from its prompt alone: structure, definitions, values. Nothing comes from the generator."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tasks.igsm.words import CATEGORIES, CATEGORY_OF
 
 @dataclass(frozen=True)
 class Problem:
-    """Everything that a prompt fixes.
+    """Everything that a prompt determines.
 
     - `format`       format of the prompt: "natural", "compact" or "pairs";
     - `flat`         whether it is igsm_flat: items without hierarchy and no abstract parameters;
@@ -26,7 +26,7 @@ class Problem:
                      they are the edges of the structure graph;
     - `definitions`  parameter -> Definition, for the stated instances and for A(x,g) of every item x and every
                      category below it, whether needed or not;
-    - `values`       parameter -> value in 0 .. modulus - 1, for all of them.
+    - `values`       parameter -> value in 0 .. modulus - 1, for all defined parameters.
 
     A(x,1) = sum over y of I(x,y) and A(x,g>1) = sum over y of I(x,y) * A(y,g-1), where x -> y are edges; 0 if x has
     no edges.

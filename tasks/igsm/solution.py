@@ -1,6 +1,6 @@
 """The steps of an iGSM solution, parsed as written. This module does not judge whether they are right.
 
-The formats of a step that gives v to each X 's Y (w is a letter for a part of it; any number of such clauses):
+The formats of a step that computes `each X 's Y` as v (a step has any number of clauses for parts, such as w):
 
     natural     Define X 's Y as v ; w = a + b = 3 + 4 = 7 ; so v = 2 * w = 2 * 7 = 14 .
     compact     X Y v ; w = a + b = 3 + 4 = 7 ; v = 2 * w = 2 * 7 = 14 .
@@ -20,7 +20,7 @@ _OPERATORS = frozenset("+-*")
 
 
 class Clause(NamedTuple):
-    """`symbol = operands = copied = value`.
+    """One assignment of a step: `symbol = operands = copied = value`.
 
     `operands` are letters or numbers with the operator between them (no operator if there is one operand). `copied`
     are the numbers written for them, with the operator repeated; empty for a constant alone.

@@ -57,7 +57,7 @@ class Problems:
         return self.tokens[row, self.prompt_size[row] : self.size[row]]
 
     def only(self, rows: Bool[np.ndarray, " row"] | slice) -> "Problems":
-        """Return some of the problems, in their order."""
+        """Return the selected problems, in order."""
         return Problems(self.tokens[rows], self.answers[rows], self.prompt_size[rows], self.size[rows], self.ops[rows])
 
 
@@ -76,13 +76,13 @@ class IGSMTask:
     Source: Ye et al. 2024, arXiv 2407.20311, with a vocabulary of our own; arXiv 2411.19574, Table 4.
 
     Attributes:
-        kind: igsm, or igsm_flat: no layers, nothing implied, everything computed, no final value.
-        ops: Number of clauses of a solution: 15 for exactly 15; <=15 for 1 .. 15, drawn as `draw` says. Flat problems
+        kind: igsm, or igsm_flat: no layers or implied totals; a solution computes everything and has no final value.
+        ops: Number of clauses of a solution: 15 is exactly 15, <=15 is 1 .. 15, drawn as `draw` says. Flat problems
             have 4 to 21, by chance; <=15 leaves out the longer ones.
         difficulty: The size of a problem's structure.
         format: natural; compact: without filler words; or pairs: compact, with "X's Y" as one token, X/Y.
-        split: train or test. Their solutions differ in more than names and numbers; with fewer than 3 ops, only whole
-            sequences differ.
+        split: train or test. No two solutions of different splits are equal up to names and numbers; with fewer than 3
+            ops, only their whole sequences are different.
         length: Number of positions in a sequence; problems that do not fit are redrawn with the same number of ops.
         loss: Targets of the training loss: the solution's tokens, or all tokens of a problem.
         modulus: Arithmetic is modulo this. None uses the modulus of the difficulty: 7 for toy and mini, else 23.
@@ -141,8 +141,8 @@ class IGSMTask:
     def rule(self) -> int:
         """The version of the drawing rule, stored with every run.
 
-        Under rule 1, an unneeded sentence could contain a constant although its coin had excluded it, and the operands
-        of an independent parameter could be dependent ones. Flat problems have no such sentences and still use rule 1.
+        Under rule 1, an unneeded sentence could contain a constant although a random draw had excluded it, and an
+        independent parameter could have dependent operands. Flat problems have no such sentences and still use rule 1.
         """
         return 1 if self.flat else 2
 
@@ -207,7 +207,7 @@ class IGSMTask:
     def prompts(
         self, size: int, rng: np.random.Generator, ops: int | None = None, split: str | None = None
     ) -> Problems:
-        """Draw problems with separate prompt and true solution, of exactly `ops` operations and of `split` if given.
+        """Draw problems with their correct solutions. `ops` (an exact number) and `split` override the task's fields.
 
         Raises `ConfigError` as `batch` does, and for values of `ops` and `split` that are invalid as fields.
         """

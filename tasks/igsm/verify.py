@@ -1,6 +1,6 @@
 """Verifier of iGSM solutions: is a solution right, and if not, what are its errors?
 
-The truth comes from the prompt (`Problem`); of the solution, only the words are read. The rules of a correct solution:
+The correct values come from the prompt (`Problem`), and a solution is judged by its words alone. Its rules:
 
 - Every step is written as `tasks.igsm.solution` says, and the solution ends with `ANS value EOS` (flat: with `EOS`).
 - A step defines a parameter that exists and is not defined yet. Each letter is defined once in a solution. A letter
@@ -10,7 +10,7 @@ The truth comes from the prompt (`Problem`); of the solution, only the words are
   Nothing else may be rearranged: (5 + a) - b is not accepted for 5 + (a - b), though the value is the same. Every
   clause is needed for the definition.
 - Copied values are those of the letters and results are right modulo the modulus. With all of the above, the value of
-  every step equals the truth.
+  every step is correct.
 - The last step defines the query (flat: some step does), and the value after ANS is its value.
 
 A solution may compute parameters that the query does not depend on, if it does so correctly. They are counted.
@@ -165,7 +165,7 @@ class _Symbol(NamedTuple):
 
 
 def _judge_step(problem: Problem, step: Step, known: dict[str, _Symbol], defined: set[Parameter]) -> str | None:
-    """Return the error of a step, None if it is right. Earlier steps gave the letters `known` and parameters `defined`.
+    """Return the error of a step, or None. `known` are the letters and `defined` the parameters of earlier steps.
 
     - `NONEXISTENT`, `REDEFINITION`: the prompt has no such parameter; an earlier step defines it.
     - `DUPLICATE`, `UNDEFINED`: a clause defines a letter that is taken; a clause uses a letter that is neither known
@@ -191,9 +191,9 @@ def _judge_step(problem: Problem, step: Step, known: dict[str, _Symbol], defined
 def _remember(problem: Problem, step: Step, known: dict[str, _Symbol]) -> None:
     """Add the letters of a step to the known ones.
 
-    Later steps may copy either the value written or the true one from the step's own letter, so that an error is not
-    reported again, whether or not it is carried on. The letters of its parts stand for themselves, and no definition
-    has these as operands. A letter that is defined twice has no known meaning.
+    A later step that uses the step's own letter may copy the written value or the correct one, so that an error is
+    reported only once. The letters of the step's parts stand for themselves, and no definition has them as operands.
+    A letter that is defined twice has no known meaning.
     """
     for clause in step.clauses:
         meaning: Expression | None = (clause.symbol,)

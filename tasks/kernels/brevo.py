@@ -1,4 +1,4 @@
-"""The inner loop of the task of dependencies, compiled."""
+"""The inner loop of Brevo, the task of graph dependencies, compiled."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Graph(NamedTuple):
 def draw_rows(
     seeds: np.ndarray, vertices: int, vocab_size: int, length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Draw rows of the task of dependencies, one per uint64 seed.
+    """Draw sequences of Brevo (rows), one per uint64 seed.
 
     Returns inputs, targets (-100 where nothing is scored) and the number of valid next vertices at each scored position
     (else 0), int64 [row, length], and the depth of each row's query, int64 [row].
@@ -74,7 +74,7 @@ def draw_rows(
             targets[row, t] = inputs[row, t + 1] = ids[v]
             t += 1
             for child in graph.children[v, : graph.n_children[v]]:
-                graph.n_parents[child] -= 1  # from here on, those not written yet
+                graph.n_parents[child] -= 1  # from here on, the parents that are not written yet
                 if needed[child] and graph.n_parents[child] == 0:
                     ready[n_ready] = child
                     n_ready += 1
@@ -84,7 +84,7 @@ def draw_rows(
 
 @numba.njit
 def _draw_graph(graph: Graph, edges: np.ndarray, depth: np.ndarray, state: np.uint64) -> tuple[int, np.uint64]:
-    """Draw a graph, edges (u * vertices + v: v depends on u) depths. Return the number of edges and the state."""
+    """Draw a graph: its edges (u * vertices + v: v depends on u) and depths. Return the number of edges and state."""
     vertices = len(depth)
     free, swaps = np.empty(vertices, np.int64), np.empty(MOST, np.int64)
     graph.n_parents[:], graph.n_children[:], depth[:] = 0, 0, 0

@@ -1,4 +1,4 @@
-"""Ids and sizes of Brevo's sequences, for the task, which needs no numba, and for its kernel."""
+"""Token ids and limits of Brevo, in a module without numba, for the task and its kernel."""
 
 PADDING, BOS, ASK, ANSWER, FIRST_VERTEX = range(5)
 """Token ids. Vertices have the ids from FIRST_VERTEX on."""

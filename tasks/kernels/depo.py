@@ -1,4 +1,4 @@
-"""The inner loop of the walk along a permutation, compiled."""
+"""The inner loop of Depo, the walk along a permutation, compiled."""
 
 import numba
 import numpy as np
@@ -19,7 +19,7 @@ def draw_rows(
     longest: int,
     length: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw rows of the permutation task, one per uint64 seed.
+    """Draw sequences of Depo (rows), one per uint64 seed.
 
     A name has `shortest` .. `longest` tokens: the last is one of `endings`, the others are of `inner`. Returns inputs,
     targets (-100 where nothing is scored) and the hops of each scored position (else 0), int64 [row, length].

@@ -16,7 +16,7 @@ AMBIGUOUS = -1  # two different tokens have followed it
 def draw_rows(
     seeds: np.ndarray, low: int, high: int, length: int, score_immediate: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw rows of the induction task, one per uint64 seed.
+    """Draw sequences of the induction task (rows), one per uint64 seed.
 
     Returns tokens int64 [row, length + 1] (the last one is only ever a target), answers
     int64 [row, length]: the token that must follow at each scored repeat, -100 elsewhere, and gaps
@@ -28,7 +28,7 @@ def draw_rows(
     answers = np.empty((n_rows, length), np.int64)
     gaps = np.empty((n_rows, length), np.int64)
 
-    ids = np.arange(low, high).astype(np.int32)  # shuffled in place as far as a row needs, and put back after it
+    ids = np.arange(low, high).astype(np.int32)  # a row moves its tokens to the front, and puts them back afterwards
     swapped = np.empty(length, np.int32)
     name = np.empty(length, np.int32)  # pool member -> its token id, given when first drawn
     follower = np.empty(length, np.int32)  # pool member -> the member that always followed it
@@ -59,7 +59,7 @@ def draw_rows(
                     follower[member] = LAST
                 tokens[row, t] = name[member]
                 earlier, latest[member] = latest[member], t
-                # Drawn right after itself, a token would answer for itself: no induction would be needed.
+                # The answer to a token drawn right after itself is itself: it needs no induction.
                 skipped = previous == member and not score_immediate
                 _follow(follower, previous, member)
                 previous = member

@@ -11,7 +11,7 @@ from tasks.random64 import GOLDEN, below
 def draw_rows(
     seeds: np.ndarray, modulus: int, max_operations: int, length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw rows of expressions, one per uint64 seed.
+    """Draw sequences of expressions (rows), one per uint64 seed.
 
     Returns inputs, targets (-100 where nothing is scored) and the number of operations at each scored position (else
     0), int64 [row, length].
@@ -20,7 +20,7 @@ def draw_rows(
     inputs = np.empty((len(seeds), length + most), np.int64)  # the last expression is cut at `length`
     targets = np.full((len(seeds), length + most), IGNORE)
     operations = np.zeros((len(seeds), length + most), np.int64)
-    pending = np.empty(max_operations + 2, np.int64)  # operations of the operands still to be written, the next on top
+    pending = np.empty(max_operations + 2, np.int64)  # number of operations of each operand to come, the next on top
     values = np.empty(max_operations + 2, np.int64)
     equals = modulus + 3
 

@@ -19,16 +19,16 @@ def draw_rows(
     length: int,
     random_fill: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw rows of multi-query associative recall, one per uint64 seed.
+    """Draw sequences of multi-query associative recall (rows), one per uint64 seed.
 
-    `weights` float64 [slot]: how likely a query is to come at each of the slots after the pairs; a value stands
+    `weights` float64 [slot]: relative probability of a query at each slot after the pairs; a value stands
     `value_gap` positions after its key. Returns inputs and targets int64 [row, length], -100 at positions that are not
     scored, and the gaps int64 [row, length] of the queries (1 for the first slot), 0 elsewhere.
     """
     inputs = np.zeros((len(seeds), length), np.int64)
     targets = np.full((len(seeds), length), IGNORE)
     gaps = np.zeros((len(seeds), length), np.int64)
-    keys = np.arange(1, vocab_size // 2)  # shuffled in front as far as a row needs, and put back after it
+    keys = np.arange(1, vocab_size // 2)  # a row moves its keys to the front, and puts them back afterwards
     values = np.arange(vocab_size // 2, vocab_size)
     key_swaps, value_swaps = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
     arrival = np.empty(len(weights))

@@ -1,4 +1,4 @@
-"""The inner loop of the multi-hop task, compiled: one step a position, however many the hops."""
+"""The inner loop of the multi-hop task, compiled. It takes one step per position, for any number of hops."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ ABSENT = -1  # the letter has not occurred yet
 def draw_rows(
     seeds: np.ndarray, least_hops: int, most_hops: int, first_letter: int, alphabet: int, length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Draw rows of the multi-hop task, one per uint64 seed, with least_hops .. most_hops hops.
+    """Draw sequences of the multi-hop task (rows), one per uint64 seed, with least_hops .. most_hops hops.
 
     Letters are the ids from `first_letter` up, then come "none" and "blank". Returns inputs, targets and
     answers int64 [row, length], and the number of hops int64 [row]. A row's letters do not depend on its hops.

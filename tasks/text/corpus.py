@@ -19,7 +19,7 @@ LEFT_OUT = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "
 LINE = 10
 """Minimum number of characters of lines that are compared between files: shorter lines occur in every file."""
 COPIED = 0.5
-"""Fraction of lines in other files above which a file is a copy. Tables of encodings, for example, are near-copies."""
+"""A file with more than this fraction of its lines in other files is a copy. Encoding tables, for example, are."""
 MOST_BYTES = 2**30
 MOST_FILES = 1_000_000
 HELD_OUT = 0.1
@@ -113,15 +113,15 @@ def digest(documents: Sequence[Document], rule: str = "") -> str:
 
 
 def split(documents: Sequence[Document]) -> Corpus:
-    """Split the documents without copies. At least one directory and at most a tenth of the bytes are held out.
+    """Leave out copies, and hold out directories: up to a tenth of the bytes, but at least one directory.
 
     A file that shares more than half of its lines with files kept before it is left out, so that no near-copy of a
     held-out file is in training. Directories are tried in the order of their names' SHA-256, and held out if they fit
-    in the tenth. Raises `ConfigError` for a single file.
+    in the tenth. If none fits, the smallest one is held out. Raises `ConfigError` for a single file.
     """
     documents = distinct(documents)
     require(len(documents) > 1, "TextTask.corpus has a single file, but must have at least two: one is held out.")
-    together = len({document.directory for document in documents}) == 1  # then each file stands for itself
+    together = len({document.directory for document in documents}) == 1  # then each file is a group of its own
     groups: dict[str, list[Document]] = {}
     for document in documents:
         groups.setdefault(document.path if together else document.directory, []).append(document)

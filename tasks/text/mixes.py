@@ -1,4 +1,4 @@
-"""A corpus made of Python sources by a rule: paragraphs of docstrings, which are short documents."""
+"""Corpora extracted from Python sources by a rule: the paragraphs of docstrings, each a short document."""
 
 import ast
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ PARAGRAPHS = "paragraphs"
 
 
 def parsed(corpus: str) -> tuple[str, str]:
-    """Return the source of a corpus and the rule to apply to it: stdlib and paragraphs for stdlib:paragraphs.
+    """Split the name of a corpus: "stdlib:paragraphs" gives the source "stdlib" and the rule "paragraphs".
 
     Raises `ConfigError` for an unknown rule. A folder has no rule.
     """
@@ -22,12 +22,12 @@ def parsed(corpus: str) -> tuple[str, str]:
 
 
 def mixed(documents: Sequence[Document], rule: str) -> Sequence[Document]:
-    """Return what the rule makes of the documents. Near-copies are left out first."""
+    """Leave out near-copies and apply the rule to the documents. Without a rule, return them unchanged."""
     return paragraphs(distinct(documents)) if rule else documents
 
 
 def paragraphs(documents: Sequence[Document]) -> list[Document]:
-    """Return each paragraph of a docstring as a document of its own. Its directory is its file, for the split."""
+    """Return each docstring paragraph as a document. Its directory is its file, so the split keeps each file whole."""
     return [
         replace(document, path=f"{document.path}/{line:06}-{place:03}", content=paragraph.encode() + b"\n")
         for document in documents

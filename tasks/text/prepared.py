@@ -28,7 +28,7 @@ RULE = 2
 
 @dataclass(frozen=True)
 class Part:
-    """The ids of one side of a corpus, its documents one after another, and the start and end of each document."""
+    """Ids of the training or the held-out documents, one after another, and the start and end of each document."""
 
     ids: UInt16[np.ndarray, " token"]
     bounds: Int64[np.ndarray, " bound"]
@@ -40,7 +40,7 @@ class Prepared:
 
     - `sha256`: digest of the files as they were read, and of the rule that changes them (`tasks.text.mixes`);
     - `vocabulary`: the bytes of each id;
-    - `train`, `test`: the two sides.
+    - `train`, `test`: the training documents and the held-out documents.
     """
 
     sha256: str
@@ -51,7 +51,7 @@ class Prepared:
 
 @lru_cache(maxsize=8)
 def prepare(corpus: str, vocab_size: int) -> Prepared:
-    """Return a corpus as ids of a byte-level BPE of size `vocab_size`, trained on its training side, or as bytes (256).
+    """Return a corpus as token ids of a byte-level BPE trained on its training documents, or as bytes (vocab_size 256).
 
     A corpus that was prepared before is read from the cache (`IHLAB_CACHE`, or the user's cache). Its file is named
     by a hash of the content, so that corpora never collide. It is written atomically, even by several writers.
@@ -71,9 +71,9 @@ def prepare(corpus: str, vocab_size: int) -> Prepared:
 
 
 def encode(text: str, vocabulary: Sequence[bytes]) -> Int64[np.ndarray, " token"]:
-    """Return the ids of a text by a vocabulary of `prepare`.
+    """Tokenize a text with a vocabulary that `prepare` returned.
 
-    BPE merges the neighbours whose union has the lowest id, until none has one: ids are in the order of the merges.
+    BPE merges the two neighbours whose union has the lowest id (ids are in merge order) until no union has an id.
     """
     from tokenizers import pre_tokenizers
 

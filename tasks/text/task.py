@@ -32,8 +32,8 @@ class TextTask:
         corpus: stdlib: the sources of the running Python's standard library (9 MB, on every machine); sample: the
             sources of the package `tasks`; stdlib:paragraphs or sample:paragraphs: the paragraphs of their docstrings;
             or a folder, whose files are all read, except hidden ones.
-        vocab_size: Size of the vocabulary: 256 for bytes, more for a byte-level BPE trained on the corpus' training
-            side.
+        vocab_size: Size of the vocabulary: 256 for bytes, more for a byte-level BPE trained on the training
+            documents.
         length: Number of input tokens in a sequence.
         split: Documents to draw from: train, or test, which training never sees.
         pack: Fill sequences with whole documents and pieces of documents, and mark where documents start.
@@ -140,7 +140,7 @@ class TextTask:
         return b"".join(self.prepared.vocabulary[i] for i in ids)
 
     def encode(self, text: str) -> Int64[np.ndarray, " token"]:
-        """Return the ids of a text: as the corpus was encoded, by its bytes or by its BPE."""
+        """Tokenize a text as the corpus was tokenized: as bytes or with its BPE."""
         return encode(text, self.prepared.vocabulary)
 
     def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:

@@ -37,7 +37,7 @@ def named(where: str) -> Any:
 
 
 def cell(result: dict[str, str]) -> str:
-    """Return an outcome for a table: the largest error if there is one, * if the cache says that it cannot crop."""
+    """Return an outcome for a table: a failure's size if known, and * if the cache says that it cannot crop."""
     if result["outcome"] != "FAIL":
         return {"pass": "right"}.get(result["outcome"], result["outcome"])
     if size := re.search(r"differ by (\S+)", result["detail"]):
@@ -55,7 +55,7 @@ def row(family: str) -> str:
 
 
 def local() -> Any:
-    """Yield the families with local state. A family of which `tiny` makes no model is named on standard error."""
+    """Yield the families with local state. A family that cannot be tried is named on standard error."""
     for family in sorted(CAUSAL):
         try:
             if has_local_state(partial(tiny, family)):
@@ -65,7 +65,7 @@ def local() -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return 1 if a check fails that `--allow` does not name."""
+    """Run the command. Return 1 if a check fails that `--allow` does not name."""
     parser = argparse.ArgumentParser("python -m ihlab.hf.conformance", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="MODULE:FUNCTION", help="a function that returns the model")

@@ -51,7 +51,7 @@ def chunks(model: Any) -> None:
 
 
 def _positions(model: Any, mask: Tensor) -> list[dict[str, Tensor]]:
-    """Return position numbers to pass beside a mask; also none, if only distances between positions matter."""
+    """Return the `position_ids` to try with a mask: those of its tokens, and also none if positions are relative."""
     if not takes(model, "position_ids"):
         return [{}]
     ids = tokens(model, 1, 5)
@@ -120,7 +120,7 @@ def embeds(model: Any) -> None:
 def packed(model: Any, **convention: bool) -> None:
     """Read documents in one sequence, with the inputs that transformers' collator of packed documents makes.
 
-    If a document's logits differ from the document's alone, the message says how far without each suspect.
+    If a document has other logits than alone, the message has the errors without attention and without convolutions.
     """
     sizes = [4, 1, 5, 2]
     ids = tokens(model, 1, sum(sizes))
@@ -298,6 +298,6 @@ CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "bf16": ("bf16 token by token: as exact as one pass", bf16),
     "gradient": ("the gradient: as finite differences", gradient),
 }
-"""The requirement and the check, by name."""
+"""The requirement and the function of each check, keyed by its name."""
 MAY_REFUSE = set(CHECKS) - {"chunks", "padding", "uneven", "interleaved", "prefix", "window", "bf16", "gradient"}
 """Checks of features that a model may lack: a refusal is then no fault, if the model is not a shifted one."""

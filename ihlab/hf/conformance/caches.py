@@ -97,4 +97,4 @@ CHECKS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "static": ("a static cache: as a dynamic one", static),
     "compiled": ("compiled steps: as steps that are not compiled", compiled),
 }
-"""The requirement and the check, by name."""
+"""The requirement and the function of each check, keyed by its name."""

@@ -32,4 +32,4 @@ CAUSES = {
     "lifecycle": "a config field or the taps are not saved, or the forward pass branches on the values of a tensor",
     "no_decay": "the names of the taps do not end in a name that Trainer exempts, such as norm",
 }
-"""The usual cause, by check."""
+"""The usual cause of a failure, keyed by the name of the check."""

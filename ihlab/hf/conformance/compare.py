@@ -1,4 +1,4 @@
-"""What the checks share: tokens, a model's logits with and without a cache, and the demand that two results agree."""
+"""Helpers of the checks: random tokens, a model's logits with and without a cache, and comparisons of results."""
 
 import copy
 import dis
@@ -25,7 +25,7 @@ class FaultError(AssertionError):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether an error says on purpose that something is not supported, and is no crash in the middle.
+    """Return whether an error deliberately refuses something unsupported, and is not a crash.
 
     It has a message and a type that refusals have, and a `raise` statement outside torch and the standard library
     raised it.
@@ -79,7 +79,7 @@ def tokens(model: Any, rows: int, length: int, seed: int = 0) -> Tensor:
 
 
 def _named(ids: Tensor) -> dict[str, Tensor]:
-    """Return token ids [batch, pos], or their embeddings [batch, pos, d_model], by the name of the argument."""
+    """Return token ids [batch, pos], or their embeddings [batch, pos, d_model], keyed by the argument's name."""
     return {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
 
 
@@ -90,14 +90,14 @@ def logits(model: Any, ids: Tensor, **inputs: Any) -> Tensor:
 
 
 def reach(model: Any) -> float:
-    """Return by how much other earlier tokens change the logits of the last of 8 tokens."""
+    """Return by how much the logits at the last of 8 tokens change if the 7 tokens before it are replaced."""
     ids = tokens(model, 1, 8)
     other = torch.cat([tokens(model, 1, 7, seed=1), ids[:, 7:]], dim=1)
     return off(logits(model, other)[:, 7], logits(model, ids)[:, 7])
 
 
 def read(model: Any, cache: Any, ids: Tensor, **inputs: Any) -> tuple[Tensor, Any]:
-    """Return the logits of the next tokens, and the cache with them: `past_key_values`, `cache_params` or `state`."""
+    """Return the logits of the next tokens, and the cache after them: `past_key_values`, `cache_params` or `state`."""
     names = inspect.signature(model.forward).parameters
     name = next((name for name in ("past_key_values", "cache_params", "state") if name in names), "past_key_values")
     output = model(**_named(ids), use_cache=True, **{name: cache}, **inputs)

@@ -63,7 +63,7 @@ LARGEST = 30_000_000  # parameters
 
 
 def tiny(family: str) -> Any:
-    """Return a small causal model with random weights, of the sizes that the family's config has."""
+    """Return a small causal model with random weights, whose config has the values of `SIZES` and `OWN`."""
     choose("family", family, sorted(CAUSAL))
     kind = CONFIG_MAPPING[family]
     known = kind().to_dict()
@@ -83,7 +83,7 @@ def tiny(family: str) -> Any:
 
 @torch.no_grad()
 def has_local_state(make: MakeModel) -> bool:
-    """Return whether tokens see earlier ones if each attention layer sees only the token itself.
+    """Return whether earlier tokens still change the logits when each attention layer sees only the token itself.
 
     Some old families write out their own attention, which cannot be replaced. So the model must also be stateful, by
     its class, or its cache must hold more than keys and values.

@@ -1,4 +1,4 @@
-"""A model without its attention, or without its convolutions: which of them does an error come from?"""
+"""Switch off a model's attention or its convolutions, to find out which of them causes an error."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def without_attention(model: Any) -> Any:
 
 @torch.no_grad()
 def without_convolutions(model: Any) -> Any:
-    """Set the weights of all convolutions to 0, in place, and return the model. Recurrences behind them then read 0."""
+    """Set the weights of all convolutions to 0, in place, and return the model. Recurrences after them then read 0."""
     for module in model.modules():
         if isinstance(module, nn.Conv1d):
             for weight in module.parameters():

@@ -6,8 +6,8 @@ Requirements of the model, besides those of `ihlab.hf.conformance`:
 - each attention, or its shift module, has `alpha` and `beta` [kv_head, window], with the current token in column 0;
 - `config.shift_first` is "zero" or "own" (absent: "zero"); `config.shift_rule` "taps" or "partial_key_offset".
 
-The checks draw the taps themselves. They compare the model with the unshifted one, whose projections a loop over tokens
-shifts.
+The checks draw the taps themselves. They compare the model with the unshifted one, to whose projections a plain loop
+over tokens applies the shift.
 """
 
 import copy
@@ -76,19 +76,19 @@ def loop(weights: Tensor, first: str) -> Any:
 
 
 def offset_channels(d_head: int) -> Tensor:
-    """Return which channels of a head have the offset: the second and fourth quarter."""
+    """Return which channels of a head the partial key offset moves: the second and fourth quarter."""
     return 4 * torch.arange(d_head) // d_head % 2 == 1
 
 
 def without_rotation(module: Any, args: Any, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Let rotary embeddings leave the channels with the offset as they are."""
+    """Forward hook of rotary embeddings: give the channels that the offset moves the angle 0."""
     cos, sin = angles
     moved = offset_channels(cos.shape[-1])
     return cos.masked_fill(moved, module.attention_scaling), sin.masked_fill(moved, 0.0)
 
 
 def shift_by_loop(model: Any) -> Any:
-    """Return the oracle: the unshifted model, with projections that a loop over tokens shifts."""
+    """Return the oracle: the unshifted model, to whose projections a loop over tokens applies the shift."""
     plain, first = unshifted(model), getattr(model.config, "shift_first", "zero")
     has_offset = getattr(model.config, "shift_rule", "taps") == "partial_key_offset"
     ours, theirs = ([module for module in one.modules() if hasattr(module, "k_proj")] for one in (model, plain))
@@ -106,7 +106,7 @@ def shift_by_loop(model: Any) -> Any:
 
 
 def equation_5(model: Any) -> None:
-    """Equation 5 by a loop."""
+    """Compare the model with equation 5, computed by a loop over tokens."""
     rule = getattr(model.config, "shift_first", "zero")
     demand(rule in ("zero", "own"), f"config.shift_first is {rule!r}")
     model = model.double()
@@ -117,7 +117,7 @@ def equation_5(model: Any) -> None:
 
 
 def identity(model: Any) -> None:
-    """Identity taps change nothing."""
+    """Check that identity taps leave the logits unchanged, bit for bit."""
     for taps in with_taps(model):
         taps.zero_()[:, 0] = 1
     ids, mask, _ = padded(model, [9, 6], left=True)
@@ -149,7 +149,7 @@ def padded_chunk(model: Any) -> None:
 
 
 def parameters(model: Any) -> None:
-    """Taps for each key/value head."""
+    """Check that the shift adds taps for each key/value head, and no other parameters."""
     config, plain = model.config, unshifted(model)
     new = sum(x.numel() for x in model.parameters()) - sum(x.numel() for x in plain.parameters())
     sides = sum(taps.numel() for taps in taps_of(model))
@@ -160,7 +160,7 @@ def parameters(model: Any) -> None:
 
 
 def taps_float32(model: Any) -> None:
-    """Bf16 and fp16."""
+    """Check that taps stay float32 in bf16 and fp16, and at most double the error of half precision."""
     with_taps(model)
     before = [taps.detach().clone() for taps in taps_of(model)]
     plain, ids = unshifted(model), tokens(model, 4, 32)
@@ -180,7 +180,7 @@ def taps_float32(model: Any) -> None:
 
 
 def lifecycle(model: Any, backend: str) -> None:
-    """Save, load, resize, compile, checkpoint, train."""
+    """Save, load and compile the model, resize its vocabulary, train it, and checkpoint its gradients."""
     ids, mask, _ = padded(model, [9, 6], left=True)
     right = logits(model, ids, attention_mask=mask)
     with tempfile.TemporaryDirectory() as folder:
@@ -236,7 +236,7 @@ def trained(model: Any) -> None:
 
 
 def no_decay(model: Any) -> None:
-    """No weight decay on taps."""
+    """Check that transformers' Trainer applies no weight decay to taps."""
     from transformers import Trainer
 
     taps = {id(x) for x in with_taps(model)}
@@ -254,4 +254,4 @@ CHECKS: dict[str, tuple[str, Callable[..., None]]] = {
     "lifecycle": ("save, load, resize, compile, checkpoint, Trainer", lifecycle),
     "no_decay": ("no weight decay on taps in Trainer", no_decay),
 }
-"""The requirement and the check, by name."""
+"""The requirement and the function of each check, keyed by its name."""

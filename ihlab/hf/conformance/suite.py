@@ -22,7 +22,7 @@ from ihlab.progress import tracked
 from tasks.config import ConfigError, choose, require
 
 CHECKS: dict[str, tuple[str, Callable[..., None]]] = {**black_box.CHECKS, **shifted.CHECKS}
-"""The requirement and the check, by name."""
+"""The requirement and the function of each check, keyed by its name."""
 
 
 class Result(NamedTuple):
@@ -150,7 +150,7 @@ def table(results: Iterable[Result]) -> str:
 def as_tests(make: MakeModel, allow: Iterable[str] = ()) -> Callable[[str], None]:
     """Return a pytest test of each check, for a test file: `test_conformance = as_tests(make_model)`.
 
-    A refusal is a skipped test, and a failure that `allow` names an expected one.
+    A refusal skips the test. A failure that `allow` names is an expected failure.
     """
     import pytest
 

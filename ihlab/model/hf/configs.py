@@ -1,4 +1,4 @@
-"""Facts from Hugging Face's configs: a model's special tokens, and how far back its layers see."""
+"""Facts from Hugging Face's configs: a model's special tokens, and the attention window of its layers."""
 
 from collections.abc import Iterable, Iterator
 from itertools import product

@@ -12,7 +12,7 @@ from ihlab.model.transformer import Transformer
 from ihlab.settings import own_settings
 from tasks.config import require
 
-# Required fields of a model that GPT-2 can express; eps is free.
+# The value of each field in a model that GPT-2 can express; eps may have any value.
 _REQUIRED = {
     **{**GPT2, "attention": "vanilla", "mask": "causal", "residual": True},
     **{"stream_shift": "none", "canon": "", "smear": "none", "bigram_table": 0},

@@ -26,7 +26,7 @@ FAMILY = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3Fo
 """Classes of transformers with Llama's block. They may differ in biases, norms of queries and keys, rotary tables."""
 
 FREE_TABLES = 2**28
-"""Bytes of tables of angles that a model of any size may have."""
+"""Bytes that the rotary tables (cos and sin of each position) may take in a model of any size."""
 
 ROTARY = ("default", "linear", "llama3", "yarn")
 """Types of rotary positions whose angles do not depend on the sequence length."""
@@ -109,7 +109,7 @@ def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
 
     The class of `llama` must be in `FAMILY`. The result is in float64 if `llama` is, otherwise in float32, with exact
     rotary frequencies. Biases that the original lacks are 0. `n_ctx` shortens the context, and with it the tables of
-    angles. A sliding window shortens the context to its width, up to which all tokens are visible. Dropout is left out.
+    angles. A sliding window shortens the context to its width, so that it hides no token. Dropout is left out.
     The result's logits are compared with the original's.
 
     Raises `ConfigError` for another class, another activation than silu, rotary positions that depend on the sequence

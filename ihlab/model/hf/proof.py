@@ -20,7 +20,7 @@ ERROR_MOST = 3e-5
 """Largest difference between logits of two implementations in float32, as a fraction of the largest logit."""
 
 ROWS, LENGTH = 2, 64
-"""Shape of the random tokens that both models read: enough positions for rotary tables and masks to differ."""
+"""Shape of the random tokens that original and result read: enough positions for rotary tables and masks to differ."""
 
 
 def precision(original: Any) -> torch.dtype:

@@ -1,1 +1,1 @@
-"""TransformerLens' surface: its names for weights, and ids, texts and attention masks as its tools give them."""
+"""TransformerLens' interface: its names for weights, and ids, texts and masks in the forms that its tools use."""

@@ -12,7 +12,7 @@ from tasks.config import require
 
 
 class LensCalls(LensText, LensWeights):
-    """The calls of a TransformerLens model, for a class that extends a `Network`."""
+    """A mixin for a `Network`: the forward pass and switches of a TransformerLens model."""
 
     def forward(
         self,
@@ -93,14 +93,14 @@ class LensCalls(LensText, LensWeights):
         return layer + n_layers if layer < 0 else layer
 
     def to(self, *args: Any, print_details: bool = False, **kwargs: Any) -> Any:
-        """Move the model as PyTorch does. `print_details` is for callers of TransformerLens: nothing is printed."""
+        """Move the model as PyTorch does. `print_details`, an argument of TransformerLens, has no effect."""
         return super().to(*args, **kwargs)
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:
         """Do nothing: `blocks.L.attn.hook_result` fires whenever it is hooked or cached, without a switch."""
 
     def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:
-        """Raise `ConfigError` if it is to be switched on: queries, keys and values read one stream here."""
+        """Raise `ConfigError` if the switch is True: queries, keys and values have one common input here."""
         require(
             not use_split_qkv_input,
             "use_split_qkv_input is True, but a model of ihlab has no separate inputs of queries, keys and values: "

@@ -19,7 +19,7 @@ WEIGHTS = ("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda", "hook_taps")
 
 
 class LensHooks(HookedRootModule):
-    """The hooks of a model, by the names of its hook points."""
+    """TransformerLens' hook methods, with an error or a warning for a name that no hook point has."""
 
     def name_new_hook_points(self) -> None:
         """Name the hook points of modules assigned after the model was made, such as another attention."""

@@ -1,4 +1,4 @@
-"""Text and token ids of a model, with the calls of TransformerLens."""
+"""Conversion between text and token ids, with the method names of a TransformerLens model."""
 
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ from tasks.config import require, shown
 
 
 class LensText:
-    """The words of the task that a model was trained on."""
+    """A mixin that converts between token ids and the words of the task that the model was trained on."""
 
     embed: Any
 

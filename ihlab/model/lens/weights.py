@@ -1,7 +1,7 @@
 """The weights and losses of a model under the names that TransformerLens' tools expect of a `TransformerBridge`.
 
-With the shift, `W_K`, `W_V`, `QK` and `OV` use the raw weights, as stored. A shifted head reads these scaled by alpha
-and beta. `ihlab.interp` has the matrix of each route, such as alpha_2 W_Q W_K^T for the key of the previous token.
+With the shift, `W_K`, `W_V`, `QK` and `OV` use the stored weights. A shifted head multiplies its keys by alpha and its
+values by beta. `ihlab.interp` has each route's matrix, such as alpha_2 W_Q W_K^T for the previous token's key.
 """
 
 from collections.abc import Iterator
@@ -108,12 +108,12 @@ class LensWeights(LensHooks):
 
     @property
     def QK(self) -> FactoredMatrix:
-        """W_Q W_K^T of every layer and query head: its query with its own key, without alpha and positions."""
+        """W_Q W_K^T of every layer and query head, without alpha and without position encoding."""
         return FactoredMatrix(self.W_Q, self._of_queries(self.W_K).transpose(-2, -1))
 
     @property
     def OV(self) -> FactoredMatrix:
-        """W_V W_O of every layer and query head: its output for a token that it attends to, without beta."""
+        """W_V W_O of every layer and query head, from an attended token to the head's output, without beta."""
         return FactoredMatrix(self._of_queries(self.W_V), self.W_O)
 
     @property

@@ -18,7 +18,7 @@ from ihlab.model.kv_cache import Past, earlier
 
 
 class BigramTable(nn.Module):
-    """A table [rows, d_model]. Its weight decays, as an embedding's does."""
+    """A table [rows, d_model]. Weight decay acts on it, as on an embedding."""
 
     decays = ("weight",)
 

@@ -25,7 +25,7 @@ from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.shift import TokenMix, spawned, token_shift
 
 _DRAWS = "ABCD  KVOM"
-"""The places in the order of their generators. Registered attention and recurrences use the generators between them."""
+"""A place's index + 1 is the key of its generator. Registered attention has the key 5, recurrences the key 6."""
 
 
 class Depthwise(TokenMix):

@@ -39,7 +39,7 @@ class LatentOptions(PositionOptions):
 
     @property
     def latent_rank(self) -> int:
-        """`mla_rank`, typed as a number."""
+        """`mla_rank`, or its default if it is None."""
         return max(1, self.d_model // 3) if self.mla_rank is None else self.mla_rank
 
     @property

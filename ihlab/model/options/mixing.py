@@ -20,8 +20,8 @@ class MixingOptions(Sizes):
         query_window: Number of tokens that a shift of queries mixes. None: shift_window.
         shift_start: Initial weights of a shift. equal: the current token's from U(0, 1), and the others equal, with a
             sum of 1. uniform: all except the last from U(0, 1), and the last 1 minus their sum (the paper's choice for
-            windows of 3 and 4). They agree for a window of 2. identity: the current token's is 1 and the others 0, in
-            Canon layers, too (Marin's issue 8387), which otherwise start as torch.nn.Conv1d does.
+            windows of 3 and 4), the same as equal for a window of 2. identity: the current token's is 1, the others 0;
+            and Canon layers start as the identity too (Marin's issue 8387), otherwise as torch.nn.Conv1d does.
         shift_share: Which parts of the model use the same shift weights: each head has its own (head), all heads of a
             layer or of the model share them (layer, model), or each channel of a head has its own (channel).
         shift_first: What a shift does to the first token of a sequence. zero: it mixes in zeros. own: it leaves the
@@ -33,7 +33,7 @@ class MixingOptions(Sizes):
             values, of the output of attention, and of the output of the MLP. Empty: none.
         canon_taps: Number of tokens that a Canon layer mixes: the current token and those right before it.
         smear: Add the previous token to each embedding, or to the input of each layer's attention, by a gate of each
-            token (modded-nanogpt's smear); or interpolate between both embeddings by a gate of each channel.
+            token (modded-nanogpt's smear); or interpolate between the two tokens' embeddings, with a gate per channel.
         bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
             embedding (ihlab.model.mixes.bigram). 0: none.
         document_leak: What tokens see of earlier documents in the same sequence, if a task packs several into one
@@ -54,7 +54,7 @@ class MixingOptions(Sizes):
     document_leak: Literal["none", "shift", "attention", "both"] = "none"
 
     def check(self) -> None:
-        """Raise `ConfigError` for a window that no shift can have, and for places that are not there or mixed twice."""
+        """Raise `ConfigError` for impossible windows, and for places that do not exist or are convolved twice."""
         require(self.shift_window >= 2, f"ModelConfig.shift_window is {self.shift_window}, but must be at least 2.")
         require(
             self.shift_window <= max(2, self.n_ctx),

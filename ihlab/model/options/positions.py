@@ -19,7 +19,7 @@ class PositionOptions(Sizes):
         rotary_frequencies: Angle per position for each pair of a head's channels. None: rotary_base^(-2i / d_head).
         rotary_scale: Factor on rotated queries and keys (YaRN's).
         rotary_layers: Whether each layer rotates, one value per layer. None: all do.
-        alibi_slopes: Slopes of ALiBi, per position of distance: one per head, or for each layer in turn one per head.
+        alibi_slopes: Slopes of ALiBi, per token of distance: one per head, or one per head for each layer in turn.
             None: those of Press et al. (arXiv 2108.12409).
     """
 

@@ -1,4 +1,4 @@
-"""The gated delta rule (Yang et al. 2024, Gated DeltaNet, arXiv 2412.06464): a key's old value is removed first.
+"""The gated delta rule (Yang et al. 2024, Gated DeltaNet, arXiv 2412.06464): a write first removes the key's old value.
 
     S[t] = a[t] (I - b[t] k[t] k[t]^T) S[t - 1] + b[t] k[t] v[t]^T,    b[t] = sigmoid(w' . x[t] + c'),
 
@@ -7,7 +7,7 @@ S[t] = a[t] S[t - 1] + k[t] u[t]^T, the updates u of all tokens solve a triangul
 
     u[t] = b[t] (v[t] - sum over s < t of D[t, s] (k[t] . k[s]) u[s]),    D[t, s] = a[s + 1] ... a[t].
 
-Without the second term it is the gated linear recurrence, with b as its write gate.
+Without the sum over s, it is the gated linear recurrence, with b as its write gate.
 """
 
 import torch

@@ -28,7 +28,7 @@ class DifferentialAttention(Attention):
 
     It has the hooks of `Attention` except hook_attn_scores, and
 
-    - hook_attn_scores_1, hook_attn_scores_2, hook_pattern_1, hook_pattern_2 [batch, h, query, key]: of each half;
+    - hook_attn_scores_1, hook_attn_scores_2, hook_pattern_1, hook_pattern_2 [batch, h, query, key]: for each half;
     - hook_lambda [1]; hook_pattern is pattern_1 - lambda pattern_2, with negative entries and rows that sum to
       1 - lambda;
     - hook_z_raw [batch, pos, h, d_head]: pattern @ v; hook_z: the same normalised (`sub_norm`, with the hooks of

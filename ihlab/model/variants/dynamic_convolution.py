@@ -4,7 +4,7 @@
 
 where u are the keys or values of a head after their projection, c is a channel, and x is attention's input. s starts as
 0. W has one row per head and tap. If W = 0, it is equation 5 of arXiv 2411.19574 with a window of 4 and one weight per
-channel: 1 + s[0], s[1], s[2], s[3], all divided by 3. Left out: the norm of values and the largest length of keys.
+channel: 1 + s[0], s[1], s[2], s[3], all divided by 3. Left out: the norm of values and the limit on the length of keys.
 """
 
 import torch
@@ -31,7 +31,7 @@ class DynamicConvolution(TokenMix):
         self.of_input = nn.Parameter(drawn * cfg.d_model**-0.5)
 
     def forward(self, u: Heads, x: Stream, cache: Past | None, place: str) -> Heads:
-        """Convolve u along its tokens. With a cache, u continues its sequences and is stored under `place`."""
+        """Convolve u along its tokens. With a cache, u continues its sequences and is stored with the key `place`."""
         before = earlier(cache, place, u, TAPS - 1)
         with_earlier = torch.cat([before, u], dim=1) if isinstance(before, Tensor) else u
         dynamic = F.linear(x, self.of_input).unflatten(-1, (-1, TAPS))

@@ -3,7 +3,7 @@
     score[t, s] = q[t] . k[s] / sqrt(d_head) + log f[s + 1] + ... + log f[t],    f[t] = sigmoid(w . x[t] + b)
 
 for each head, where x is attention's input. f = 1 is vanilla attention, and a constant f is ALiBi with slope -log f. As
-in the authors' code, b starts as 0, so f starts as 1/2. Their models have no rotary positions: `positional="none"`.
+in the authors' code, b starts as 0, so f starts as 1/2. Their models have no rotary encoding: `positional="none"`.
 """
 
 import torch

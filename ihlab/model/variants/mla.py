@@ -4,7 +4,7 @@ MLA (DeepSeek-V2, arXiv 2405.04434) makes the keys and values of all heads from 
 
     c_t = W_D x_t  in R^r,    k_t = (W_UK c_t, R_t W_KR x_t),    v_t = W_UV c_t,    q_t = (q^C_t, R_t q^R_t),
 
-where all heads share the rotated part of the keys. Scores are q . k / sqrt(d_head), over both parts. A cache stores
+where all heads share the rotated part of the keys. Scores are q . k / sqrt(d_head) over all channels. A cache stores
 only c and W_KR x of each token.
 
 The appendix has d_model 768, 12 heads, r = 256, 32 rotated and 32 unrotated channels, and no low-rank

@@ -22,7 +22,7 @@ from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.positions import Positions
 
 QUERIES, KEYS = 6, 11
-"""Size of a kernel: this query and those before it, and as many keys on both sides."""
+"""Size of a kernel: the query and 5 queries before it; the key and 5 keys on each side of it."""
 
 
 class MultiTokenAttention(Attention):
@@ -45,7 +45,7 @@ class MultiTokenAttention(Attention):
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
         """Return z, for rotated queries of whole sequences or chunks."""
         assert isinstance(positions, slice)
-        before = earlier(cache, "rotated query", q, QUERIES - 1)  # "query" is what canon="B" keeps
+        before = earlier(cache, "rotated query", q, QUERIES - 1)  # canon="B" keeps its own in "query"
         with_earlier = (
             torch.cat([before, q], dim=1) if isinstance(before, Tensor) else F.pad(q, (0, 0, 0, 0, QUERIES - 1, 0))
         )

@@ -2,7 +2,7 @@
 
     k_hat[t] = (k[t] in half of the channels, k[t - 1] in the others),
 
-where the first token keeps its own key. The other channels are d/4 to d/2 and 3d/4 to d of each head: the slower half
+where the first token keeps its own key. k[t - 1] fills channels d/4 to d/2 and 3d/4 to d of each head: the slower half
 of the rotary pairs, which are not rotated here, in keys and queries. The angles of the faster half are unchanged. (In
 the source, queries and keys are normalised before the offset, and the frequencies are spread again over that half.)
 
@@ -30,7 +30,7 @@ from ihlab.model.positions import Rotary
 def offset(
     current: Float[Tensor, "*rest d_head"], previous: Float[Tensor, "*rest d_head"]
 ) -> Float[Tensor, "*rest d_head"]:
-    """Return the first and third quarter of the channels of `own`, and the second and fourth of `previous`."""
+    """Return the first and third quarter of the channels of `current`, and the second and fourth of `previous`."""
     halves, others = current.unflatten(-1, (2, 2, -1)), previous.unflatten(-1, (2, 2, -1))
     return torch.stack([halves[..., 0, :], others[..., 1, :]], dim=-2).flatten(-3)
 

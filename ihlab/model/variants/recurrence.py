@@ -11,7 +11,7 @@ parallel over tokens it is a masked matrix product, z = kernel @ v:
     kernel[t, s] = (q[t] . k[s]) b[s] a[s + 1] ... a[t]  for s <= t, otherwise 0.
 
 `canon="B"` adds the short convolution (kernel 4) of queries, keys and values that Mamba-2 and Gated DeltaNet have: with
-taps w, their convolution has the taps w[0] + 1, w[1], w[2], w[3]. Their models have no positions: `positional="none"`.
+taps w, their convolution has the taps w[0] + 1, w[1], w[2], w[3]. They encode no positions: `positional="none"`.
 
 `ihlab.model.variants.delta_rule` and `ihlab.model.variants.trapezoid` are other recurrences of this form.
 """
@@ -38,7 +38,7 @@ State = Float[Tensor, "batch kv_head d_head d_value"]
 Weights = Float[Tensor, "batch kv_head query key"]
 
 SLOWEST, FASTEST = 0.001, 0.1
-"""A starts log-uniform between these, with b = 1: a head forgets in 10 to 1,000 tokens."""
+"""A starts log-uniform between these, and b starts as 1, so a head forgets within 10 to 1,000 tokens."""
 
 
 class LinearRecurrence(Attention):
@@ -61,7 +61,7 @@ class LinearRecurrence(Attention):
         self.write = TokenGate(torch.full((cfg.kv_heads,), math.log(math.e - 1)), cfg.d_model)  # softplus of it is 1
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Return the sum of the heads' outputs for the normalised residual stream x; the cache then has read x."""
+        """Return the sum of the heads' outputs for the normalised residual stream x, and update the cache."""
         positions = next_positions(cache, x.shape[1])
         q = self.rotated(self.queries(x, cache=cache), positions)
         k, v = self.shifted_and_rotated(*self.project(x, cache), cache)

@@ -1,4 +1,4 @@
-"""Selective attention (Leviathan et al. 2024, arXiv 2410.02703): tokens mask earlier ones for the tokens after them.
+"""Selective attention (Leviathan et al. 2024, arXiv 2410.02703): a token can hide earlier tokens from later ones.
 
 Let l^h be the scores of head h (ALiBi's bias and the causal mask included). The first head's scores also select:
 

@@ -1,4 +1,4 @@
-"""Numbers that attention computes from each token, such as the logit of a gate."""
+"""Affine maps from each token to numbers that attention uses, such as the logits of gates."""
 
 import torch
 from jaxtyping import Float
@@ -11,7 +11,7 @@ from ihlab.model.attend import Stream
 class TokenGate(nn.Module):
     """w . x[t] + b, with w [gate, d_model] and b of each gate. w starts as 0: at first, all tokens have the same gate.
 
-    Weight decay acts on neither.
+    Weight decay acts on neither w nor b.
     """
 
     def __init__(self, start: Float[Tensor, " gate"], d_model: int) -> None:
@@ -19,5 +19,5 @@ class TokenGate(nn.Module):
         self.weight, self.bias = nn.Parameter(torch.zeros(len(start), d_model)), nn.Parameter(start.clone())
 
     def forward(self, x: Stream) -> Float[Tensor, "batch pos gate"]:
-        """Return the gates of every token."""
+        """Return w . x[t] + b for every token and gate."""
         return F.linear(x, self.weight, self.bias)

@@ -1,9 +1,9 @@
-"""Mamba-3's trapezoid (Lahoti et al. 2026, arXiv 2603.15569): each pair of key and value enters at two tokens.
+"""Mamba-3's trapezoid (Lahoti et al. 2026, arXiv 2603.15569): each key-value pair enters the state at two tokens.
 
     S[t] = a[t] S[t - 1] + l[t] d[t] k[t] v[t]^T + (1 - l[t]) d[t] a[t] k[t - 1] v[t - 1]^T,
     d[t] = softplus(w . x[t] + c),    a[t] = exp(-A d[t]),    l[t] = sigmoid(w' . x[t] + c')
 
-for each key/value head. It is the exponential-trapezoidal rule; Euler's rule is l = 1, which is
+for each key/value head. It is the exponential-trapezoidal rule. With l = 1 it is Euler's rule, as in
 `recurrence.py`. There is no term k[t - 1] v[t]^T, and no convolution. But the weight on the pair of token s
 
     kernel[t, s] = (q[t] . k[s]) (l[s] d[s] + (1 - l[s + 1]) d[s + 1]) a[s + 1] ... a[t]  for s < t,

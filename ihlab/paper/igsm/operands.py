@@ -43,7 +43,7 @@ def fetches(tokens: Sequence[str]) -> list[Fetch]:
     """Return every constant and operand of a sequence's solution, in order, in any format."""
     require("<sol>" in tokens, "The sequence has no '<sol>', so it holds no solution.")
     stated = _sentences(tokens[: tokens.index("<sol>")])
-    positions: dict[str, list[int]] = {}  # of each symbol
+    positions: dict[str, list[int]] = {}  # the positions of each symbol
     value: dict[str, int] = {}  # the position of each symbol's value
     copies: list[Fetch] = []
     start, sentence = tokens.index("<sol>") + 1, range(0)

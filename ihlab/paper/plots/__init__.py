@@ -1,1 +1,1 @@
-"""Pictures of tables that only one question draws."""
+"""Plots that only the studies of the paper use."""

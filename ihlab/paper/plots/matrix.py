@@ -1,4 +1,4 @@
-"""A matrix of attention variants by settings."""
+"""Draw a matrix of ratios: a row for each attention variant, a column for each setting."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from ihlab.plots.style import PAGE, new_figure, scaled
 
 LARGEST_RATIO = 8
-"""The ratio at which the colours of the matrix end."""
+"""The colour scale ends at this ratio and at its reciprocal."""
 
 
 def matrix(cells: Mapping[tuple[str, str], tuple[float, str]], bar_label: str) -> Figure:

@@ -4,16 +4,16 @@ Most methods estimate from gradients which heads matter. In these models every h
 estimates can be checked. Known: a saturated softmax hides what its keys read (AtP*, arXiv 2403.00745).
 
 At each checkpoint two earlier tokens change places, which changes the answer (`prompt_pair(corrupt="key")`). The effect
-of a head is what patching its output from the clean into the corrupted prompt restores of the logit difference.
+of a head is how far patching its output from the clean into the corrupted prompt restores the logit difference.
 
 - A *true* head has an exact effect of at least a tenth of the swing (clean minus corrupted), at the last checkpoint.
-- The *previous-token head* of two layers is the true head of the first layer with the largest exact effect there.
-- The circuit *has formed* at the first checkpoint at which that head's exact effect is a tenth of the last swing.
-- *Saturation* is the largest attention weight of a query at the answer, mean over prompts and over the true heads of
-  the last layer.
+- A two-layer model's *previous-token head* is layer 0's true head with the largest exact effect at that checkpoint.
+- The circuit *has formed* once the exact effect of this head is at least a tenth of the swing at the last checkpoint.
+- *Saturation* is the largest attention weight at the query position of the answer, mean over prompts and over the true
+  heads of the last layer.
 
 The questions, thresholds and scores were fixed before any effect of these runs was measured. A pilot on another model
-had shown what to ask; it also showed that frozen norms repair a part, so saturation is not the only cause.
+had shown what to ask. In it, freezing the norms improved the estimates in part, so saturation is not the only cause.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ MODELS: dict[str, dict[str, Any]] = {
 TWO_LAYERS = (V2, V2_LEARNED, NO_MLP)
 """Models that need a previous-token head."""
 ASKED = (V2, V2_LEARNED)
-"""Those of them about which questions are asked; the table has the third."""
+"""Models of `TWO_LAYERS` about which questions are asked. The table also has the third model."""
 FIRST_ORDER, EAP_IG, ATP_STAR, ATP_EDGES = "attribution-patching", "eap-ig", "atp-star", "atp-edges"
 FROZEN, SCORES = "frozen-norms", "head-scores"
 METHODS = (FIRST_ORDER, FROZEN, EAP_IG, ATP_STAR, ATP_EDGES, SCORES)
@@ -60,7 +60,7 @@ STEPS = {V2: 2000, V2_LEARNED: 1200, NO_MLP: 1200, KV1: 600, K1: 600}
 """Steps of the models of induction: at least twice those to 90% accuracy."""
 PROMPTS = 64
 EVALUATED = {"smoke": 3, "laptop": 14}
-"""Checkpoints of a run."""
+"""Number of evaluated checkpoints of a run, by scale."""
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
@@ -76,14 +76,14 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     return run.replace(checkpoints=EVALUATED[scale])
 
 
-@lru_cache(maxsize=1)  # the curve of a run is what its measures are made of
+@lru_cache(maxsize=1)  # `measure` and the stored curve of a run share it
 def by_checkpoint(run: Run) -> pd.DataFrame:
     """Return a row for each checkpoint and method. Only `Transformer`s without clamps are measured.
 
     - step, accuracy, swing; saturation: see the module's docstring (NaN if no head of the last layer is true);
     - rho: Spearman's rank correlation of the sizes of estimated and exact effects of all heads;
-    - recall: the fraction of the heads that are true at this checkpoint among as many with the largest estimates;
-      recall_last: the same, if only true heads of the last layer count (NaN without any);
+    - recall: with n heads that are true at this checkpoint, the fraction of them among the n largest estimates;
+      recall_last: the same, counting only true heads of the last layer (NaN without any);
     - prev_exact, prev_estimate: exact and estimated effect of the previous-token head; prev_below: whether the size of
       the estimate is below that of every true head of the last layer. NaN for one layer.
     """
@@ -148,19 +148,19 @@ def effects(run: Run, step: int) -> tuple[pd.DataFrame, pd.Series]:
 
 
 def measure(run: Run) -> dict[str, float]:
-    """Return what the questions ask of a run."""
+    """Return the numbers of a run that the questions use (`measured`)."""
     return measured(by_checkpoint(run))
 
 
 def measured(table: pd.DataFrame) -> dict[str, float]:
-    """Return what the questions ask of a run's checkpoints. What needs a formed circuit is NaN without one.
+    """Return the numbers that the questions use. Those that need a formed circuit are NaN for a run without one.
 
     - seen_first, seen_last: estimated / exact effect of the previous-token head by each method, at the first checkpoint
       with a formed circuit and at the last one; below: whether first-order attribution ranks it there below every true
       head of the last layer;
-    - blindness: the rank correlation of what first-order attribution sees with the saturation;
-    - recall, recall_last: of first-order attribution and of head scores at the last checkpoint; least_recall: the
-      lowest of first-order attribution with 90% accuracy.
+    - blindness: the rank correlation over checkpoints of this ratio, by first-order attribution, with saturation;
+    - recall, recall_last: that of first-order attribution and that of head scores, at the last checkpoint;
+      least_recall: the lowest recall of first-order attribution at checkpoints with 90% accuracy.
     """
     row: dict[str, float] = {}
     for method in METHODS:
@@ -177,7 +177,7 @@ def measured(table: pd.DataFrame) -> dict[str, float]:
 
 
 def formed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a run's checkpoints of one method from the one at which the circuit has formed, with what is seen."""
+    """Return a run's rows of one method once the circuit has formed, with `seen`, the ratio of estimated to exact."""
     rows = rows.sort_values("step")
     there = (rows["prev_exact"] >= TRUE_LEAST * abs(rows["swing"].iloc[-1])).cummax()
     return rows[there].assign(seen=lambda table: table["prev_estimate"] / table["prev_exact"])
@@ -347,7 +347,7 @@ def of_two_layers(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
-    """Return each method's rank correlation at the last checkpoint, and what it sees of the previous-token head."""
+    """Return medians at the last checkpoint, rank correlation and part seen of the previous-token head, by method."""
     last = data.groupby(["model", "method", "seed"], sort=False).last()
     last["seen"] = last["prev_estimate"] / last["prev_exact"]
     middle = last.groupby(["model", "method"], sort=False)[["rho", "seen"]].median()

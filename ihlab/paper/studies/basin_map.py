@@ -1,8 +1,8 @@
 """From which (alpha1, beta1) does one head learn induction, and where does it end?
 
 Section 3.2 says that heads which start closer to (0, 1) learn more easily. A model of one layer with one head is
-trained from each start of a grid over the square of Figure 2 and a margin, small enough that a laptop trains hundreds.
-The starts of one seed share their weights and batches, so they are one cluster.
+trained from each start of a grid over the square of Figure 2 and a margin. The models are so small that a laptop trains
+hundreds. The runs of one seed share their initial weights and batches, so they are one cluster.
 """
 
 import math
@@ -58,7 +58,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Measure a run.
+    """Return when a run finds induction, its accuracy, and where its alpha and beta start and end.
 
     - steps: step of the first evaluation with an accuracy of `FOUND` (inf: never);
     - accuracy_start, accuracy: accuracy at the first answer of a sequence, at step 0 and at the end; rows: the number
@@ -92,7 +92,7 @@ def in_square(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_corner(runs: pd.DataFrame) -> stats.Estimate:
-    """Return the fraction of the runs that learn induction which end nearest to (0, 1)."""
+    """Return, of the runs that learn induction, the fraction that end nearest to (0, 1)."""
     learned = runs[runs["accuracy"] >= FOUND]
     corner = learned[["end_key_angle", "end_value_angle"]].abs().max(axis=1) < np.pi / 4
     by_seed = corner.groupby(learned["seed"])
@@ -185,7 +185,7 @@ ASKS = (
 
 
 def shown(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return how many starts find induction, and how soon, by where they are."""
+    """Return how many starts find induction, and how soon, by region of the plane."""
     within = f"find induction within {runs['horizon'].iloc[0]:.0f} steps"
     near, rows = runs[runs["distance"] <= NEAR], []
     groups = {"in the square of Figure 2": in_square(runs), f"within {NEAR} of (0, 1)": near, "all": runs}

@@ -1,4 +1,4 @@
-"""Is induction by position learned, the other way of arXiv 2411.19574, Appendix D?
+"""Is induction by position learned, the second mechanism of arXiv 2411.19574, Appendix D?
 
 "The model can focus on similar tokens, obtain the hidden location information of the ith position, convert this
 information into the information of the (i+1)th position through MLP, and then use it as query information in the next
@@ -15,8 +15,8 @@ by that of another sequence, whose repeated token was first seen at another posi
 the answer becomes the token at j + 1 of its own sequence. If it looks for a token, the answer does not.
 
 Measures and thresholds were fixed before the runs. The setting was chosen on seed 100: sequences of 16 tokens and a
-vocabulary of 32 were not learned with the cut in 1500 steps, though in 700 without it. At first, rates were chosen on
-two seeds. With an MLP that chose .016, at which four of the ten seeds did not learn. So rates are chosen on six seeds.
+vocabulary of 32 were not learned in 1500 steps with the cut, but in 700 without it. At first, rates were chosen on two
+seeds. For models with an MLP these chose .016, at which four of the ten seeds did not learn. So six seeds choose now.
 """
 
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ CUT = Clamp(what="pattern", layer=0, value="last")
 FREE, ONLY, NO_MLP = "free", "only by position", "only by position, no MLP"
 TASK = RepeatTask()
 ROWS = 1024
-"""Pairs of sequences in which the answer is followed."""
+"""Number of pairs of sequences in `moved`."""
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:

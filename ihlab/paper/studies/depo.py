@@ -5,16 +5,16 @@ models of equal depth answer deeper questions in Depo (`DepoTask`): which name i
 mixes the previous token into keys and into nothing else. The variants see the same tokens, at one learning rate.
 
 **Measure.** The accuracy by k at the first query of a sequence, where no earlier answer helps. A model follows h steps
-if its accuracies at k = 1 .. h are all at least `BAR`. A guess of another name is right in 1/7. Who knows the nearest
-successor and predecessor guesses in 1/5, and with the two nearest of both in 1/3. On a cycle of eight names no k up to
-3 leads to the same name as another k, forward or backward.
+if its accuracies at k = 1 .. h are all at least `BAR`. A guess of another name is right in 1/7. A model that knows the
+nearest successor and predecessor can exclude these and guesses right in 1/5; if it knows the two nearest of each, in
+1/3. On a cycle of eight names no k up to 3 leads to the same name as another k, forward or backward.
 
-**Prediction.** Models follow the law of hops (`ihlab.theory.depth.by_doubling`): 1, 2, 4 steps with a tap of the
-previous token, and 0, 1, 2 for vanilla attention, which first has to find that token. Sequences ask for at most 3
-steps, so 4 shows as 3. The law is no upper bound: it says what layers can do by hand, on hops. In Depo pairs come in
-random order, and a pair can read earlier pairs only. Following one pair per layer gives 1, 2, 3 and 0, 1, 2 in any
-order: the same up to 3 steps. Two layers can do more if the middle pair has read the last one, which must then be
-earlier. A guess of 1/3 in the other half of the sequences makes 2/3. With shifted values the later pair can join both.
+**Prediction.** Models of 1, 2, 3 layers follow the law of hops (`ihlab.theory.depth.by_doubling`): 1, 2, 4 steps with a
+tap of the previous token, and 0, 1, 2 with vanilla attention, which first has to find that token. Sequences ask for at
+most 3 steps, so 4 shows as 3. The law is no upper bound: it says what layers can do by hand, on hops. In Depo pairs
+come in random order and read earlier pairs only. One pair per layer gives 1, 2, 3 and 0, 1, 2 in any order: the same up
+to 3 steps. Two layers can do more if the middle pair has read the last one, which must then be earlier. With a guess of
+1/3 in the other half of the sequences that makes 2/3. With shifted values the later pair can join both.
 
 Pilots with seed 99 were known. K only got 1, 1 and .67 at k = 1, 2, 3 with two layers, and 1, 1 and .69 with three: it
 may miss the law there. Two vanilla layers reached k = 1 after 1,400 steps at a rate of .003, and not within 1,500 at
@@ -53,7 +53,7 @@ TASK = DepoTask(vocab_size=21, length=32, names=8, max_hops=len(HOPS))
 SEQUENCES = 4096
 TRAINED = "2,000 training steps"
 BAR, LOWER_BAR = 0.9, 0.8
-"""The accuracy that counts as following; a lower one shows whether much depends on it."""
+"""Accuracy at which a model counts as following a step, and a lower bar to show how much depends on the choice."""
 MORE = 0.05
 """Difference in accuracy, averaged over k, that counts as more."""
 
@@ -77,7 +77,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def accuracies(run: Run) -> dict[str, float]:
-    """Return the accuracy at first queries by k, its mean, and two parts of k = 3: whether pair 3 is before pair 2."""
+    """Return the accuracy at first queries by k, its mean, and that at k = 3 if pair 3 is before or after pair 2."""
     import torch
 
     batch = draw(TASK, EVAL_SEED, "eval", 0, SEQUENCES)
@@ -93,7 +93,7 @@ def accuracies(run: Run) -> dict[str, float]:
 
 
 def walk(inputs: np.ndarray, query: np.ndarray) -> list[np.ndarray]:
-    """Return the numbers of the pairs that lead one, two and three steps on from the name at `query`."""
+    """Return the indices of the pairs that lead one, two and three steps on from the name at `query`."""
     rows, pairs = np.arange(len(inputs)), []
     x, y = (inputs[:, start : start + 2 * TASK.names : 2] for start in (1, 2))
     name = inputs[rows, query]
@@ -152,7 +152,7 @@ def in_words(layers: int) -> str:
 
 
 def contrast(layers: int, words: str, weights: dict[str, float]) -> Number:
-    """Return the weighted sum of the variants' accuracies averaged over k, with the same seed in each, over seeds."""
+    """Return the weighted sum of the variants' accuracies averaged over k, within each seed, as a mean over seeds."""
 
     def number(data: pd.DataFrame) -> Measured:
         mean = {name: np.array(values(data, {"layers": layers, "variant": name}, "mean")) for name in weights}
@@ -189,7 +189,7 @@ def beside_canon(layers: int) -> tuple[Ask, Ask]:
 
 
 def later_pairs(data: pd.DataFrame) -> Measured:
-    """Return what two layers of K only lose at k = 3 if the walk's third pair comes after its second."""
+    """Return the accuracy that two layers of K only lose at k = 3 if the walk's third pair comes after its second."""
     differences = values(data, {"variant": K_ONLY, "layers": 2}, "earlier - later")
     words = (
         "accuracy at k = 3 if the third pair comes before the second minus if after, within each seed, K only, 2 layers"

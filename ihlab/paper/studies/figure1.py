@@ -1,6 +1,6 @@
-"""Figure 1: learning curves of induction, at various depths (a) and under the pressure of a small hidden size (b).
+"""Figure 1: learning curves of induction, at various depths (a) and at a small hidden size (b).
 
-All curves of Figure 1a share one learning rate. `ihlab.paper.studies.robustness` tunes the rate of each. Figure 1b
+All curves of Figure 1a share one learning rate. `ihlab.paper.studies.robustness` tunes each model's rate. Figure 1b
 compares one layer of KV shifting with two vanilla layers, which have twice the parameters.
 """
 
@@ -49,17 +49,17 @@ COVERS = 0.5
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Return when a run has learned, where it ends, and the accuracy of guessing another token of the sequence."""
+    """Return when a run has learned, its final accuracy, and the accuracy of guessing another token of the sequence."""
     return {**learning(run), "guess": induction.guessing_accuracy(run.config.task)}
 
 
 def guess(data: pd.DataFrame) -> float:
-    """Return the accuracy of guessing."""
+    """Return the accuracy of guessing another token of the sequence."""
     return float(data["guess"].iloc[0])
 
 
 def draw_guess(figure: Any, data: pd.DataFrame) -> Any:
-    """Add the accuracy of guessing to a picture to explore."""
+    """Add the accuracy of guessing to an interactive picture."""
     return figure.add_hline(guess(data), line={"color": "#777777", "dash": "dot", "width": 1})
 
 
@@ -78,7 +78,7 @@ def by_depth(data: pd.DataFrame) -> Figure:
 
 
 def explore_depth(data: pd.DataFrame, title: str) -> Any:
-    """Draw accuracy against steps, a line per seed, to explore."""
+    """Draw an interactive picture of accuracy against steps, a line per seed."""
     from ihlab.plots import interactive
 
     return draw_guess(interactive.curves(data, "step", "accuracy_first", lines=LINES, title=title, **AXES), data)
@@ -156,7 +156,7 @@ def depth_asks(positional: str) -> list[Ask]:
 
 
 def figure1a(name: str, positional: str, more_scales: Mapping[Scale, Any] | None = None) -> Study:
-    """Return Figure 1a with some positions."""
+    """Return Figure 1a with a position scheme."""
     return Study(
         name=name,
         title=f"How many layers does induction need? {POSITIONS[positional]}",
@@ -201,7 +201,7 @@ def in_row(run: Run) -> float:
 
 
 def in_panels(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the curves with the columns `model` and `size`, their panel."""
+    """Return the curves with the columns `model` and `size`, where `size` is the title of their panel."""
     shapes = [SHAPES[panel_of({"curve": curve})] for curve in data["curve"]]
     return data.assign(
         model=np.where(data["curve"].str.startswith(KV1), KV1, V2),
@@ -229,7 +229,7 @@ def by_width(data: pd.DataFrame) -> Figure:
 
 
 def explore_width(data: pd.DataFrame, title: str) -> Any:
-    """Draw one panel per shape, to explore."""
+    """Draw an interactive picture with one panel per shape."""
     from ihlab.plots import interactive
 
     styles = {KV1: Line(BLUE), V2: Line(ORANGE, "--")}
@@ -255,7 +255,7 @@ def learned(data: pd.DataFrame, curve: str) -> tuple[int, int]:
 
 
 def counts(data: pd.DataFrame, curve: str) -> str:
-    """Return these numbers in words."""
+    """Return the two numbers of `learned` in words."""
     return "{} of {}".format(*learned(data, curve))
 
 
@@ -285,7 +285,7 @@ def share_below(column: str, curve: str, words: str, least: float | None = None)
 
 
 def narrow_asks(panel: str) -> list[Ask]:
-    """Return the questions about hidden size 8 with one number of heads and positions. The paper has only RoPE."""
+    """Return the questions about hidden size 8 with a number of heads and a position scheme. The paper's is RoPE."""
     _, n_heads, positional = SHAPES[panel]
     heads, positions = f"{n_heads} head{'s' * (n_heads > 1)}", POSITIONS[positional]
     id, shifted, plain = f"{positional}.{heads.replace(' ', '_')}", kv(panel), vanilla(panel)
@@ -364,7 +364,7 @@ WIDTHS = (
 
 
 def figure1b(name: str, positional: str, more_scales: Mapping[Scale, Any] | None = None) -> Study:
-    """Return Figure 1b with some positions: Section 3.2, "Various width"."""
+    """Return Figure 1b with a position scheme: Section 3.2, "Various width"."""
     shown = panels(positional)
     asks = [ask for panel in shown if SHAPES[panel][0] == 8 for ask in narrow_asks(panel)]
     return Study(

@@ -1,10 +1,10 @@
-"""Figure 2: the loss of Theorem 3.4 over its square, as printed, exact, and as the paper's script draws it.
+"""Figure 2: the loss of Theorem 3.4 over the square of alpha1 and beta1: as printed, exact, and by the paper's script.
 
-The claims are about the theorem and need no training. They judge the sentences of Section 3.2 by the exact form, and
-show the other two. The exact form has no O(T): it is taken at the length with the same S, T = O(T) + 2, but at least 5,
-the shortest possible length. The runs are those of KV shifting in Figure 1a; their paths are drawn over the exact loss.
+The claims are about the theorem and need no training. They test the sentences of Section 3.2 on the exact form and also
+give the other two forms' numbers. The exact form has no O(T): it is taken at T = O(T) + 2 tokens, which gives the same
+S, but at least at 5, the shortest length. The paths over the exact loss are those of heads in Figure 1a's KV shifting.
 
-One sentence is not judged here: that heads which start closer to (0, 1) learn more easily. The heads of one model share
+One sentence is not tested here: that heads which start closer to (0, 1) learn more easily. The heads of one model share
 its loss and compete. The map of single-head models (`basin_map`) is the clean test.
 """
 
@@ -64,12 +64,12 @@ def _length(other: int) -> int:
 
 @lru_cache
 def numbers(form: str, other: int) -> dict[str, float]:
-    """Return numbers of a form over the square.
+    """Return the numbers that describe one form of the loss over the square.
 
     - leads: the fraction of starts that descend to (0, 1);
-    - away, alpha1_away, beta1_away: the fraction of starts that first move away from (0, 1), by distance, and of those
-      whose alpha1 or beta1 does;
-    - slope: the mean length of the slope.
+    - away, alpha1_away, beta1_away: the fraction of starts whose distance to (0, 1) first grows, whose alpha1 first
+      moves away from 0, and whose beta1 first moves away from 1;
+    - slope: the mean norm of the gradient within the square.
     """
     from ihlab.theory.landscape import field
 
@@ -102,7 +102,7 @@ def fraction_that_descends(form: str, other: int) -> float:
 
 
 def of_forms(what: str, measure: Callable[[str], float]) -> OfCells:
-    """Return a number of the exact form. Its description has the same number of the other two."""
+    """Return a number of the exact form. Its description also gives this number for the other two forms."""
 
     def number(_: pd.DataFrame) -> Measured:
         others = f"printed form {measure('printed'):.3g}, the paper's script {measure('listing'):.3g}"
@@ -112,7 +112,7 @@ def of_forms(what: str, measure: Callable[[str], float]) -> OfCells:
 
 
 def leads_there(form: str) -> float:
-    """Return the smallest fraction of the square over O(T) that descends to (0, 1)."""
+    """Return the fraction of the square that descends to (0, 1), the smallest over the values of O(T)."""
     return min(numbers(form, other)["leads"] for other in OTHERS)
 
 
@@ -133,12 +133,12 @@ READINGS = {
 
 
 def moves_away(columns: Sequence[str], other: int, form: str) -> float:
-    """Return the largest of some of the `numbers` at an O(T)."""
+    """Return the largest of the named `numbers` of a form at one value of O(T)."""
     return max(numbers(form, other)[column] for column in columns)
 
 
 def directions(name: str, sentence: str, other: int, **threshold: Any) -> list[Ask]:
-    """Ask in both readings whether gradient descent first moves away from (0, 1)."""
+    """Ask, in both `READINGS` of "moves away", whether gradient descent first moves away from (0, 1)."""
     size = f"O(T) = {other} (exact: T = {_length(other)})"
     return [
         paper(
@@ -225,7 +225,7 @@ def drawn(form: str, **sizes: int) -> pd.DataFrame:
 
 
 def shown(_: pd.DataFrame) -> pd.DataFrame:
-    """Return the part of the square that descends to (0, 1), and that first moves away, in each form."""
+    """Return, for each form, the fraction of the square that descends to (0, 1) and that which first moves away."""
     forms = {"exact": "exact", "printed": "as printed", "listing": "the paper's script"}
     rows = [
         (title, f"{leads_there(form):.0%}", f"{numbers(form, OTHERS[0])['away']:.0%}") for form, title in forms.items()
@@ -242,7 +242,7 @@ def _draw_field(axes: Axes, form: str, other: int) -> None:
 
 
 def exact_form(_: pd.DataFrame) -> Figure:
-    """Draw the exact form at the paper's three O(T), which the claims are about."""
+    """Draw the exact form, which the claims are about, at the paper's three values of O(T)."""
     figure = new_figure(PAGE, 3.9)
     for axes, other in zip(figure.subplots(1, 3, sharey=True), OTHERS, strict=True):
         _draw_field(axes, "exact", other)
@@ -275,7 +275,7 @@ def draw_paths(data: pd.DataFrame) -> Figure:
 
 
 def explore(data: pd.DataFrame, title: str) -> Any:
-    """Draw the three forms at every O(T), and the paths of models, as a surface to turn."""
+    """Draw each form at every O(T), and the paths of heads, as an interactive surface."""
     from ihlab.plots import interactive
 
     n_tokens, surfaces = int(data["length"].iloc[0]), {}

@@ -37,7 +37,7 @@ NEW_SEEDS = range(SEEDS, 12)
 """Seeds of Figure 4b's claim, declared on 2026-11-26: with the first six, most rates had been undecided."""
 
 RISE = 0.5
-"""Nats above a run's own lowest loss. By the measure first declared, a run that ended this high had diverged."""
+"""By the measure first declared, a run had diverged if it ended this many nats above its own lowest loss."""
 LAST = 3
 """Number of final evaluations whose mean is a run's last loss. A single evaluation may hit a spike."""
 
@@ -57,17 +57,17 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def seeds(cell: Cell) -> range:
-    """Return the seeds of an arm at a rate: the new ones, too, at the stable rates."""
+    """Return the seeds of an arm at a learning rate. The stable rates also have the new seeds."""
     return range(NEW_SEEDS.stop if cell["lr"] in STABLE_RATES else SEEDS)
 
 
 def measure(run: Run) -> dict[str, float]:
-    """Measure a run.
+    """Return a run's lowest and last held-out losses, and whether it diverged.
 
     `least` is the lowest held-out loss at any evaluation and `last` the mean of the last three, in nats per token. A
     run has diverged if it ends no better than predicting token frequencies (`frequency_loss`), or if its loss stopped
-    being finite. In the second case `last` is ln(vocabulary), the loss of a uniform guess. All runs share one
-    threshold: relative to its own `least`, a run that learns more before diverging would seem less stable.
+    being finite. In the second case `last` is ln(vocabulary), the loss of a uniform guess. This threshold is the same
+    for all runs: relative to its own `least`, a run that learns more before diverging would seem less stable.
     """
     losses = run.metrics["eval_loss"].to_numpy(dtype=float)
     finite = not run.diverged and bool(np.isfinite(losses).all())
@@ -128,7 +128,7 @@ def on_average(data: pd.DataFrame) -> Measured:
 
 
 def fewer_lost(words: str, lost: Callable[[pd.DataFrame], "pd.Series[bool]"]) -> Number:
-    """Return vanilla's fraction of lost runs minus KV shifting's, at the lowest rate where most of either diverge."""
+    """Return vanilla's fraction of `lost` runs minus KV shifting's, at the lowest rate where most of either diverge."""
 
     def number(data: pd.DataFrame) -> Measured:
         critical = critical_rate(data)
@@ -152,14 +152,14 @@ def fewer_lost(words: str, lost: Callable[[pd.DataFrame], "pd.Series[bool]"]) ->
 
 
 def shown(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean loss at the end at every rate, and the fraction of runs that diverged."""
+    """Return the mean final loss at every rate, and the fraction of runs that diverged."""
     by_rate = {column: data.pivot_table(index="lr", columns="arm", values=column) for column in ("last", "diverged")}
     lost = by_rate["diverged"][[*ARMS]].add_suffix(" diverged")
     return by_rate["last"][[*ARMS]].join(lost).round(3).reset_index()
 
 
 def differences(data: pd.DataFrame) -> Figure:
-    """Draw the loss minus vanilla's of every run at the stable rates, and each seed's mean over them."""
+    """Draw each seed's loss of KV shifting minus vanilla's at the stable rates, and its mean over these rates."""
     table = less_vanilla(data[data["lr"].isin(STABLE_RATES)])
     table = table.assign(mean=table.mean(axis="columns")).rename(columns=str)
     rows = table.melt(ignore_index=False, value_name="gap").dropna().reset_index()

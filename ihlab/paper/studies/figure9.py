@@ -60,7 +60,7 @@ def is_smallest(cell: Cell) -> bool:
 
 
 def ngram_run(scale: Scale, size: str) -> RunConfig:
-    """Return the vanilla run of a size. The paper gives the table of 200; batch, length, vocabulary, steps are ours."""
+    """Return the vanilla run of a size. The table of 200 is the paper's; batch, length, vocabulary, steps are ours."""
     task = NGramTask(vocab_size=16, length=12, table_size=20) if scale == "smoke" else NGramTask()
     model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=task.vocab_size, n_ctx=task.length)
     run = RunConfig(task=task, model=model, steps=300, batch_size=32, lr=1.6e-2, eval_rows=256, checkpoints=2)
@@ -83,9 +83,9 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Return when a run has learned, where it ends, and its mean accuracy over training.
+    """Return when a run has learned, its final accuracy, and its mean accuracy over training.
 
-    - crossing: the steps to 90%, interpolated before the first such evaluation;
+    - crossing: the steps to 90%, interpolated between the first such evaluation and the one before it;
     - mean: the area under the curve, over unevenly spaced evaluations, divided by the steps trained.
     """
     row, metrics = learning(run, "accuracy"), run.metrics
@@ -101,7 +101,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 def _no_effect(size: str, kind: str, number: Number) -> Ask:
-    """Ask the paper's sentence of a size."""
+    """Ask whether the paper's sentence holds at a size."""
     return Ask(
         ".".join(filter(None, ("no_effect_on_3_grams", kind, slug(size)))),
         f"KV shifting learns 3-grams as well as vanilla attention, within {MARGIN:g} of its accuracy ({size}).",
@@ -118,7 +118,7 @@ MEASURES = {"final": "final accuracy", "mean": "mean accuracy over training (lin
 
 
 def _equal(size: str, column: str) -> Ask:
-    """Ask whether two attentions differ by one measure."""
+    """Ask whether KV shifting and vanilla attention differ by one measure."""
     kv, vanilla = ({"curve": f"{arm}, {size}"} for arm in (KV, VANILLA))
 
     def difference(data: pd.DataFrame) -> stats.Estimate:
@@ -200,7 +200,7 @@ def view(data: pd.DataFrame) -> Figure:
 
 
 def explore(data: pd.DataFrame, title: str) -> Any:
-    """Draw a panel for each size, to explore."""
+    """Draw an interactive picture with a panel for each size."""
     from ihlab.plots import interactive
 
     axes = {"xlabel": "training step", "ylabel": "accuracy on x<sub>3</sub>"}
@@ -213,7 +213,7 @@ def cells_of(sizes: Iterable[str]) -> list[Cell]:
 
 
 def _at_larger_scale(seeds: int) -> dict[str, Any]:
-    """Return what differs at a scale with all sizes."""
+    """Return the fields of the study that differ at a scale with all sizes."""
     return {
         "cells": cells_of(SIZES),
         "asks": figure9_asks([*SIZES]),

@@ -4,8 +4,8 @@ Section 4.3: at a high rate vanilla diverges and KV shifting does not, and "this
 for KV shifting attention may be flatter". How sharp a loss is at a model's weights is measured by the largest
 eigenvalue of its Hessian over all weights, on the same held-out text for all models.
 
-A comparison is fair where the losses are equal. They are before training, where models of one seed differ in alpha and
-beta only. Later, each model is measured at several checkpoints, and its sharpness is interpolated (its logarithm,
+A comparison is fair at equal losses. They are equal before training, where models of a seed differ in alpha and beta
+only. Later, each model is measured at several checkpoints, and its sharpness is interpolated (its logarithm,
 linear in the loss) to the lowest loss that both models of a seed reach. All models have one constant rate, because
 sharpness follows the rate. Measures and thresholds were fixed before the runs.
 """
@@ -62,7 +62,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 def measure(run: Run) -> dict[str, float]:
     """Return the loss (nats) and the sharpness of every checkpoint, loss_0, sharpness_0, loss_1, ..., and at the end.
 
-    Two runs are compared at a loss that both reach, so a question needs all of them.
+    Two runs are compared at a loss that both reach, so a question needs all checkpoints.
     """
     assert isinstance(run.config.task, TextTask)
     batch, _ = held_out(run.config.task, SEQUENCES)

@@ -1,22 +1,22 @@
 """How does the time to an induction head grow with the length of sequences?
 
-Musat et al. (arXiv 2511.01033) prove that it grows with the square of the context length, for a two-layer model with
-separate channels that gradient descent trains on one answer per sequence. Each of two attention layers must find one of
-n tokens. So a model in which only one must, because the previous-token head is given or because keys are shifted,
-should have a smaller exponent.
+Musat et al. (arXiv 2511.01033) prove that this time grows with the square of the context length, for a two-layer model
+with separate channels that gradient descent trains on one answer per sequence. Each of its two attention layers must
+find one of n tokens. If the previous-token head is given or keys are shifted, only one layer must search. The exponent
+should then be smaller.
 
 The models are those of Figure 1a, with AdamW and many answers in a sequence, as a user trains them. So this is no test
 of the theorem. Every batch has 2,048 tokens, and 371 to 407 answers, depending on the length (counted, without
-training). Each model has its own learning rate at each length. The exponent is the slope of the logarithm of steps to
-90% on that of the length. Each seed has one slope, by least squares over the four lengths. A run that does not learn
-counts with its last step. At the two longer lengths this bounds its model's slope from below, and comparisons are safe
-only if the model with the smaller slope has no such run. At the two shorter ones it would raise the slope, so nothing
-is then tested. A bound from below cannot show that a slope is small either: this was added after the runs, in which the
-first claim had failed by such a bound.
+training). Each model has its own learning rate at each length. The exponent is the slope of log steps to 90% accuracy
+on log length, fitted for each seed by least squares over the four lengths. A run that does not learn counts with its
+last step. At the two longer lengths this bounds its model's slope from below, and comparisons are safe only if the
+model with the smaller slope has no such run. At the two shorter lengths it would raise the slope, so nothing is then
+tested. A bound from below cannot show that a slope is small either: this was added after the runs, in which the first
+claim had failed by such a bound.
 
-Known before: at seed 99 and a rate of .008 two vanilla layers took 542, 655, 1,540 and more than 1,500 steps, with the
-head given 133 (16), 309 (64) and 596 (128) steps, K only (.016) 146 steps at 128. Prediction: 2 is too steep for AdamW,
-and the order is vanilla, head given, K only. Measures, thresholds and seeds were fixed before the runs.
+Known before, from seed 99 (rate .008): at lengths 16 to 128 two vanilla layers took 542, 655, 1,540 and more than 1,500
+steps, and with the head given 133 (16), 309 (64) and 596 (128). K only (.016) took 146 at 128. Prediction: the order is
+vanilla, head given, K only; 2 is too steep for AdamW. Measures, thresholds and seeds were fixed before the runs.
 """
 
 import numpy as np
@@ -37,11 +37,11 @@ LENGTHS = (16, 32, 64, 128)
 TOKENS = 2048
 """Tokens in a batch."""
 QUADRATIC = 1.5
-"""A slope above it is nearer to the square than to proportional."""
+"""A slope above this is nearer to quadratic than to linear growth."""
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return Figure 1a's config at a length, with a constant rate. It stops at 90%."""
+    """Return Figure 1a's config at a length, with a constant rate. Training stops at 90% accuracy."""
     variant, length, run = cell["variant"], cell["length"], induction_run(scale)
     fields = {"n_layers": 1, "attention": "k_shift"} if variant == K1 else {"n_layers": 2}
     run = run.replace(model=run.model.replace(**fields), clamped=(GIVEN_HEAD,) if variant == GIVEN else ())
@@ -94,7 +94,7 @@ def steeper(one: str, other: str) -> Number:
 
 
 def head_given_helps(length: int) -> Ask:
-    """Ask whether a given previous-token head saves more than half of the steps at a length: is fusion not easy?"""
+    """Ask whether a given previous-token head saves more than half of the steps at a length, so fusion is not easy."""
     with_head, vanilla = ({"variant": variant, "length": length} for variant in (GIVEN, V2))
     return Ask(
         f"head_given_helps.{length}",

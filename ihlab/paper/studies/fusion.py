@@ -6,16 +6,16 @@ information is difficult, we think this may also be one of the reasons why Vanil
 (arXiv 2411.19574, section 3.3). Two layers with one head each are given more and more of it:
 
 - nothing: layer 0 has to learn to attend to the previous token;
-- fused: it attends to it from the first step. Layer 1 reads both tokens from one stream. It has to learn keys of the
-  previous one and values of the current one;
+- fused: layer 0 attends to the previous token from the first step. Layer 1 reads both tokens from one residual stream
+  and has to learn keys of the previous token and values of the current one;
 - keys apart: attention of layer 0 is off. Layer 1's keys are those of the previous token: nothing is fused.
 
 If fusion makes vanilla slow, "fused" is much faster than "nothing". If decoupling does, "keys apart" is much faster
-than "fused". Both can be, or neither. But "fused" also learns the map by which layer 0 writes, and "keys apart" has no
-such map. Two more models have fused keys without it. As in "keys apart", values are those of the current token:
+than "fused". Both can be true, or neither. But "fused" also learns the map by which layer 0 writes, and "keys apart"
+has no such map. Two more models have fused keys without it. Like "keys apart", they read the current token's values:
 
 - keys concatenated: half of the channels of each key are the previous token's, half the current one's (`key_offset`);
-- keys added: every channel is the sum of both over sqrt(2), which no linear map separates.
+- keys added: every channel is the sum of both tokens' keys over sqrt(2), which no linear map separates.
 
 All have the parameters of "nothing", except clamped weights of the shift. Each tries three learning rates, below those
 at which a tuning seed did not learn: .032 for "nothing" and "fused", .064 for "keys apart" with learned positions. At
@@ -70,7 +70,7 @@ def rates(cell: Cell) -> tuple[float, ...]:
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return Figure 1a's config with one head per layer and what is given. It stops at 90%."""
+    """Return Figure 1a's config with one head per layer and the cell's attention and clamps. It stops at 90%."""
     run, (attention, clamped) = figure1_run(scale), GIVEN[cell["given"]]
     shape = {"n_layers": 2, "n_heads": 1, "d_mlp": None, "attention": attention, **SETTINGS[cell["setting"]]}
     run = run.replace(

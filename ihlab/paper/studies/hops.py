@@ -1,13 +1,13 @@
-"""Figure 8 and two questions about it: how many hops do models follow, by their attention and number of layers?
+"""Figure 8 and two questions about it: how many hops does a model follow, given its attention and number of layers?
 
 `ihlab.recipes.hop_horizon` has the measurement.
 
 - `figure8_learned`: Figure 8's laptop models with learned positions in place of RoPE. The published models of `gpu` and
   `paper` have learned positions anyway.
-- `saved_layer`: is the shift worth one layer, and does one layer double k*? In both constructions L layers with the
-  shift follow as many hops as L + 1 without, so the claims apply to either. In both, one more layer doubles the hops to
-  within the margin. That it does *no more* cannot be tested: sequences of 2^L hops leave little room beyond the
-  2^(L-1) - 1 hops that L vanilla layers follow by hand. Two claims tested it as first declared.
+- `saved_layer`: is the shift worth one layer, and does one layer double k*, the hops at which the error exceeds .1? In
+  both constructions of `ihlab.theory.k_hop`, L layers with the shift follow as many hops as L + 1 without, and one more
+  layer doubles the hops to within the margin. That it does *no more* cannot be tested: sequences of 2^L hops leave
+  little room beyond the 2^(L-1) - 1 hops of L hand-built vanilla layers. Two claims tested it as first declared.
 """
 
 from collections.abc import Mapping
@@ -57,8 +57,8 @@ SIZES: dict[Scale, Size] = {
 }
 
 L = {"smoke": 1, "laptop": 3}
-"""Layers in `saved_layer`. Its sequences have 2^L hops. Hand-built, L layers with the shift or L + 1 without follow one
-fewer."""
+"""Number of layers in `saved_layer`, whose sequences have 2^L hops. By hand, L layers with the shift, or L + 1 without,
+follow 2^L - 1 hops."""
 
 
 def figure8_config(scale: Scale) -> RunConfig:
@@ -180,7 +180,7 @@ def _error(layers: int, hops: int) -> Number:
 
 
 def _untested(why: str, cell: Cell | None = None) -> Number:
-    """Return a number that tests nothing, with the seeds of a cell, if any."""
+    """Return a number that is not tested, with the reason and the number of seeds of a cell, if any."""
     return lambda data: Measured("", None, len(pick(data, cell._asdict())) if cell else 0, why)
 
 
@@ -193,7 +193,7 @@ def _distance_to_origin(data: pd.DataFrame) -> stats.Estimate:
 
 
 def figure8_asks(scale: Scale) -> list[Ask]:
-    """Ask Appendix E.1. The two sentences about five layers are also asked about the deepest models.
+    """Return the questions about Appendix E.1. Its two sentences about five layers need models with five layers.
 
     L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024). KV shifting, which needs no
     previous-token layer, reaches 2^(L - 1). At L = 5 these are the paper's 8 and 16. Other constructions follow
@@ -238,7 +238,7 @@ DEPTHS = {2: (BLUE, "o"), 3: (ORANGE, "s"), 4: (GREEN, "^"), 5: (PINK, "D"), 6: 
 def errors_by_hops(data: pd.DataFrame) -> Figure:
     """Draw errors over a log2 axis of hops, as in the paper: a panel for each attention, a curve for each depth.
 
-    The published errors are dotted. Marks on the line of the error say which hops each depth follows by hand.
+    The published errors are dotted. Marks at an error of `SMALL_ERROR` show the hops that hand-built models follow.
     """
     figure, errors = new_figure(PAGE, 4.6), by_hops(data)
     for axes, label in zip(figure.subplots(1, 2, sharey=True), (VANILLA, KV), strict=True):
@@ -283,7 +283,7 @@ def mean_errors(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def explore_errors(data: pd.DataFrame, title: str) -> Any:
-    """Draw the error of every seed by hops, one panel per attention, to explore."""
+    """Draw an interactive picture of every seed's error against hops, one panel per attention."""
     from ihlab.plots import interactive
 
     errors = by_hops(data)
@@ -384,7 +384,7 @@ CHANGED = "2026-11-23: a review showed that sequences of so few hops leave hardl
 
 
 def _no_more(id: str, sentence: str, one: Cell, statement: int | None = None) -> Ask:
-    """Ask whether something is worth no more than a layer. This was declared, but cannot be tested."""
+    """Ask whether a model follows at most twice the hops of `FEWER`. This was declared, but cannot be tested."""
     why = (
         f"Hand-built vanilla follows {FEWER.by_hand()} hops. Sequences of {2 ** L['laptop']} hops leave hardly any "
         "room for more than one doubling."

@@ -11,12 +11,12 @@ the convolution that follows, is replaced at each position by the mean over sequ
 layer's gates if they lower its mean gate by `SHUT`. A gate without use gets no gradient, so a layer may be idle and
 open.
 
-**Predictions.** Induction needs the previous token once. With two layers and no convolution both are needed. Shifted
-keys (K) do it in one layer, and so does the previous token in the stream after the first block (M): one layer is idle.
-Behind attention (O) a convolution spares no attention: it moves the output of layer 0, whose heads must look at their
-own token. Two hops need two matches: of three layers, models with K, M or all three have an idle one, and models with
-none or O do not. Two extra layers add two idle ones, with or without convolutions. On text no layer is idle, because
-there is always more to read. Gates do not tell which layer is idle.
+**Predictions.** Induction needs the previous token once. With two layers and no convolution both layers are needed.
+With shifted keys (K), or the previous token in the stream after the first block (M), one layer does it and the other is
+idle. A convolution after attention (O) makes no layer idle: it shifts the output of layer 0, whose heads must attend to
+their own token. Two hops need two matches: of three layers, models with K, M or all three sites have an idle one, and
+models with none or O do not. Two extra layers add two idle ones, with or without convolutions. On text no layer is
+idle, because there is always more to read. Gates do not tell which layer is idle.
 
 A pilot with seed 99 (none, O, KOM) chose steps, rates and `IDLE`. There all models learned. In KOM layer 0 was idle for
 induction and layer 2, at .075 nats, for two hops. Layer 0 had a mean gate of .31, but .37 without convolutions. So
@@ -48,9 +48,9 @@ TASKS: dict[str, Task] = {
 STEPS = {INDUCTION: 1000, DEEP: 1000, HOPS: 1000}
 RATES = {INDUCTION: 8e-3, DEEP: 8e-3, HOPS: 8e-3, TEXT: 8e-3}
 IDLE = 0.1
-"""Nats by which the loss rises at most if an idle layer's attention is removed."""
+"""A layer is idle if the loss rises by fewer nats than this when its attention is removed."""
 LEARNED = 0.9
-"""A toy model with a lower accuracy agrees with no prediction: what it would need is unknown."""
+"""A toy model with a lower accuracy counts against every prediction, because what it would need is unknown."""
 SHUT = 0.1
 """Difference of mean gates that counts."""
 
@@ -71,7 +71,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def measure(run: Run) -> dict[str, float]:
-    """Return accuracy and loss, and by layer: `rise`, of the loss without its attention, and `gate`, its mean.
+    """Return accuracy and loss, and for each layer the `rise` of the loss without its attention and its mean `gate`.
 
     least: the smallest rise; idle: the number of idle layers; match: whether the layer with the lowest gate is the one
     with the smallest rise.

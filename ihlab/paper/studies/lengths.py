@@ -39,7 +39,7 @@ MODELS = {**DEPTHS, KV2: {"attention": "kv_shift", "n_layers": 2}}
 """Fields of the model that make each variant."""
 
 KEEPS, LOSES = -0.1, -0.5
-"""A model keeps its accuracy if the change is above the first number, and loses it if it is below the second.
+"""A model keeps its accuracy if its change with length is above the first number, and loses it if below the second.
 
 A model that does not learn the task has nothing to keep, so its claim is not tested."""
 QUESTIONS: tuple[tuple[str, str, float], ...] = (
@@ -104,7 +104,7 @@ def lengths(data: pd.DataFrame) -> list[int]:
 def change(cell: Cell, data: pd.DataFrame, column: str = "accuracy", words: str = "accuracy at length {}") -> Measured:
     """Return the accuracy at the longest length, in columns `<column>_at_<length>`, minus that at the trained length.
 
-    `words`: what the first of these is, with {} for the length.
+    `words` describes the first of these accuracies, with {} for the length.
     """
     short, *_, long = lengths(data)
     difference = f"{words.format(long)} minus that at {short}"
@@ -173,7 +173,7 @@ def helps(positions: str) -> Ask:
 
 
 def by_length(data: pd.DataFrame, lines: str, column: str = "accuracy") -> pd.DataFrame:
-    """Return a row for each run and length, with the column `lines` and what `<column>_at_<length>` has."""
+    """Return a row for each run and length, with the column `lines` and the value of `<column>_at_<length>`."""
     columns = {f"{column}_at_{length}": length for length in lengths(data)}
     long = data[["variant", lines, "seed", *columns]].rename(columns=columns)
     return long.melt(["variant", lines, "seed"], list(columns.values()), "length", "answers right")
@@ -276,20 +276,20 @@ LENGTHS_16 = replace(
 )
 
 
-# With learned positions the rows of the table beyond 32 are in no training sequence: they have no gradient, and weight
+# With learned positions, embeddings beyond position 32 are in no training sequence. They have no gradient, and weight
 # decay alone moves them, towards 0, the faster the higher the rate. Is the difference between the models above decay?
-# The same runs again with fresh seeds, at the rates chosen above, with decay and without decay of this table.
-# Prediction: without decay both models lose, and are equal to within .05; with these rows set to 0 both keep.
+# The same runs again with fresh seeds, at the rates chosen above, with and without decay of the position embeddings.
+# Prediction: without decay both models lose accuracy, and differ by at most .05; with these rows set to 0 both keep it.
 
 DECAYED, UNDECAYED = "decayed", "not decayed"
 RATES_OF_LENGTHS = {KV1: 6.4e-2, V2: 1.6e-2}
 """The rates that `lengths` chose with learned positions."""
 BY_DECAY = 0.5
-"""Difference in accuracy that makes decay the reason."""
+"""Difference in accuracy from which weight decay counts as the reason."""
 
 
 def config_of_table(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the run of `lengths` with learned positions, whose table has weight decay or none."""
+    """Return the run of `lengths` with learned positions, whose embeddings have weight decay or none."""
     run = config({"variant": cell["variant"], "setting": LEARNED}, scale)
     return run.replace(lr=cell["lr"], undecayed=("pos_embed.weight",) if cell["table"] == UNDECAYED else ())
 
@@ -301,12 +301,12 @@ def measure_table(run: Run) -> dict[str, float]:
 
 
 def of_table(variant: str, table: str, lr: float | None = None) -> Cell:
-    """Return a cell; its rate is the one that `lengths` chose, unless another is named."""
+    """Return a cell at a learning rate, by default the one that `lengths` chose."""
     return {"variant": variant, "table": table, "lr": lr or RATES_OF_LENGTHS[variant]}
 
 
 def better(setting: str, column: str, one: Cell, other: Cell) -> Ask:
-    """Ask whether KV shifting reads longer sequences better, whatever becomes of untrained positions."""
+    """Ask whether KV shifting reads longer sequences better under one treatment of untrained positions."""
     return Ask(
         id=claim_id("helps", setting),
         sentence="On sequences eight times as long as in training one layer of KV shifting is better than two vanilla "

@@ -1,8 +1,8 @@
 """MQAR, the control for induction: keys and values are disjoint, and a value comes right after its key.
 
 There are two stages. Learning rates are chosen on tuning seeds. Then each curve is trained at its own rate, with other
-seeds. One vanilla layer never learns, so it uses the rate of two. The setting is the smallest of Zoology (Arora et al.
-2023, arXiv 2312.04927, Figure 2), with a vocabulary of 512 instead of 8192.
+seeds. One vanilla layer never learns, so it uses the rate of two layers. The setting is the smallest of Zoology (Arora
+et al. 2023, arXiv 2312.04927, Figure 2), with a vocabulary of 512 instead of 8192.
 """
 
 from ihlab.model.config import ModelConfig

@@ -6,24 +6,24 @@ is that the leak says "a document starts here": it is then worth something, and 
 
 Documents are paragraphs of docstrings, 35 tokens in the median and 57 in the mean. So one position in 57 is a boundary:
 among long documents an effect on the whole loss would be smaller in proportion. All end with a line break, and half of
-the line breaks end a document. Distance 1 is the target predicted at a document's first token of text. That token's own
-target is not measured, because only BOS makes it one. The *excess* at a distance is its loss less that beyond distance
-3: the luck of a whole run cancels in it.
+the line breaks end a document. Distance 1 is the target predicted at a document's first token of text. The loss of
+predicting that token itself is not measured, because it is a target only with BOS. The *excess* at a distance is the
+loss there minus that beyond distance 3, in which the level of a whole run cancels.
 
 Predictions, made before the runs. A reset marks a document's start more surely than a line break, and the first word
-marks it, too. So the leak gains nothing at distance 1, with or without BOS, and changes nothing in the whole loss. What
-is mixed into the stream or into values does something else: a model trained with that leak loses when its document
-stands alone, as prompts do. A shifted key does not: under the mask the first token attends only to itself, so nothing
+marks it, too. So the leak gains nothing at distance 1, with or without BOS, and changes nothing in the whole loss. But
+a model trained with a leak into the residual stream or into values has a higher loss when its document stands alone, as
+prompts do. A leak into keys does no such harm: under the mask the first token attends only to itself, so nothing
 changes at distance 1, and little at distance 2. Attention across documents costs more than any leak.
 
 `MATTERS`, .05, is about 2% of the loss at distance 1, and a bit more than the difference in whole loss between two runs
-of a pilot (seed 99), .03: a few seeds cannot show much less. All cells have one learning rate, vanilla's of `mixes`: no
-claim compares two variants. Runs of one seed see the same documents in the same order and are compared by seed. BOS
-adds a token and a target per document (2%), on both sides of each comparison.
+of a pilot (seed 99), .03: a few seeds cannot show much less. All cells have one learning rate, vanilla's in an earlier
+study (`mixes`): no claim compares two variants. Runs of one seed see the same documents in the same order and are
+compared by seed. BOS adds a token and a target per document (2%), on both sides of each comparison.
 
-Asked after five seeds of 200 steps: smear's gate starts at 0 and may hardly have opened, so that there was nothing to
-leak. So smear and the convolution are also trained four times as long, with the same predictions and thresholds. K only
-followed after their results, to see whether its leak too matters later: predicted is that it does not.
+Asked after five seeds of 200 steps: smear's gate starts at 0 and may hardly have opened, so that nothing could leak. So
+smear and the convolution are also trained four times as long, with the same predictions and thresholds. K only followed
+after their results, to test whether its leak matters later. The prediction is that it does not.
 """
 
 from functools import lru_cache
@@ -59,7 +59,7 @@ LEAKS: dict[Any, Any] = {
     (OPEN, ZERO): "attention",
     (OPEN, LEAK): "both",
 }
-"""`ModelConfig.document_leak`, by attention and rule."""
+"""`ModelConfig.document_leak`, keyed by attention and rule."""
 
 MATTERS = 0.05
 """Nats per target from which a difference matters."""
@@ -71,7 +71,7 @@ STEPS, LONGER = 200, 800
 
 
 def where(variant: str, rule: str, attention: str = MASKED, bos: str = "no BOS", steps: int = STEPS) -> Cell:
-    """Return a cell."""
+    """Return the cell of these conditions."""
     return {"variant": variant, "rule": rule, "attention": attention, "bos": bos, "steps": steps}
 
 
@@ -107,14 +107,14 @@ def held_out(task: TextTask, rows: int) -> Batch:
 
 
 def distances(batch: Batch, bos: bool) -> np.ndarray:
-    """Return the distance of each target from the first token of its document: 0 after BOS, large if not in sight."""
+    """Return each target's distance from its document's first token: 0 after BOS, large if the sequence lacks it."""
     place, starts = np.arange(batch.inputs.shape[1]), np.asarray(batch.document_starts, dtype=bool)
     start = np.maximum.accumulate(np.where(starts, place, -len(place)), axis=1)
     return place - start + 1 - bos
 
 
 def losses(model: "Transformer", batch: Batch, leak: str | None = None) -> np.ndarray:
-    """Return the loss of each target of packed documents, under the model's own leak or another."""
+    """Return the loss of each target of packed documents, with the model's own `document_leak` or another."""
     from ihlab.measure.gathered import document_starts
     from ihlab.measure.text import token_losses
     from ihlab.model.documents import packed
@@ -175,7 +175,7 @@ EXCESS = "loss_1 - loss_more"
 def ask(
     id: str, settings: tuple[str, ...], sentence: str, column: str, one: Cell, other: Cell, **threshold: float
 ) -> Ask:
-    """Ask about a column of one cell less that of another, mean over seeds; below a threshold, about its size."""
+    """Ask about a column of one cell minus that of another, mean over seeds; with `below`, about its absolute value."""
     size = "below" in threshold
 
     def estimate(data: pd.DataFrame) -> stats.Estimate:
@@ -195,7 +195,7 @@ def ask(
 
 
 def of_shift(variant: str, attentions: tuple[str, ...] = (MASKED, OPEN), steps: int = STEPS) -> list[Ask]:
-    """Ask what the leak of a shift is worth, and what a model that was trained with it loses on a document alone."""
+    """Ask how much the leak of a shift changes the loss, and what a model trained with it loses on a document alone."""
     asks, longer = [], () if steps == STEPS else (f"{steps} steps",)
     for attention in attentions:
         leak, zero = (where(variant, rule, attention, steps=steps) for rule in (LEAK, ZERO))
@@ -237,7 +237,7 @@ ASKS = (
 
 
 def leaks(data: pd.DataFrame) -> Figure:
-    """Draw what the leak costs at each distance, by seed."""
+    """Draw how much the leak raises the loss at each distance, by seed."""
     keys, rows = ["variant", "attention", "bos", "steps", "seed"], data.set_index("rule")
     columns = {f"loss_{near}": f"distance {near}" for near in NEAR} | {"loss_more": "further"}
     zero, leak = (rows.loc[rule].set_index(keys)[list(columns)] for rule in (ZERO, LEAK))

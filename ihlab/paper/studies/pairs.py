@@ -1,15 +1,15 @@
-"""Does a shorter convolution of the queries make induction heads of n-grams (arXiv 2411.19574, section 5)?
+"""Does a shorter convolution of queries than of keys give n-gram induction heads (arXiv 2411.19574, section 5)?
 
 "One possible alternative is to set the kernel size of the query's short convolution to key's - 1 to simulate the
-learning process of n-gram induction heads." For two tokens, queries mix 2 tokens and keys 3. By hand one layer then
-does it exactly (`tests/model/test_pairs_by_hand.py`): the query holds the last letter and half of the one before, the
-key at each follower the letter before it and half of the one before that. The right order scores 5/4, all else 1 or
-less.
+learning process of n-gram induction heads." For two tokens, queries mix 2 tokens and keys 3. One layer with hand-set
+weights then follows both letters (`tests/model/test_pairs_by_hand.py`): the query holds the last letter and half of the
+one before, the key at each follower the letter before it and half of the one before that. The key that matches both
+letters in the right order scores 5/4, every other key 1 or less.
 
 `tasks.PairTask` asks for the follower of two letters. The last letter alone gives an accuracy of 1/3, both letters
 without their order at most .57 (`tests/tasks/test_pairs.py`). Without a shift of the queries, one layer attends by the
-last letter alone. That excludes no solution: a head for each letter of the alphabet, which adds this letter to the last
-one, and an MLP that chooses among the heads, could do it. So this is a question about learning.
+last letter alone. Other solutions remain possible: a head for each letter of the alphabet, which adds this letter to
+the last one, and an MLP that chooses among the heads, could do it. So this is a question about learning.
 
 Measures and thresholds were fixed before the runs. The setting was chosen on seed 100.
 """
@@ -50,7 +50,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def learns(variant: str) -> Ask:
-    """Ask whether a variant learns the task. Those with shorter queries are expected to."""
+    """Ask whether a variant learns the task. Variants with a shorter window for queries are expected to."""
     learner, of_paper = variant in (Q2K3, Q2K3_CHANNEL), variant == Q2K3
     return Ask(
         claim_id("learned" if learner else "not_learned", variant),

@@ -42,7 +42,7 @@ SEQUENCES = 512
 VARIANTS: dict[str, dict[str, Any]] = {KV1: {"n_layers": 1, "attention": "kv_shift"}, V2: {"n_layers": 2}}
 STEPS = {KV1: 600, V2: 2400}
 LEARNED = 0.9
-"""The fraction of single followers from which on a model has learned induction."""
+"""A model has learned induction if it finds at least this fraction of single followers."""
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
@@ -81,7 +81,7 @@ def followers_found(run: Run) -> dict[str, float]:
 
 
 def not_learned(variant: str, width: int, data: pd.DataFrame) -> str:
-    """Return why a model of which not all runs find a single follower is not compared on four."""
+    """Return why a model that finds too few single followers (a mean below `LEARNED`) is not compared on four."""
     single = np.array(values(data, {"variant": variant, "width": width, "followers": 1}, "found"))
     some = f"{(single >= LEARNED).sum()} of {len(single)} runs find a single follower (mean {single.mean():.2f})"
     return "" if single.mean() >= LEARNED else f"{variant}, width {width}: only {some}."

@@ -4,9 +4,9 @@ A sampled accuracy of 1.0 says nothing about the sequences that were not drawn. 
 sequence of all can be computed (`ihlab.certify`). This study asks at which step of training the proof holds, how often
 a later step loses it although samples stay perfect, and which positions can be proved.
 
-A model is *proved* if it answers every sequence of 3 to 16 tokens rightly in which the query has occurred before and
-only the answer has ever followed it. The checkpoints lie 20 steps apart, later an eighth of the steps so far. Those
-with a wrong answer in `ROWS` sampled sequences cannot be proved. After the first proof every `STRIDE`-th checkpoint is
+A model is *proved* if it gives the right answer to every sequence of 3 to 16 tokens in which the query has occurred
+before and only the answer has ever followed it. Checkpoints lie 20 steps apart, later an eighth of the steps so far.
+A wrong answer in `ROWS` sampled sequences rules a proof out. After the first proof every `STRIDE`-th checkpoint is
 tried, and the last one. Times are those of the first checkpoint with perfect samples, and of the first proof.
 
 The learning rate was chosen in trials before the study, with batches of 64. KV shifting of width 8, without positions
@@ -43,10 +43,10 @@ ROWS, SAMPLE_SEED = 4096, 2_000_000
 """Number and seed of the sampled sequences at each checkpoint. They have 11,716 answers."""
 STRIDE = 4
 BEYOND = (24, 32, 48, 64)
-"""Lengths up to which a model that is proved after training is tried in turn, until one is not proved."""
+"""Maximum lengths that are tried in turn for a model that is proved after training, until one is not proved."""
 TIMES = {"perfect samples": "steps_perfect", "a proof": "steps_proved"}
 LATER = 1.25
-"""Ratio of steps from which a proof comes later than perfect samples."""
+"""Ratio of steps from which a proof counts as later than perfect samples."""
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
@@ -64,7 +64,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def is_proved(model: "Transformer", task: Task) -> bool:
-    """Return whether every sequence is answered rightly. The longest ones are tried first, because they fail most."""
+    """Return whether every sequence is answered rightly. The longest sequences come first, because they fail most."""
     from ihlab.certify import certify
 
     return all(certify(model, task, lengths, margins=False).status == "proved" for lengths in ([task.length], None))
@@ -118,7 +118,7 @@ CHANGED = "2026-11-28: runs of one seed share their batches, so they count as on
 
 
 def fraction(id: str, sentence: str, words: str, hit: str, among: str, above: float, **fields: Any) -> Ask:
-    """Ask for the fraction of runs with `hit` among those with `among`, which are formulas of columns.
+    """Ask for the fraction of runs that satisfy `hit` among those that satisfy `among`. Both are pandas queries.
 
     Runs of one seed are a cluster. As first declared, all runs counted as independent.
     """
@@ -142,7 +142,7 @@ SHIFTED = f"variant != '{VANILLA}'"
 
 
 def proved(setting: str) -> Ask:
-    """Ask whether most shifted models with some positions are proved at the end."""
+    """Ask whether most shifted models with one position scheme are proved at the end."""
     return fraction(
         claim_id("proved", setting),
         f"Most models of one shifted layer are proved after training ({setting}).",
@@ -168,7 +168,7 @@ def longer(setting: str) -> Ask:
 
 
 def shorter(one: str, other: str) -> Number:
-    """Return the longest proved length with some positions minus that with others, mean over seeds."""
+    """Return the longest proved length with one position scheme minus that with another, mean over seeds."""
 
     def estimate(data: pd.DataFrame) -> stats.Estimate:
         mean = shifted(data).groupby(["setting", "seed"])["longest"].mean()
@@ -178,7 +178,7 @@ def shorter(one: str, other: str) -> Number:
 
 
 def later(one: str, other: str) -> Number:
-    """Return the ratio of the steps to the proof: mean over seeds of the geometric mean over positions and widths."""
+    """Return the ratio of steps to the proof: geometric mean over positions and widths, then mean over seeds."""
 
     def estimate(data: pd.DataFrame) -> stats.Estimate:
         logs = np.log(data.set_index(["variant", "setting", "width", "seed"])["steps_proved"])
@@ -188,7 +188,7 @@ def later(one: str, other: str) -> Number:
 
 
 def times(a: list[float], b: list[float]) -> stats.Estimate:
-    """Return the ratio of waiting times within the training of shifted models."""
+    """Return the ratio of waiting times, which end with the training of shifted models."""
     return stats.ratio_of_times(a, b, 2400)
 
 

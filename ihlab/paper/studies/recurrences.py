@@ -14,9 +14,9 @@ the token before it. One route is cut, in all layers:
 
 The *fall* is what a cut takes from the accuracy on the prompts. As controls, the same is cut at the token before the
 follower, where nothing has to be stored, the convolutions lose only the tokens two and three before the follower, and
-the state is cut at the last token, which has to read it. (Attention cut so attends to its own token. A previous-token
-head then writes that token's name instead of the previous one's, so in vanilla attention the cut one token before the
-follower costs accuracy, too.)
+the state is cut at the last token, which has to read it. (If attention is cut in this way, the token attends to itself.
+A previous-token head then writes that token's name instead of the previous one's. So in vanilla attention the cut one
+token before the follower costs accuracy, too.)
 
 These models agree with the first sentence if the follower needs its convolutions (fall above `MOST`) and not the state
 (fall below `LITTLE`). They can differ in two ways: the state does it, or each can. They agree with the second if
@@ -76,8 +76,8 @@ STOP = 0.98
 MOST, LITTLE = 0.5, 0.1
 """Falls in accuracy above which a route is needed, and below which it is not."""
 MOSTLY, SOME = 0.8, 0.3
-"""Fractions of the seeds that must reach 90% accuracy, or nothing is tested: of models that learn the task, and of
-models without convolutions, of which the question is only whether they can."""
+"""Fractions of the seeds that must reach 90% accuracy, or nothing is tested. The second is for recurrences without
+convolutions, about which the paper only says that they can learn its task."""
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
@@ -95,7 +95,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def measure(run: Run) -> dict[str, float]:
-    """Return the accuracy on prompts and what every cut takes from it.
+    """Return the accuracy on prompts, and by how much every cut lowers it.
 
     - conv, state: at the follower, in all layers (what layer 1 reads there reaches no other token);
     - conv_far: only from the tokens two and three before the follower;
@@ -152,7 +152,7 @@ def without_convolutions(model: "Transformer", token: "Tensor", seen: int = 1) -
 
 @contextmanager
 def without_state(model: "Transformer", token: "Tensor", layers: Any) -> Iterator[None]:
-    """At one token of each sequence [batch], let layers read that token alone: attention 1 of it, a state its part."""
+    """At one token of each sequence [batch], let layers read that token alone: attention 1, a kernel its own entry."""
     import torch
 
     def alone(weights: "Tensor", hook: Any) -> "Tensor":
@@ -169,7 +169,7 @@ def without_state(model: "Transformer", token: "Tensor", layers: Any) -> Iterato
 
 
 def fall(cell: Cell, route: str, least: float) -> Number:
-    """Return the mean fall by a cut, over the seeds that learned the task. `least`: the fraction of seeds that must."""
+    """Return the mean fall by a cut, over the seeds that learned the task. `least`: the fraction that must learn it."""
     of_state = "attention to earlier tokens" if cell["model"] == VANILLA else "state"
     what = "convolutions" if route == "conv" else of_state
 
@@ -219,7 +219,7 @@ def asks(cell: Cell) -> list[Ask]:
 
 
 def view(data: pd.DataFrame) -> Figure:
-    """Draw the falls of the seeds that learned the task; at smoke scale those of all."""
+    """Draw how much accuracy each cut costs, for each seed that learned the task; at smoke scale for every seed."""
     learned = data[data["accuracy"] >= ACCURACY]
     draw = dots("model", ["conv", "state"], panels="setting", xlabel="fall in accuracy on prompts", log=False)
     return draw(learned if len(learned) else data)

@@ -23,7 +23,7 @@ NOTEBOOKS = {
     "table2": "15_printed_tables",
     "tables6to13": "15_printed_tables",
 }
-"""Notebooks that were experiments once."""
+"""Names of former experiments, with the notebooks that replace them."""
 
 
 def reproduce(
@@ -43,9 +43,9 @@ def reproduce(
     The default is the `FIGURES` marked `by_default`, those with the fewest runs first. `jobs` runs are trained at a
     time: by default one per core, or one on a GPU (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused and
     interrupted runs are resumed. With `from_data`, pictures and claims are derived from the stored CSV, without
-    training. With `interactive`, each figure is also written as a page to explore. Raises `ConfigError`, before any
-    training, for an unknown name, for a scale that an experiment does not have, for an experiment without a picture to
-    explore if `interactive`, and if `runs` or `figures` is not writable.
+    training. With `interactive`, each figure is also written as an interactive page. Raises `ConfigError`, before any
+    training, for an unknown name, for a scale that an experiment does not have, for an experiment that has no such page
+    if `interactive`, and if `runs` or `figures` is not writable.
     """
     console = console or Console()
     known_scale = cast(Scale, choose("scale", scale, SCALES))

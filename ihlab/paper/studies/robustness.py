@@ -6,7 +6,7 @@ rate of a grid at which it learns fastest.
 
 Two more models test the cause of the speed-up. Two vanilla layers have to learn a previous-token head first. "Head
 given" clamps the attention pattern of one head of layer 0 to the previous token, from the first step on. Any speed-up
-that remains is not due to the wait for this head. Four vanilla layers have more heads that can become one.
+that remains is not due to the wait for this head. Four vanilla layers have more heads that can become such a head.
 
 Measures, thresholds, the grid and the seeds were fixed before the runs. The learning rate is constant throughout.
 """
@@ -40,14 +40,14 @@ NO_DECAY = ("RoPE, no weight decay", "learned positions, no weight decay")
 
 KV_RATES = (8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 0.128, 0.256)
 VANILLA_RATES = (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2)
-"""Learning rates from half of Figure 1a's to 64 times that.
+"""Learning rates: together the two grids reach from half of Figure 1a's rate to 64 times Figure 1a's rate.
 
 In six settings KV shifting's best rate is the highest of its grid. It then learns within the 100 steps of warm-up,
 before the rate is reached, so a higher peak rate would only make the warm-up steeper."""
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return Figure 1a's config with the cell's changes and a constant learning rate. It stops at 90%."""
+    """Return Figure 1a's config with the cell's changes and a constant rate. Training stops at 90% accuracy."""
     model, setting, run = cell["variant"], cell["setting"], figure1_run(scale)
     head_given = model == GIVEN
     return run.replace(

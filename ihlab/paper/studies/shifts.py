@@ -86,9 +86,9 @@ FOLLOWED = {
     (LINEAR_CONV, WIDE): 0.002,
     (DELTA_CONV, INDUCTION1): 0.005,
 }
-"""A fourth rate of variants that chose an edge of the three rates and did not learn, though some were close.
+"""A fourth rate for variants that chose the lowest or highest of the three rates and did not learn, though some nearly.
 
-It is a factor of two beyond that edge. It was added after the runs at the three rates.
+It is a factor of two beyond that rate. It was added after the runs at the three rates.
 """
 
 
@@ -119,13 +119,13 @@ YES, PARTLY, NO = "learned", "partly learned", "not learned"
 _KEYS = (K_ONLY, KV, OFFSET, CONV_K, CONV_ALL, MULTI)
 """Variants that can mix the previous token into a key without mixing it into the value."""
 _NEWER = (DYNAMIC, INTERPOLATED, IDENTITY, FILTERS)
-"""Variants that appeared later and can do so, too: an interpolation does it by channels of the embedding."""
+"""Variants added later that can do so, too: an interpolation of embeddings has separate channels for the two tokens."""
 PREDICTED: dict[tuple[str, str], str] = {
     **{(variant, INDUCTION1): NO for variant in VARIANTS},
     **{(variant, INDUCTION1): YES for variant in (*_KEYS, *_NEWER, OWN, LINEAR_CONV, DELTA_CONV)},
     **{(variant, INDUCTION1): PARTLY for variant in (SMEAR_EMBED, SMEAR_READ)},
-    # The MLP looks two tokens up together, so the residual stream before it must hold both. A previous-token head does
-    # it too, but takes longer. What is added after the MLP comes too late.
+    # In a 3-gram the MLP looks two tokens up together, so the residual stream before it must hold both. A
+    # previous-token head can write the first of them, but takes longer. A convolution after the MLP comes too late.
     **{(variant, NGRAM): NO for variant in (VANILLA, K_ONLY, OFFSET, CONTROL, CONV_K, CONV_M, MULTI)},
     **{(variant, NGRAM): YES for variant in (V_ONLY, KV, SMEAR_EMBED, SMEAR_READ, CONV_V, CONV_O, CONV_ALL)},
     # The second layer's keys read the token before from the residual stream, if the first layer writes it there. Mixed
@@ -137,7 +137,7 @@ PREDICTED: dict[tuple[str, str], str] = {
     (SMEAR_EMBED, RECALL_GAP1): PARTLY,
     **{(variant, RECALL_GAP2): NO for variant in (VANILLA, K_ONLY, KV, OFFSET, SMEAR_EMBED)},
     **{(variant, RECALL_GAP2): YES for variant in (CONV_K, CONV_ALL, MULTI)},
-    # Two hops in two layers take a previous token in the keys of both.
+    # Two hops in two layers need the previous token in the keys of both layers.
     **{(variant, HOPS): NO for variant in (VANILLA, CONV_V, CONV_O, CONV_M)},
     **{(variant, HOPS): YES for variant in _KEYS},
     # Declared after the runs of width 16, before those of width 64. At width 16 no recurrence learned induction, with
@@ -160,7 +160,7 @@ PREDICTED: dict[tuple[str, str], str] = {
 
 
 def outcome(data: pd.DataFrame, cell: Cell) -> str:
-    """Return whether a variant learned a setting: `YES`, `PARTLY` or `NO`, by the rule of the module."""
+    """Return whether a variant learned a setting: `YES`, `PARTLY` or `NO`, by the rule in the module's docstring."""
     if np.isfinite(values(data, cell, "steps_to_90")).mean() > 0.5:
         return YES
     gain = _highest(data, cell) - _highest(data, {**cell, "variant": VANILLA})

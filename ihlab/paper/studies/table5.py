@@ -1,7 +1,7 @@
 """Table 5: which of alpha1 and alpha2, and of beta1 and beta2, is larger in each key/value head of trained models.
 
-The paper's count depends on the gauge. Another one does not. Heads of one model share its loss, and models of one seed
-share their first random numbers. So each seed's heads are pooled over all models, and the intervals are over seeds.
+The paper's count depends on the gauge, a count by absolute values does not. Heads of a model share its loss, models of
+one seed share their first random numbers. So each seed's heads are pooled over all models; intervals are over seeds.
 """
 
 from typing import Any
@@ -77,7 +77,7 @@ def counted(heads: pd.DataFrame, count: str) -> np.ndarray:
 
 
 def of_heads(id: str, sentence: str, words: str, column: str) -> Ask:
-    """Ask whether a column counts most heads."""
+    """Ask whether a column counts more than half of the heads."""
 
     def number(data: pd.DataFrame) -> Measured:
         by_seed = data.groupby("seed")[[column, "heads"]].sum()
@@ -96,7 +96,7 @@ def of_heads(id: str, sentence: str, words: str, column: str) -> Ask:
     )
 
 
-# Appendix F's sentences about the table are of a language model: notebook 15 and `text` have them.
+# Appendix F's sentences about the table are about a language model: notebook 15 and the study `text` test them.
 ASKS = (
     of_heads(
         "sum_leaves_1",
@@ -117,7 +117,7 @@ ASKS = (
 
 
 def shown(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the number of heads in each cell. The key before and the own value make the head of Theorem 3.3."""
+    """Return the number of heads in each cell. "Key before, own value" is the induction head of Theorem 3.3."""
     rows = []
     for count, words in COUNTS.items():
         for when in (START, END):

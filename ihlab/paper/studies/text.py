@@ -45,13 +45,13 @@ ARMS = {
     BYTES_KV2: ("kv_shift", 2),
     LONG_V2: ("vanilla", 2),
 }
-"""Attention and layers of each arm. Tokens are byte pairs, or bytes if its name says so."""
+"""Attention and number of layers of each arm. Tokens are byte pairs, or bytes if the arm's name says so."""
 BETTER = {KV1: V1, KV2: V2, BYTES_KV2: BYTES_V2}
 """Pairs of KV shifting and vanilla with the same depth and tokens."""
 
 SEEDS = 5
 MORE_SEEDS = {V1: 9, KV1: 9, LONG_V2: 3}
-"""Number of seeds of the arms that have not five. Those of one layer got more than first declared."""
+"""Number of seeds of the arms without `SEEDS` seeds. Arms of one layer got more than first declared."""
 RATES = (4e-3, 8e-3, 1.6e-2)
 
 BUMP = 0.25
@@ -79,19 +79,19 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
     return run.replace(task=task, model=model, steps=run.steps * longer, eval_every=run.eval_every * longer)
 
 
-@lru_cache(maxsize=1)  # the curve of a run ends with what is measured
+@lru_cache(maxsize=1)  # `measure` reads its last row
 def by_tokens(run: Run) -> pd.DataFrame:
-    """Measure every checkpoint of a run of the claims.
+    """Return a row for each checkpoint of a run that the claims use.
 
     - step, tokens (seen in training);
-    - bits_per_byte, on held-out sequences that are the same for all arms with the same tokens; repeat_gain (nats).
+    - bits_per_byte, on held-out sequences that are the same for all arms with the same tokenizer; repeat_gain (nats).
     """
     steps = [] if run.diverged else run.checkpoints
     return pd.DataFrame([_measured(run, step) for step in steps] or [{"step": np.nan}])
 
 
 def measure(run: Run) -> dict[str, float]:
-    """Measure the end of a run of the claims, with `onset`: the tokens after which it saves `BUMP` nats (inf: never).
+    """Return the last row of `by_tokens`, and `onset`: the tokens after which the model saves `BUMP` nats (inf: never).
 
     - bits_eligible_4, ..., the bits per byte (of all bytes) that are spent at positions of a class, and
       positions_eligible_4, ..., the fraction of positions in this class;
@@ -134,7 +134,7 @@ def _measured(run: Run, step: int) -> dict[str, float]:
 
 
 def _by_class(run: Run, model: "Transformer") -> dict[str, float]:
-    """Return what a final model spends at positions of each class, and their fractions."""
+    """Return a final model's bits per byte at positions of each class, and the fractions of these positions."""
     from ihlab.measure import text
 
     task, n_rows = _held_out(run, run.checkpoints[-1])
@@ -205,7 +205,7 @@ def mean_over_seeds(measure: str, by_seed: Callable[[pd.DataFrame], "pd.Series[f
 
 
 def declared_seeds(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs that were declared, before one layer got more seeds."""
+    """Return the runs with the seeds first declared, before models of one layer got more seeds."""
     return data[data["seed"] < SEEDS]
 
 
@@ -219,7 +219,7 @@ def diagonal(data: pd.DataFrame) -> "pd.Series[float]":
 
 
 WHERE = f"positions that can be copied (the last {CONTEXT} bytes and what follows them occurred before in the sequence)"
-"""Positions that can be copied."""
+"""Describes the positions at which the next token can be copied from the context."""
 ABSTRACT = "related to the abstract"
 OF_WEIGHTS: Mapping[str, Any] = {
     "source": "Appendix F.1, added after the runs",
@@ -230,7 +230,7 @@ OF_WEIGHTS: Mapping[str, Any] = {
 
 
 def models_better(shifted: str, plain: str) -> Ask:
-    """Ask whether text costs KV shifting less than vanilla attention."""
+    """Ask whether KV shifting needs fewer bits per byte of held-out text than vanilla attention."""
     model = shifted.removeprefix(f"{KV}, ")
     model = model if model.endswith("bytes") else f"{model}, byte pairs"
     words = "held-out bits per byte after training, KV shifting minus vanilla, by seed"
@@ -244,7 +244,7 @@ def models_better(shifted: str, plain: str) -> Ask:
 
 
 def every_seed(data: pd.DataFrame) -> Measured:
-    """Return the fraction of seeds with which text costs KV shifting less, over all pairs."""
+    """Return the fraction of seeds with which KV shifting needs fewer bits per byte than vanilla, over all pairs."""
     better = pd.concat([less(data, *pair) for pair in BETTER.items()]) < 0
     measure = f"fraction of seeds with fewer held-out bits per byte after training ({better.sum()} of {len(better)})"
     return Measured(measure, stats.exact(float(better.mean())), len(better))
@@ -308,7 +308,7 @@ ASKS = (
 
 
 def shown(data: pd.DataFrame) -> pd.DataFrame:
-    """Return what text costs each arm, its bump's onset, and its gain over vanilla with the part that can be copied."""
+    """Return each arm's bits per byte, its bump's onset, and its gain over vanilla with the part that can be copied."""
     rows = []
     for arm in ARMS:
         onsets, cost = (at_end(data, arm, "onset") / 1000).tolist(), at_end(data, arm, "bits_per_byte")
@@ -350,7 +350,7 @@ def bump_by_tokens(data: pd.DataFrame) -> Figure:
 
 
 def cost_by_tokens(data: pd.DataFrame) -> Figure:
-    """Draw what text costs one and two layers."""
+    """Draw the held-out bits per byte of one and two layers."""
     return _cost(_of_vanilla_and_kv(data[data["tokens"] > EARLY * data["tokens"].max()]))
 
 

@@ -1,4 +1,4 @@
-"""Attention variants on toy tasks: Figures 7, 10 and 11, Appendix G's other places, Table 15, and the zoo.
+"""Attention variants on toy tasks: Figures 7, 10 and 11, Appendix G's shifts elsewhere, Table 15, and the zoo of all.
 
 This file is a table. It lists the variants (fields of the model) and, study by study, the settings and the questions
 about them. `ihlab.recipes.toy_settings` has the settings: a task and the model that learns it.
@@ -273,7 +273,7 @@ def learned_nowhere(variant: str, data: pd.DataFrame) -> str:
 def no_alleviation(one: str) -> Ask:
     """Ask whether a shift elsewhere lets a narrow layer learn induction. The paper says that it does not.
 
-    It was declared as the paper puts it, with the same number and threshold and the other side.
+    It was declared as the paper's sentence, with the same number and threshold but the opposite direction.
     """
     of_paper = one not in _OUTSIDE_APPENDIX_G
     by_number = "Appendix G; this variant shifts keys, values and queries by one number per layer"
@@ -356,7 +356,7 @@ TABLE15 = study(
 
 
 def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return the ratio of steps to KV shifting's, and its text, by variant and setting.
+    """Return each variant's steps relative to KV shifting's, and the text of its cell, keyed by variant and setting.
 
     A ratio is inf if a variant never reaches 90%. A star marks a ratio that differs from 1 at .05, adjusted by Holm for
     the whole matrix. A sign marks a bound (`stats.ratio_of_times`). If no seed of KV shifting reaches 90%, steps are
@@ -390,8 +390,8 @@ def relative(data: pd.DataFrame) -> dict[tuple[str, str], tuple[float, str]]:
     return drawn
 
 
-# Appendix H says that differential and selective attention are worse. One layer of them cannot do what takes the key of
-# the previous token, whether they are worse or not. So they are compared on the tasks that do not take it in one layer.
+# Appendix H says that differential and selective attention are worse. One layer of either cannot do a task that needs
+# the previous token's key, whether it is worse or not. So they are compared on tasks that do not need it in one layer.
 ZOO = study(
     "zoo",
     "Steps that attention variants need, relative to KV shifting",

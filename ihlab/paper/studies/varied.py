@@ -46,7 +46,7 @@ def figure(
 
 
 def plans(experiment: str, scale: str = "laptop", **changes: Any) -> list[Planned]:
-    """Return the runs of a figure, or of its first stage, with changes.
+    """Return the planned runs of a figure with changes. If it has several stages, return those of the first.
 
     - `seeds`: number of runs of every curve. If rates are tuned, it applies to the second stage;
     - `rate`, `steps`: factors on every run's learning rate and number of steps. A tuned rate already has the factor;

@@ -6,8 +6,8 @@ accuracy* is the fraction of questions that are still answered rightly. A search
 bounds the accuracy on all sequences from above.
 
 All models have width 32 and four heads. Two vanilla layers do not learn induction without positions, and with ALiBi one
-run had not after 2,000 steps, so neither is compared. A run that does not reach .999 has no worst-case accuracy and is
-left out. If most runs of a cell do not reach it, the questions about the cell are not tested.
+run had not after 2,000 steps, so neither scheme is compared. A run that does not reach .999 has no worst-case accuracy
+and is left out. If most runs of a cell do not reach it, the questions about the cell are not tested.
 
 Five models were trained and attacked before the study, on seed 100. Their worst-case accuracies were .375 (vanilla, 2
 layers, RoPE), .25 (with an MLP), .58 (learned positions), 1.0 (K only, 1 layer, RoPE) and .875 (KV shifting, 2 layers,
@@ -49,7 +49,7 @@ CLEARLY = 0.1
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the config of a model, its positions and its MLP. It stops at a sampled accuracy of .999."""
+    """Return the config of a model with positions and an MLP or none. It stops at a sampled accuracy of .999."""
     task = InductionTask(vocab_size=32, length=16, min_token=0)
     model = ModelConfig(
         d_model=32,
@@ -138,7 +138,7 @@ def level(id: str, sentence: str, cell: Cell, **fields: Any) -> Ask:
 
 
 def better(model: str, setting: str) -> Ask:
-    """Ask whether one shifted layer is clearly better than two vanilla layers with some positions."""
+    """Ask whether one shifted layer is clearly better than two vanilla layers with one position scheme."""
     return compared(
         claim_id("better_than_vanilla", model, setting),
         f"{model}, has a higher worst-case accuracy than two vanilla layers ({setting}), at the same sampled accuracy.",

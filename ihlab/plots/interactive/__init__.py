@@ -1,6 +1,6 @@
-"""Pictures to explore with plotly, from the tables of the stills and in their colours.
+"""Interactive plotly figures, from the same tables and in the same colours as the static figures of `ihlab.plots`.
 
-Each function returns a `plotly.graph_objects.Figure`, which is changed with plotly's own calls.
+Each function returns a `plotly.graph_objects.Figure`, which you can change with plotly's own methods.
 """
 
 from ihlab.plots.interactive.base import write_page

@@ -1,4 +1,4 @@
-"""What interactive pictures share: their style, and switches between groups of traces."""
+"""Common style of interactive figures, and switches between groups of traces."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ def lay_out(figure: go.Figure, title: str, height: float) -> go.Figure:
 
 
 def escaped(text: object) -> str:
-    """Return a text that plotly draws as it is: names of special tokens such as <bos> are no tags."""
+    """Return a text escaped for plotly, so that special tokens such as <bos> are not read as HTML tags."""
     return html.escape(str(text), quote=False)
 
 
@@ -85,8 +85,8 @@ def switch(
 ) -> None:
     """Show one group of traces at a time, chosen with a slider or a menu; traces of no group stay visible.
 
-    `groups` has the positions of each group's traces by its name, and the last group is shown first. `layouts`: what
-    changes in the layout with a group.
+    `groups` maps each group's name to the indices of its traces. The last group is shown first. `layouts` maps names to
+    the changes of the layout when that group is shown.
     """
     in_groups = {trace for group in groups.values() for trace in group}
     steps: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""Curves of runs: one line per seed, which says on hover which run it is."""
+"""Curves of runs: one line per seed; hover names the run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,8 +26,8 @@ def curves(
 ) -> go.Figure:
     """Draw `y` against `x` for every seed: hover names the run, its seed, its learning rate and the point.
 
-    `data` has the columns `x`, `y`, `seed` and `colors`, whose values are the kinds of run that a click on the legend
-    hides; further `panels`, whose values make the panels, and `lr`, if there is one. `lines`: the style of each kind,
+    `data` has the columns `x`, `y`, "seed" and `colors`: each value of `colors` is a kind of run, which a click on the
+    legend hides. Optional columns: `panels`, with one panel per value, and "lr". `lines`: the style of each kind,
     by default as in `ihlab.plots.views.curves`. Buttons change to a logarithmic x axis, which leaves out 0.
     """
     kinds, shown = in_order(data, colors), in_order(data, panels) if panels else [None]

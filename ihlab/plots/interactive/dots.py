@@ -1,4 +1,4 @@
-"""One dot per seed of a study, which says on hover which run it is and which claims it enters."""
+"""One dot per seed of a study; hover names the run and the claims that use it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ LISTED = 6
 """Number of claims that the text of a dot names; it counts the others."""
 
 Claims = Mapping[str, Iterable[Mapping[str, Any]]]
-"""The cells that each claim compares, by the claim's id. A cell gives columns their values."""
+"""The cells of a study that each claim compares, keyed by the claim's id. A cell maps columns to values."""
 
 
 def dots(
@@ -43,7 +43,7 @@ def dots(
     """Draw one dot per seed and a bar at the median: hover names the cell, the seed, the value and the claims.
 
     `rows`, `x`, `panels`, `colors`, `lines` and `log` are those of `ihlab.plots.views.Dots`. `claims`: the cells that
-    each claim compares, by its id. Infinite values are drawn at "never". A click on the legend hides a colour.
+    each claim compares, keyed by its id. Infinite values are drawn at "never". A click on the legend hides a colour.
     """
     view = Dots(rows, x, panels=panels, colors=colors, log=log)
     names, shown, series = in_order(data, rows), view.shown(data), view.series(data)
@@ -105,7 +105,7 @@ def _style(number: int, name: object) -> dict[str, Any]:
 def _draw(
     figure: go.Figure, points: pd.DataFrame, number: int, series: Sequence[Any], xlabel: str, cell: dict[str, int]
 ) -> None:
-    """Draw the dots of one colour in a panel. Each trace has the dots that share the text around seed and value."""
+    """Draw the dots of one colour in a panel. In a trace, hover texts differ only in seed and value."""
     style = _style(number, series[number])
     points = points.assign(endless_=np.isinf(points["value_"]))
     grouped: Any = points.groupby(["cell_", "lr", "claims_", "endless_"], dropna=False)

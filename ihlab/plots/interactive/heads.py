@@ -17,7 +17,7 @@ from tasks.config import require
 
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 LEGIBLE = 24
-"""Most tokens of a pattern whose axes name each token; longer ones name tokens on hover only."""
+"""Maximum number of tokens for which a pattern's axes name each one. In longer patterns only hover names them."""
 
 
 def attention_patterns(
@@ -67,7 +67,7 @@ def attention_patterns(
 def shift_weights(metrics: pd.DataFrame, title: str = "Shift weights over training") -> go.Figure:
     """Draw alpha and beta of every key/value head over training: hover names the weight, the step and the value.
 
-    `metrics` is that of a run with a shift and has the columns step, alpha1_L.G ..., beta1_L.G ..., or one of both.
+    `metrics` is that of a run with a shift and has the columns step, alpha1_L.G ..., beta1_L.G ..., or only one kind.
     Raises `ConfigError` if it has neither.
     """
     require_shift(metrics)
@@ -120,10 +120,10 @@ def head_map(scores: pd.DataFrame, columns: Sequence[str] = DRAWN, title: str = 
 
 
 def effects(table: pd.DataFrame, *estimates: str, title: str = "Exact effects") -> go.Figure:
-    """Draw the exact effect of every head, input of a head, or edge, with the estimates of methods beside it.
+    """Draw the exact effect of every head, input of a head, or edge, beside the estimates of attribution methods.
 
-    `table` is that of `ihlab.attribution.exact`, with a further column for each of `estimates`. All maps share their
-    colours: blue raises the metric, red lowers it. Hover names the node and the number.
+    `table` is that of `ihlab.attribution.exact`, with a further column for each of `estimates`. All maps share one
+    colour scale: blue raises the metric, red lowers it. Hover names the node and the number.
     """
     edges, inputs = "from_layer" in table, "input" in table
     rows = ("from_layer", "from_head") if edges else ("layer",)
@@ -152,7 +152,7 @@ def _node(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
 
 
 def _maps(maps: dict[str, pd.DataFrame], x: str, y: str, node: str, shared: bool) -> go.Figure:
-    """Draw maps beside each other. Shared colours are those of the largest number of all; else each has its own."""
+    """Draw maps beside each other, with one colour scale for all maps if `shared`, else one for each map."""
     largest = {name: float(np.nanmax(np.abs(grid.to_numpy(dtype=float)), initial=1e-9)) for name, grid in maps.items()}
     if shared:
         largest = dict.fromkeys(maps, max(largest.values()))

@@ -1,4 +1,4 @@
-"""Theorem 3.4: the loss as a surface to turn, with descent and paths of models on it; and the map of basins."""
+"""Draw the loss of Theorem 3.4 as a rotatable surface with descent and models' paths on it, and the map of basins."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from tasks.config import require
 STARTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Values of alpha1, and of beta1, from which descent is drawn, as fractions of the surface's sides."""
 STRIDE, STRIDES = 0.02, 200
-"""Length of a step of a streamline, and the largest number of them, as fractions of a side."""
+"""Length of a streamline's steps, as a fraction of the surface's side, and their maximum number."""
 
 
 def loss_surface(
@@ -25,11 +25,11 @@ def loss_surface(
     lines: Mapping[str, Line] | None = None,
     title: str = "The loss of Theorem 3.4",
 ) -> go.Figure:
-    """Draw the loss over alpha1 and beta1 as a surface to turn, with streamlines of descent and paths on it.
+    """Draw the loss over alpha1 and beta1 as a rotatable surface, with streamlines of descent and paths on it.
 
-    - `surfaces`: tables of `ihlab.theory.landscape.Field.table` by a name such as "exact, T = 5". A menu shows one at a
-      time, the last one first;
-    - `paths`: tables of paths by the name of their surface: path, alpha1, beta1 and, if there are several kinds,
+    - `surfaces`: tables of `ihlab.theory.landscape.Field.table`, keyed by names like "exact, T = 5". A menu shows one
+      at a time, the last one first;
+    - `paths`: tables of paths, keyed by the name of their surface. Columns: path, alpha1, beta1 and, for several kinds,
       series; a click on the legend hides one;
     - `lines`: the style of each series.
 
@@ -70,7 +70,7 @@ def loss_surface(
 
 
 def basin_map(table: pd.DataFrame, title: str = "Which solution does descent reach from each start?") -> go.Figure:
-    """Draw the basin of each start: induction shaded by its time, darker later; the other solution in orange.
+    """Draw the solution that each start reaches: induction shaded by its time, later is darker; others in orange.
 
     `table` is that of `ihlab.theory.landscape.basins`: alpha1, beta1, basin and decided on a full grid. Hover names the
     start, the basin and the time.
@@ -191,7 +191,7 @@ def _on(table: pd.DataFrame, points: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _over(table: pd.DataFrame, columns: list[str]) -> RegularGridInterpolator:
-    """Return a linear interpolation of columns of a full grid, also just outside: stored decimals miss its edges."""
+    """Return a linear interpolation of columns of a full grid, also just outside, as stored decimals miss its edges."""
     by = table.sort_values(["alpha1", "beta1"])
     axes = [np.unique(by[name]) for name in ("alpha1", "beta1")]
     return RegularGridInterpolator(

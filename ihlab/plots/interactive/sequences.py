@@ -1,4 +1,4 @@
-"""Worst sequences of a certificate."""
+"""Interactive figure of the worst sequences that a certificate names."""
 
 import numpy as np
 import pandas as pd

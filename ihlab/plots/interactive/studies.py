@@ -1,4 +1,4 @@
-"""Declared views of studies as pictures to explore."""
+"""Draw the declared views of studies as interactive figures."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tasks.config import require
 
 
 def view(declared: Any, data: pd.DataFrame, title: str, claims: Claims | None = None) -> go.Figure:
-    """Draw a declared view, a `Dots` or `Curves` of `ihlab.plots.views`. Raises `ConfigError` for another."""
+    """Draw a declared `Dots` or `Curves` as an interactive figure. Raises `ConfigError` for any other view."""
     require(
         isinstance(declared, Dots | Curves),
         f"'{title}' has no interactive picture: its view is neither Dots nor Curves of ihlab.plots.views.",

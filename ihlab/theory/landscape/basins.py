@@ -1,4 +1,4 @@
-"""Basins of the unconstrained flow from the paper's initialisation: which random heads become induction heads."""
+"""Basins of the unconstrained gradient flow from the paper's initialisation: which starts become induction heads."""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ INDUCTION, NEGATIVE, UNDECIDED = "induction", "negative", "undecided"
 def decide(
     alpha1: np.ndarray, alpha2: np.ndarray, beta1: np.ndarray, beta2: np.ndarray, n_tokens: int, lr: float, time: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the basin of each start under the unconstrained flow of the exact form, and the time when it is decided.
+    """Return the basin of each start for unconstrained gradient flow on the exact loss, and the time of its decision.
 
     The loss can be driven to 0 in two ways. The target's logit exceeds the logit of the T - 4 others by
     beta1 (a2 - r), and a2 > r if and only if alpha2 > 0. So either
@@ -21,9 +21,9 @@ def decide(
     - "negative": alpha2 < 0 and beta1 < 0, attend to all tokens except that one and subtract them.
 
     Between them lie alpha2 = 0 and beta1 = 0, where the logits of the others equal the target's and the loss is at
-    least log(T - 3). The flow only descends, so a path whose loss is below log(T - 3) never crosses
-    again, and its signs then determine its basin. A start that is not decided within `time`, in steps of
-    `lr`, is "undecided", with time inf.
+    least log(T - 3). The loss only falls along the flow, so a path whose loss is below log(T - 3) crosses neither line
+    again, and its signs then determine its basin. A start that is not decided within `time`, in steps of `lr`, is
+    "undecided", with time inf.
     """
     point = np.stack([alpha1, alpha2, beta1, beta2])
     decided = np.full(point.shape[1:], np.inf)

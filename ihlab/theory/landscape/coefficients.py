@@ -10,7 +10,7 @@ Hessian has rank d - k, has lambda = (d - k) / 2.
 
 The loss of Theorem 3.4 has no minimum: it falls to 0 only as alpha2 and beta1 grow. So one point has weight decay. At
 the others the model has a teacher: itself at the point w0. K is then the Kullback-Leibler divergence from the output
-distribution at w0 to the one at w. To leading order it is a quadratic form in the changes of three logits, each taken
+distribution at w0 to the one at w. To leading order K is a quadratic form in the changes of three logits, each taken
 minus that of the T - 4 other tokens:
 
     beta1 (a2 - r),    beta2 (a1 - r),    beta1 (2 a1 - r) + beta2 (a2 - r).
@@ -59,7 +59,8 @@ class Minimum:
     def stiffness(self) -> float:
         """The largest curvature of K at the minimum and one unit away along each axis.
 
-        It sets the scale of step size and temperature. The minimum alone is not enough: a crossing is flat there.
+        It sets the scale of step size and temperature. The curvature at a minimum is not enough: it is zero where two
+        valleys cross.
         """
         point, free = torch.tensor(self.at, dtype=torch.float64), list(self.free)
         units = torch.eye(4, dtype=torch.float64)[free]

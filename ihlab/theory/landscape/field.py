@@ -38,8 +38,8 @@ def field(
 ) -> Field:
     """Return the loss and its slope for alpha1 and beta1 in [low, high], `points` of each.
 
-    On the square alpha2 = 1 - alpha1, so the slope by alpha1 is dL/dalpha1 - dL/dalpha2, and likewise by
-    beta1. Raises `ConfigError` as `loss` does, and for fewer than 2 points.
+    On the square alpha2 = 1 - alpha1, so the slope in alpha1 is dL/dalpha1 - dL/dalpha2, and likewise in beta1.
+    Raises `ConfigError` as `loss` does, and for fewer than 2 points.
     """
     require(points >= 2, f"points is {points}, but must be at least 2.")
     axis = np.linspace(low, high, points)

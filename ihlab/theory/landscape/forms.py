@@ -34,7 +34,7 @@ import numpy as np
 from tasks.config import ConfigError, choose, require
 
 Term = tuple[float, str, str]
-"""coefficient, beta1 | beta2 | one, a1 | a2 | r | one."""
+"""One term of a logit: a coefficient, a factor beta1, beta2 or one, and a factor a1, a2, r or one."""
 
 _TARGET: list[Term] = [(1, "beta1", "a2"), (1, "beta2", "r")]
 _REPEATED: list[Term] = [(2, "beta1", "a1"), (1, "beta2", "a2")]
@@ -64,7 +64,7 @@ Array = Any
 
 
 class Gradient(NamedTuple):
-    """The derivative of the loss by each parameter, each of the broadcast shape."""
+    """The derivative of the loss with respect to each parameter. Each has the broadcast shape."""
 
     alpha1: Array
     alpha2: Array
@@ -83,7 +83,7 @@ def loss(
 ) -> Array:
     """Return the loss in nats, in float64, broadcast over all arguments.
 
-    `n_tokens` is T. "printed" and "listing" take either T or `other`, their O(T); T stands for
+    `n_tokens` is T. "printed" and "listing" take either T or `other`, the number for their O(T) term; T stands for
     other = T - 2, which gives the same S. Raises `ConfigError` for T below 5, other below 0,
     numbers that are not finite and shapes that do not broadcast.
     """
@@ -99,7 +99,7 @@ def gradient(
     form: str = "exact",
     other: Numbers | None = None,
 ) -> Gradient:
-    """Return the derivatives of `loss` by alpha1, alpha2, beta1 and beta2, in closed form. Raises as `loss` does."""
+    """Return the gradient of `loss` in (alpha1, alpha2, beta1, beta2), in closed form. Raises as `loss` does."""
     return evaluate((alpha1, alpha2, beta1, beta2), n_tokens, form, other)[1]
 
 

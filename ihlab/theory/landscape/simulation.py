@@ -1,4 +1,4 @@
-"""The simplified model of Theorem 3.4 at finite width with random embeddings. Its limit is the exact form."""
+"""The simplified model of Theorem 3.4 at finite width, with random embeddings. As width grows, it tends to "exact"."""
 
 from typing import NamedTuple
 

@@ -11,7 +11,7 @@ from tasks.igsm.kernels.solution import ADD, COPY, MOST_CLAUSES, SET, SUBTRACT, 
 from tasks.igsm.kernels.structure import MOST_ITEMS, Structure
 
 PAD, BOS, SOL, ANS, EOS = range(5)
-MOST_TOKENS = 4096  # a sentence has at most 36, a step 7 and a clause 13
+MOST_TOKENS = 4096  # per problem: a sentence has at most 36, a step 7 and a clause 13
 
 _FUNCTION = (
     ". ? ; = + - * ( ) , The number of each 's equals the sum difference and "
@@ -26,7 +26,7 @@ X, Y = 31, 32
 
 
 class Words(NamedTuple):
-    """First ids of each kind of word.
+    """First token id of each kind of word, and the sizes from which the other ids follow.
 
     - `function` [FUNCTION]: one id each;
     - `number`, `letter`: the ids of "0" and "a";
@@ -56,7 +56,7 @@ class Names(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The tokens written so far: `tokens[: end[0]]`, and the words to write with."""
+    """The tokens written so far, `tokens[: end[0]]`, and the ids of the words and names to write."""
 
     tokens: np.ndarray
     end: np.ndarray
@@ -66,7 +66,7 @@ class Page(NamedTuple):
 
 @numba.njit
 def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndarray) -> None:
-    """Step J: draw one domain, neighbouring ones of its four categories, one pool per layer, and distinct nouns."""
+    """Step J: draw a domain, adjacent categories of it for the layers, a noun pool per layer, and distinct nouns."""
     category = 4 * draw(stream, words.domains) + draw(stream, 4 - structure.n_layers + 1)
     pool = np.empty(structure.n_layers, np.int64)
     unused = np.empty(structure.n_layers, np.int64)

@@ -37,7 +37,7 @@ def draw_necessary_equations(
     equations: Equations,
     stream: np.ndarray,
 ) -> bool:
-    """Step F: draw operands for the instances among `order[:n]`, which cost `surplus` op more than the minimum.
+    """Step F: draw operands for the instances among `order[:n]`, at `surplus` operations above the minimum.
 
     Every operand comes earlier in the order. Returns False if the surplus cannot be distributed.
     """

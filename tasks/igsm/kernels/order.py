@@ -11,10 +11,10 @@ from tasks.igsm.kernels.structure import Structure
 
 @numba.njit
 def draw_necessary(structure: Structure, abstract_ops: int, ops: int, stream: np.ndarray) -> np.int64:
-    """Step D: draw a set of parameters, closed under what they need, of `ops` op if the structure allows.
+    """Step D: draw parameters and all that they need, which cost `ops` operations if the structure allows.
 
-    Up to `abstract_ops` op go to abstract parameters and what they need, deep ones if this budget
-    allows; instances fill the rest.
+    Up to `abstract_ops` operations go to abstract parameters, of a high level if this budget allows, and to what they
+    need. Instances fill the rest.
     """
     budget = min(abstract_ops, _available(structure))
     necessary, spent = np.int64(0), 0
@@ -48,7 +48,7 @@ def draw_necessary(structure: Structure, abstract_ops: int, ops: int, stream: np
 
 @numba.njit
 def _available(structure: Structure) -> int:
-    """Return the op of all instances and all abstract parameters that have children."""
+    """Return the minimum number of operations of all instances and all abstract parameters with children."""
     total = structure.n_edges
     for x in range(structure.n_items):
         levels = structure.n_layers - structure.layer[x] - 1
@@ -60,7 +60,7 @@ def _available(structure: Structure) -> int:
 
 @numba.njit
 def total_cost(structure: Structure, parameters: int) -> int:
-    """Return the minimum op of a set of parameters."""
+    """Return the minimum number of operations of a set of parameters."""
     total = 0
     while parameters:
         total += structure.cost[lowest(parameters)]
@@ -121,7 +121,7 @@ def draw_order(
 
 @numba.njit
 def draw_weighted(pool: int, abstract: int, stack: int, bias: float, stream: np.ndarray) -> int:
-    """Draw one of the pool; its weight is `bias` for being abstract times `bias` for not being on the stack."""
+    """Draw from the pool with weight 1, times `bias` if abstract, and times `bias` if not on the stack."""
     once, twice = (abstract & stack) | (~abstract & ~stack), abstract & ~stack
     none = ~abstract & stack
     once, twice, none = once & pool, twice & pool, none & pool

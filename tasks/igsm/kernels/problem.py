@@ -1,8 +1,8 @@
-"""One attempt at drawing an iGSM problem, in numbers: steps B to J, compiled. The language comes later.
+"""One attempt at drawing an iGSM problem as arrays: steps B to J, compiled. `kernels.rows` writes its tokens.
 
-Flat problems have no hierarchy. Four owners have 1 to 3 items each. The solution's order is random. In it, each
-parameter depends on 0 to 3 earlier ones, all equally likely: 0 make it a constant, 1 a constant more or times
-(2 : 1), 2 a sum or difference, 3 a sum. Constants are U{1 .. modulus - 1}. Any parameter may be the query; the
+Flat problems have no hierarchy. Four owners have 1 to 3 items each. The solution's order is random. Each
+parameter depends on 0 to 3 earlier ones, all numbers equally likely: 0 is a constant, 1 is `r more than` or `r times`
+(2 : 1), 2 is a sum or difference, 3 is a sum. Constants are U{1 .. modulus - 1}. Any parameter may be the query; the
 solution computes them all.
 
 Source of flat problems: github.com/kaminocode/iGSM, which the KV paper names. The distribution is the same, except that

@@ -131,7 +131,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
 
 
 def _digest() -> str:
-    """Return a digest of all that is compiled into the kernel: its files and the one number from another module."""
+    """Return a digest of all that is compiled into the kernel: its source files and `IGNORE`."""
     here = Path(__file__)
     files = [*sorted(here.parent.glob("*.py")), here.parents[2] / "random64.py"]
     return hashlib.sha256(b"".join([*(file.read_bytes() for file in files), str(IGNORE).encode()])).hexdigest()

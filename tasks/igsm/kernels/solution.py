@@ -13,12 +13,12 @@ from tasks.igsm.kernels.bits import NONE, count, lowest
 from tasks.igsm.kernels.operands import Equations
 from tasks.igsm.kernels.structure import Structure
 
-MOST_CLAUSES = 52  # the number of letters
+MOST_CLAUSES = 52  # one letter each
 SET, COPY, ADD, SUBTRACT, MULTIPLY = range(5)  # v = 5, v = a, v = a + b, v = a - b, v = a * b
 
 
 class Solution(NamedTuple):
-    """Steps and clauses.
+    """A solution as arrays of steps and clauses.
 
     - `parameter` [step]: what the step defines; `end` [step]: the clause after its last;
     - `symbol` [parameter]: the clause that defines it;
@@ -55,7 +55,7 @@ def solve(
 
 @numba.njit
 def close_step(step: int, parameter: int, end: int, solution: Solution) -> None:
-    """Record that step number `step` defines parameter parameter and ends before clause `end`."""
+    """Record that step number `step` defines `parameter` and ends before clause `end`."""
     solution.parameter[step], solution.end[step] = parameter, end
     solution.symbol[parameter] = end - 1
 

@@ -20,7 +20,7 @@ FEW_OPS = 3
 BUCKETS = 23
 TRAIN_BUCKETS = 16
 ROOM = 1024  # 52 steps of 3 characters and 52 clauses of 12, and the padding
-PADDING = 72  # maximum bytes after a hashed message
+PADDING = 72  # maximum number of padding bytes after a hashed message
 
 # The first 32 bits of the fractional parts of the square roots and cube roots of the first primes.
 _PRIMES = [n for n in range(2, 312) if all(n % k for k in range(2, n))]  # the first 64

@@ -28,7 +28,7 @@ class Limits(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Draws of step B: the number of layers, the widths of the narrowest and the widest, the number of edges."""
+    """Draws of step B: number of layers, smallest and largest width, number of edges, probability of more items."""
 
     n_layers: int
     least_width: int
@@ -38,13 +38,13 @@ class Size(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """Items, edges and parameters.
+    """A structure graph as arrays of items, edges and parameters.
 
     - `layer` [item], `parent` and `child` [edge]: items;
     - `owner` [parameter]: x of I(x,y) and A(x,g); `level` [parameter]: g, or 0 for an instance;
     - `needs` [parameter]: the set of parameters that an abstract one is computed from (empty for an instance);
     - `closure` [parameter]: itself and all that it needs, directly or indirectly;
-    - `cost` [parameter]: its op; for an instance the minimum, 1;
+    - `cost` [parameter]: its number of operations; for an instance the minimum, 1;
     - `abstract` [item, g]: the number of A(x,g).
     """
 
