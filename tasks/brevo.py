@@ -28,8 +28,8 @@ class BrevoTask:
     """The edges of a directed acyclic graph, then a vertex and all it depends on, in a random topological order.
 
     A sequence draws `vertices` different ids, in an order in which vertices depend on earlier ones only. The first s
-    depend on nothing, with s uniform on 1 .. (vertices - 1) // 4 + 1. Each later one depends on 1 to 4 vertices (a
-    uniform number) of the earlier ones on which fewer than 4 depend so far. The edges (u, v), "v depends on u", are
+    depend on nothing, with s uniform on 1 .. (vertices - 1) // 4 + 1. Each later one depends on 1 to 4 earlier vertices
+    (a uniform number), drawn from those on which fewer than 4 depend so far. The edges (u, v), "v depends on u", are
     in random order; a vertex without an edge does not appear. The query is the last vertex. The answer is every vertex
     that it depends on, directly or not, and itself: at each step, one is drawn uniformly of the vertices whose
     dependencies have all been written. Each vertex of the answer is a target, at the position before it.

@@ -27,9 +27,9 @@ class ManoTask:
 
     A token gives the number of operations l, which is uniform on 1 .. `max_operations`. The expression after it starts
     with one of the three operations, uniformly. Of the other l - 1 operations, a uniform number on 0 .. l - 1
-    belongs to the first operand, the rest to the second, and so on; an operand without any is a uniform number.
-    Then comes "=", where the result is the target. Expressions follow each other until the sequence is full; the last
-    one is cut. A long expression is cut more often, so l is not uniform among the scored ones.
+    belongs to the first operand, the rest to the second, and so on within each operand. An operand without any is a
+    uniform number. Then comes "=", where the result is the target. Expressions follow each other until the sequence is
+    full; the last one is cut. A long expression is cut more often, so l is not uniform among the scored ones.
     `Batch.groups["operations"]`, int64 [batch, pos], is l at each target (0 elsewhere).
 
     The modulus is prime, so a product is 0 only if a factor is. 0 is still the most frequent result, as it is the

@@ -6,7 +6,7 @@ One sequence of length 24 with 3 letters, 0 to 2, and followers from 8 up. After
     role      a   b   f   a   b   f   a   b   f   a   b   f   a   b   f   a   b   f   a   b       a   b
     target                                                                                8          12
 
-1 0 was followed by 8. The last letter alone leaves 8 and 14 (of 2 0), and the two letters in any order 8 and 15.
+1 0 was followed by 8. The last letter alone leaves 8 and 14 (after 2 0). Both letters in any order leave 8 and 15.
 """
 
 from typing import ClassVar

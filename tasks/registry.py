@@ -29,9 +29,9 @@ _NEEDED = ("vocab_size", "length", "batch", "show")
 def register_task(cls: Any) -> Any:
     """Register a class as a task under its `kind`. Returns the class, so that this is a decorator too.
 
-    A task is a dataclass (`tasks.config.config` checks its fields) with `kind`, a string of the class, `vocab_size`,
-    `length`, `batch(size, rng)` and `show(batch, row)`, as `tasks.Task` describes them. Raises `ConfigError` if the
-    class lacks one of these, or if another class already has this kind.
+    A task is a dataclass (`tasks.config.config` checks its fields) with the class attribute `kind` (a string),
+    `vocab_size`, `length`, `batch(size, rng)` and `show(batch, row)`, as `tasks.Task` describes them. Raises
+    `ConfigError` if the class lacks one of these, or if another class already has this kind.
     """
     name = getattr(cls, "__name__", repr(cls))
     require(isinstance(cls, type), f"{name} is not a class, so it cannot be registered as a task.")

@@ -1,7 +1,7 @@
 """Read, change and patch a model's activations, many nodes in one batch, and take gradients of a metric at them.
 
-A place ("z", 1) is `blocks.1.attn.hook_z`. In a model of another library the places are z, ("resid_pre", 0), which is
-the token embedding there, and those of `HuggingFaceModel.changing`.
+A place names an activation: ("z", 1) is `blocks.1.attn.hook_z`. A model of another library has the places z, those of
+`HuggingFaceModel.changing`, and ("resid_pre", 0), which is its token embedding.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,14 +28,14 @@ START: Place = ("resid_pre", 0)
 """The residual stream before the first layer."""
 
 OF_BLOCK = ("resid_pre", "attn_out", "mlp_out")
-"""Kinds of places that belong to a layer, and not to its attention."""
+"""Kinds of places in a layer that lie outside its attention."""
 
 OF_LLAMA = (*INPUTS, "result", "resid_pre")
-"""Kinds of places that exist in a Hugging Face model of Llama's block, besides z."""
+"""Kinds of places, besides z, in a Hugging Face model with Llama's block."""
 
 MOST_LOGITS = 2**20
-"""The most logits computed at a time, unless the prompts alone have more. Larger batches leave the processor's cache:
-they take up to 1.6 times as long."""
+"""Maximum number of logits computed at a time, unless the prompts alone have more. Larger batches do not fit in the
+processor's cache, and take up to 1.6 times as long."""
 
 
 def edited(problem: Problem, edits: Edits) -> AbstractContextManager[Any]:
@@ -61,7 +61,7 @@ def _hooked(problem: Problem, place: Place, function: Callable[[Tensor], Tensor]
 
 
 def require_inputs(problem: Problem, nodes: str) -> None:
-    """Raise `ConfigError` for one of our models whose inputs cannot be patched per head ("edge": or along a path)."""
+    """Raise `ConfigError` if one of our models cannot have inputs patched per head or, for "edge", along a path."""
     if isinstance(problem.model, OurModel):
         model = problem.transformer
         if nodes == "edge":
@@ -86,7 +86,7 @@ def _always(value: Tensor, _: Tensor) -> Tensor:
 
 
 def in_each_layer(problem: Problem, *kinds: str) -> list[Place]:
-    """Return the places of some kinds in every layer."""
+    """Return the places of the given kinds in every layer."""
     return [(kind, layer) for kind in kinds for layer in range(problem.model.n_layers)]
 
 
@@ -110,7 +110,7 @@ def activations(
 ) -> dict[Place, Tensor]:
     """Return activations on the tokens, while `edits` change other activations.
 
-    Raises `ConfigError` for `START` in a model of another library that reads ids elsewhere than in its embedding.
+    Raises `ConfigError` for `START` in a model of another library that also reads ids outside its token embedding.
     """
     if START in places:
         problem.model.require_ids_read_once()

@@ -16,10 +16,10 @@ from ihlab.settings import own_settings
 from tasks.config import require, require_integer
 
 MOST_NODES = 16
-"""The most nodes of which every set is measured: 65,536 sets."""
+"""Maximum number of nodes for which every set of nodes is measured: 65,536 sets."""
 
 MOST_KEPT = 32
-"""The most sizes of a circuit on a faithfulness curve, besides the empty circuit."""
+"""Maximum number of circuit sizes on a faithfulness curve, besides the empty circuit."""
 
 DRAWS, FEW_DRAWS, DRAWN_NODES = 200, 8, 8
 """Orders of tied nodes over which a score is averaged: `DRAWS` for at most `DRAWN_NODES` nodes, else `FEW_DRAWS`."""
@@ -69,7 +69,7 @@ class Faithfulness:
     def curves(
         self, size: Float[np.ndarray, " node"], draws: int | None = None
     ) -> tuple[Float[np.ndarray, " size"], Float[np.ndarray, "order size"]]:
-        """Return fractions of kept nodes, and the faithfulness of the circuits of that many nodes of largest `size`.
+        """Return fractions of kept nodes, and the faithfulness of the circuits that keep the nodes of largest `size`.
 
         There is one curve for each order of tied nodes: all orders if there are at most `draws`, else `draws` random
         ones. The fractions are spaced evenly, unlike MIB's: our models have few heads.
@@ -87,7 +87,7 @@ def mask_of(nodes: Iterable[int]) -> int:
 
 
 def orders(x: Float[np.ndarray, " node"], draws: int) -> list[list[int]]:
-    """Return orders of the nodes by rising x: every order of ties, or `draws` random ones (seed 0) if that is fewer."""
+    """Return orders of the nodes by rising x: every order of ties, or `draws` random orders (seed 0) if fewer."""
     ties = [np.flatnonzero(x == value).tolist() for value in np.unique(x)]
     if prod(factorial(min(len(tie), 12)) for tie in ties) <= draws:
         lists: list[list[int]] = [[]]

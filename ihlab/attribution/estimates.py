@@ -32,7 +32,7 @@ def attribute(
 
 @own_settings()
 def estimated(problem: Problem, method: str, nodes: str, **options: Any) -> Float[Tensor, "prompt node"]:
-    """Return a method's estimates. If it returns a table, every prompt has the effect of the table."""
+    """Return a method's estimates. If the method returns a table, every prompt gets the effects in the table."""
     return examined(problem, method, nodes, **options)[0]
 
 
@@ -43,7 +43,7 @@ class NotFiniteError(ConfigError):
 def examined(
     problem: Problem, method: str, nodes: str, **options: Any
 ) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
-    """Return a method's estimates, a list in words of what it changed (`isolated`), and its passes and seconds."""
+    """Return a method's estimates, a description of each change it made (`isolated`), and its passes and seconds."""
     function = METHODS[choose("method", method, METHODS)]
     known = list(inspect.signature(function).parameters)[2:]
     for name in options:

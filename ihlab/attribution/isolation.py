@@ -19,12 +19,12 @@ from tasks.config import require
 OF_ALL_MODULES = [
     name for name, table in vars(torch_hooks).items() if name.startswith("_global_") and isinstance(table, dict)
 ]
-"""The names of the tables of the hooks that torch calls for every module."""
+"""Names of torch's dictionaries of the hooks that run for every module."""
 
 
 @contextmanager
 def isolated(problem: Problem, method: str) -> Iterator[tuple[Problem, list[str]]]:
-    """Yield a copy of a problem, and a list that names at the end what the method changed.
+    """Yield a copy of a problem, and a list that is filled at the end with what the method changed.
 
     The copy has a model, prompts and a metric of its own (a plain function cannot be copied). Inside, torch and NumPy
     have the settings of a new process (`own_settings`). Afterwards the number of threads, the random generators, hooks

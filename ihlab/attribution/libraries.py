@@ -66,7 +66,7 @@ def _bridge(problem: Problem) -> Any:
 
 
 def _named(result: Any) -> dict[tuple[Any, ...], float]:
-    """Return the scores of heads, or of edges between heads, by our names, summed over positions."""
+    """Return the scores of heads, or of edges between heads, keyed by our node names, summed over positions."""
     total: dict[tuple[Any, ...], float] = defaultdict(float)
     if not result.edge_scores:
         for node, score in result.node_scores.items():

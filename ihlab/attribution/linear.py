@@ -13,7 +13,7 @@ Values = Mapping[Place, Tensor]
 
 
 def places_of(problem: Problem, nodes: str) -> list[Place]:
-    """Return the hooks of a kind of nodes: z, the heads' inputs, or (for edges) what heads write to the stream.
+    """Return the places of the activations of a kind of nodes: z, the heads' inputs, or (edges) the heads' outputs.
 
     Raises `ConfigError` as `require_inputs` does.
     """
@@ -25,7 +25,7 @@ def places_of(problem: Problem, nodes: str) -> list[Place]:
 
 
 def norm_scales(problem: Problem) -> list[Place]:
-    """Return the places of the scales of all norms. Raises `ConfigError` as `Problem.transformer` does."""
+    """Return the places that hold the scale of each norm. Raises `ConfigError` as `Problem.transformer` does."""
     return [(name, 0) for name in problem.transformer.hook_dict if name.endswith(".hook_scale")]
 
 
@@ -42,7 +42,7 @@ def linear(
     The gradient is taken on `tokens`, with activations changed by `edits`. `value` maps a place and its activation in
     that run to the value. `frozen_norms`: no gradient flows through the scale of a norm, as if it were a constant. For
     an edge, the value is what the earlier head writes, and the gradient is with respect to the residual stream, through
-    this input of the later head alone.
+    only the later head's input at which the edge ends.
     """
     edits = dict(edits or {}) | (dict.fromkeys(norm_scales(problem), Tensor.detach) if frozen_norms else {})
     places = places_of(problem, nodes)

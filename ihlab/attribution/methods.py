@@ -70,7 +70,7 @@ def frozen_norms(problem: Problem, nodes: str) -> Estimates:
 def eap_ig(problem: Problem, nodes: str, steps: int = 5, frozen_norms: bool = False) -> Estimates:
     """Return EAP with integrated gradients: "EAP-IG inputs" of Hanna et al. 2024 (arXiv 2403.17806).
 
-    The gradient is the mean over k = 1 .. steps of that at x(corrupted) + k / steps (x(clean) - x(corrupted)), where x
+    The gradient is averaged over k = 1 .. steps, taken at x(corrupted) + k / steps (x(clean) - x(corrupted)), where x
     is the residual stream before the first layer: all inputs move together. The paper takes five steps.
     """
     require_integer("steps", steps, 1)
@@ -189,7 +189,7 @@ def atp_edges(problem: Problem, nodes: str) -> Estimates:
 
 
 PatternChanges = list[tuple[list[int], Place, Float[Tensor, "batch head query key"]]]
-"""The nodes of a layer's heads, the layer's pattern, and its change when each head's node is patched."""
+"""For each item: nodes of a layer's heads, the layer's pattern, and the pattern's change when each node is patched."""
 
 
 @torch.no_grad()
@@ -295,7 +295,7 @@ def constant(problem: Problem, nodes: str) -> Estimates:
 
 @register_method("previous-position")
 def previous_position(problem: Problem, nodes: str, start: int = 0) -> Estimates:
-    """Return numbers that fall row by row in the table, cyclically from `start`: a control that knows only names."""
+    """Return numbers that decrease row by row, cyclically from `start`: a control that uses only the nodes' order."""
     n = len(problem.nodes(nodes))
     row = (torch.arange(n) - start) % n
     return ((n - row) * np.sign(problem.swing)).expand(len(problem.clean), -1)

@@ -33,7 +33,7 @@ def noisy(model: HeadModel, pair: PromptPair, size: float, seed: int = 0) -> tup
     """Return a copy of a model, and corrupted prompts for it: the token at `pair.earlier` has a noisy embedding.
 
     Meng et al. 2022 (arXiv 2202.05262), who take 3 standard deviations and the tokens of the subject. Each noisy
-    embedding has its own id, d_vocab + the prompt's index. The weights and the vocabulary of the logits stay. Raises
+    embedding has its own id, d_vocab + the prompt's index. Weights and the logits' vocabulary stay the same. Raises
     `ConfigError` for a model whose embedding is no `torch.nn.Embedding`.
     """
     require(

@@ -1,4 +1,4 @@
-"""Padded prompts: find the padding, and apply a metric of yours to prompts whose padding moved to the end."""
+"""Padded prompts: find the padding, and apply your own metric to prompts whose padding was moved to the end."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

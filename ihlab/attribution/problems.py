@@ -127,7 +127,7 @@ class Problem:
     def answered(self) -> bool:
         """Whether the swing says something about the answers: it is larger than every swing with shuffled answers.
 
-        A shuffle scores each prompt by the answers of another prompt. An untrained model's swing is as small. For
+        A shuffle scores each prompt by the answers of another prompt. The swing of an untrained model is no larger. For
         every named metric the logit difference decides, because wrong answers have large swings of log probability,
         too. Your own metric gets the logits of another prompt instead. True for one prompt, and for a metric that is
         the same function for all prompts.
@@ -174,7 +174,7 @@ class Problem:
     def nodes(self, kind: str, layers: Sequence[int] | None = None) -> pd.DataFrame:
         """Return a table that names every node of a kind, one per row, in the order of all tables and tensors here.
 
-        `layers`: only nodes of these layers, with the index that they have among all. Raises `ConfigError` for an
+        `layers`: only nodes of these layers, which keep their index among all nodes. Raises `ConfigError` for an
         unknown kind, for layers that the model does not have, and for edges in fewer than two layers.
         """
         n_layers, n_heads = self.model.n_layers, self.model.n_heads

@@ -58,8 +58,8 @@ def compare(
 ) -> pd.DataFrame:
     """Score methods against `exact`. The table has one row per method, and the `CONTROLS` last.
 
-    `methods` are by default all that can handle the nodes; those of other libraries (`LIBRARIES`), which can take
-    minutes, only with `libraries`. `truth`: the column of `exact` that is the ground truth, "effect" or "reverse".
+    `methods` defaults to all that can handle the nodes. Methods of other libraries (`LIBRARIES`) can take minutes, and
+    are run only if `libraries` is true. `truth`: the column of `exact` that is the ground truth, "effect" or "reverse".
     Methods estimate the effect in either case.
 
     - `rank_correlation`: Spearman's, of |estimate| with |exact effect| over nodes; `low`, `high`: its 95% percentile
@@ -231,11 +231,11 @@ def rank_correlations(x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "ro
 def faithfulness(
     problem: Problem, effects: Float[np.ndarray, " node"], nodes: str, absolute: bool = False
 ) -> pd.DataFrame:
-    """Return the faithfulness of circuits of the best nodes: columns `kept` (their fraction) and `faithfulness`.
+    """Return the faithfulness of circuits of the nodes with the largest effects: columns `kept` and `faithfulness`.
 
-    This is the curve of MIB (Mueller et al. 2025, arXiv 2504.13151), whose area under f is CPR and whose area between f
-    and 1 is CMD (`Faithfulness` defines f). For CPR nodes are ranked by effect in the direction of the swing, for CMD
-    by `absolute` effect. Among equal effects it is the mean over their orders.
+    `kept` is the fraction of kept nodes. This is the curve of MIB (Mueller et al. 2025, arXiv 2504.13151). CPR is the
+    area under f, CMD that between f and 1 (`Faithfulness` defines f). For CPR, nodes are ranked by effect in the
+    direction of the swing, for CMD by `absolute` effect. With equal effects, the curve is a mean over their orders.
     """
     fractions, curves = Faithfulness(problem, nodes).curves(
         np.abs(effects) if absolute else effects * np.sign(problem.swing)

@@ -8,8 +8,8 @@ mean over free choices of tokens, which Dinkelbach's method finds.
 1. The second layer's score is linear in the query's row and in the key's. Fix a pair of tokens, at the key and before
    it. For each term of the query's row, take the largest score at this key minus the smallest at the right key. The
    largest mean of these differences over the query's row bounds the key's score minus the right key's.
-2. Take the least that a key's value and the query's own stream can add to the margin. The right key weighs as much. Any
-   other key weighs this times the exponential of its bound if it is negative, and 0 otherwise.
+2. Take the least that a key's value and the query's own stream can add to the margin. At the right key this is the
+   weight. At any other key, the weight is this times the exponential of the bound if it is negative, and 0 otherwise.
 3. The lightest walk through these pairs (`ihlab.certify.walks`) is below the margin times a positive number.
 
 In each row, only the tokens of the pair and of the question are fixed. They occur nowhere else in the row.
@@ -32,7 +32,7 @@ TOLERANCE = 1e-7
 
 @dataclass(frozen=True, eq=False)
 class TwoLayers:
-    """The tables of a model for one length: unnormalised attention of the first layer, and vectors and maps.
+    """The arrays from which the bound is computed, for one length of sequences.
 
     - `mass` [row, token, pos, token]: e^(score - largest score of the row), of the query at `row` and the key at `pos`;
     - `stream` [pos, token, d_model]: embeddings; `write` [pos, token, d_model]: each sent through the first head's OV;

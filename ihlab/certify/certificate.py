@@ -22,7 +22,7 @@ from tasks.config import require
 PROVED, REFUTED, UNKNOWN = VERDICTS = ("proved", "refuted", "unknown")
 COLUMNS = {"length": "int64", "query": "int64", "answer": "int64", "margin": "float64", "bound": "float64"}
 ENTRY = "ihlab certificate"
-"""The only entry of a file's metadata, in JSON."""
+"""The key of the only entry of a file's metadata, whose value is JSON."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +35,11 @@ class Certificate:
       model itself. "unknown": neither is known;
     - `worst`: the ids of the sequence with the smallest known margin; the last one is the query;
     - `margin`: on `worst`, the answer's logit minus the largest other one, before the final norm's scale divides both;
-    - `bound`: no sequence of the set has a smaller margin. With one head, it is the margin of `worst`. NaN (and an
+    - `bound`: a lower bound of all margins of the set. With one head, it is the margin of `worst`. NaN (and an
       empty `worst`) where only its sign was computed.
 
     `rounding` bounds the error of a margin computed in "float64", as here, and in "float32", as the model computes. A
-    bound above the first is positive in real arithmetic, a bound above the second also as the model computes it. `task`
+    bound above the first is positive in real arithmetic, above the second also in the model's own arithmetic. `task`
     is None for your own automata, `model` identifies config and weights (`model_digest`).
     """
 

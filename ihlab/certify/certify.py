@@ -1,4 +1,4 @@
-"""Proofs: whether a model of one attention-only layer answers every sequence of a set rightly."""
+"""Prove or refute that a model with one attention layer answers every sequence of a set rightly."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +43,7 @@ def certify(
     """Prove or refute that a model answers every sequence of a task rightly (`ihlab.certify.sequences`).
 
     With one head, the smallest margin of all sequences is computed exactly (`ihlab.certify.walks`). With several heads,
-    the sum of each head's smallest mean is a lower bound, and a search looks for a sequence that is answered wrongly.
+    the sum of each head's smallest contribution is a lower bound, and a search looks for a wrongly answered sequence.
     With an MLP, its input is enclosed by intervals (`ihlab.certify.mlp`).
 
     - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one, or its folder;
@@ -93,7 +93,7 @@ def certify(
 
 
 def opened_transformer(source: Any) -> Transformer:
-    """Return the `Transformer` of a source. Raises `ConfigError` for another model, and for one with hooks."""
+    """Return the `Transformer` of a source. Raises `ConfigError` for another class of model, and for hooks."""
     from transformers import PreTrainedModel  # imported here, because the library takes seconds
 
     if isinstance(source, PreTrainedModel | str | PathLike):
@@ -192,7 +192,7 @@ class _Judged:
 
     @torch.no_grad()
     def _settled(self, rows: list[Row]) -> list[Row]:
-        """Return the rows; one is refuted only if the model itself answers its sequence wrongly."""
+        """Return the rows. A row stays refuted only if the model itself answers its sequence wrongly."""
         for _, same_length in groupby(rows, key=lambda row: row["length"] * (row["verdict"] == REFUTED)):
             refuted = [row for row in same_length if row["verdict"] == REFUTED]
             if not refuted:

@@ -115,7 +115,7 @@ def _potentials(
 def _scores_and_reads(
     model: Transformer, weights: Mapping[str, np.ndarray], sequences: Sequences, longest: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the query's scores [head, back, token, before], what token pairs write to logits, and its own logits."""
+    """Return a query's scores [head, back, token, before], the logits that pairs write, and the query's own logits."""
     cfg, attn = model.cfg, model.layers[0].attn
     d_head, group = cfg.head_width, cfg.n_heads // cfg.kv_heads
     stream = weights["embed.weight"][sequences.alphabet][None]

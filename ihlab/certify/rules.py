@@ -27,7 +27,7 @@ class Rule:
     - `task`: without its BOS token, which is not among the tokens that the methods take;
     - `begin`: the number of first tokens that are always the same, such as the BOS token;
     - `words` [word, width]: tokens, or groups of tokens, to write at positions that are multiples of the width;
-    - `context`: the number of last tokens that must repeat; `gap`: the positions from the query's earlier occurrence to
+    - `context`: the number of last tokens that must repeat; `gap`: the distance from the query's earlier occurrence to
       the answer.
     """
 
@@ -41,7 +41,7 @@ class Rule:
     """Whether the answer stands in the sequence."""
 
     def located(self, tokens: Int[np.ndarray, " pos"]) -> Sequence[int] | None:
-        """Return the positions that carry the question: the earlier occurrence before the last, the answer last.
+        """Return the positions that carry the question. The last two are the query's earlier occurrence and the answer.
 
         Return None if the query has not occurred before.
         """
@@ -56,7 +56,7 @@ class Rule:
         return repeats.any(axis=1) & (~repeats | (follower == answer[:, None])).all(axis=1)
 
     def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts | None:
-        """Return whether the task could draw these tokens, with this target at the last; None: it is not known."""
+        """Return whether the task could draw these tokens and then this answer; None if that is not known."""
         return None
 
     def _repeats(self, tokens: Tokens) -> Bool[np.ndarray, "batch pos"]:
@@ -73,7 +73,7 @@ class InductionRule(Rule):
     """A drawn token that occurred before is followed by the same token as before (`tasks.induction`)."""
 
     def drawable(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
-        """See `Rule.drawable`. It reads tokens in the order of drawing: a forced follower forces no next token."""
+        """See `Rule.drawable`. It reads tokens in the order of drawing: a forced token forces no token after it."""
         legal = self.right(tokens, answer) & (tokens >= self.task.min_token).all(axis=1)
         if self.task.period is not None:
             first, period = np.sort(tokens[:, : self.task.period], axis=1), self.task.period

@@ -19,7 +19,7 @@ MOST_WORDS = 512
 ROWS = 512
 """Sequences that the model reads at a time: few enough for the processor's cache."""
 DRAWN, DRAWS = 256, 40
-"""Number of sequences in a batch that is drawn to look for questions, and the most batches."""
+"""Number of sequences in each batch that is drawn to look for questions, and the maximum number of batches."""
 
 Margins = Float[np.ndarray, " batch"]
 Answers = Int[np.ndarray, " batch"]
@@ -139,14 +139,14 @@ class Search:
 
 
 def smallest(owner: Int[np.ndarray, " batch"], values: Margins) -> Int[np.ndarray, " owner"]:
-    """Return the index of the smallest value of each owner that has one."""
+    """Return, for each owner that has values, the index of the smallest one."""
     order = np.lexsort((values, owner))
     return order[np.unique(owner[order], return_index=True)[1]]
 
 
 @torch.no_grad()
 def last_logits(model: HeadModel, tokens: Tokens) -> Float[Tensor, "batch d_vocab"]:
-    """Return the logits after the last token. In the last layer, our own models compute no others."""
+    """Return the logits after the last token. Our own models skip other positions in the last layer."""
     ids = model.on_device(torch.from_numpy(tokens))
     if not isinstance(model, OurModel):
         return model.logits(ids)[:, -1]

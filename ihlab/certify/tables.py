@@ -72,7 +72,7 @@ class PairTables:
       counted back from the query;
     - `query` [query, head, back, d_head]: queries, rotated by the distance back to the key;
     - `key` [head, place, token, before, d_head];
-    - `slopes` [head]: ALiBi's; `strict`: whether a query does not see its own token;
+    - `slopes` [head]: ALiBi slopes; `strict`: whether a query does not see its own token;
     - `rounding`: bounds of the rounding error of a margin, by type: any margin above it is positive in real arithmetic.
     """
 

@@ -183,7 +183,7 @@ def smallest_margins(
         other = (rival + number) % n_outputs
         if other == answer:
             continue
-        if n_heads == 1 and not every and smallest < np.inf:  # nothing below the smallest bound so far?
+        if n_heads == 1 and not every and smallest < np.inf:  # is the rival's bound at least the smallest so far?
             gain, level = read[0, answer] - read[0, other], smallest - (direct[answer] - direct[other])
             if lightest(mass[0], gain, level, automaton, query, length)[length] >= 0:
                 continue

@@ -98,7 +98,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _watch(command: str) -> None:
-    """Start a process that says how to go on if the system kills this one, as it may when out of memory."""
+    """Start a process that prints how to continue if the system kills this one, as it may when out of memory."""
     reading, writing = os.pipe()
     if os.fork():
         os.close(reading)

@@ -22,7 +22,7 @@ SHOWN = ("attribution-patching", "eap-ig")
 """Methods shown beside the exact effects by default. For heads of a run, "integrated-gradients" is shown, too."""
 
 SCORES = {"rank_correlation": "ranks", "recall": "recall", "sign_errors": "sign errors", "cpr": "cpr", "cmd": "cmd"}
-"""The scores of methods that are printed, and their column's name."""
+"""The printed scores of methods, each with the name of its column."""
 
 HF_LENGTH = 32
 """Positions of a Hugging Face model's prompts, which are random tokens with repeats."""

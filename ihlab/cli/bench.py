@@ -29,8 +29,8 @@ def bench(
         quick: Score only one setting of each member and kind of nodes.
         member: Score only on these members of the standard set.
         out: Write one entry per method, METHOD.json, to this folder.
-        verify: Measure these entries again, and say what differs. The first differences are printed, and the command
-            exits with 1. To run a method of your own again, name it, too.
+        verify: Measure these entries again. At the first entry that differs, the command prints the first difference
+            and exits with 1. To run a method of your own again, name it, too.
         leaderboard: Write the page of the entries in benchmarks/entries here, and measure nothing.
     """
     from ihlab.files import write_text

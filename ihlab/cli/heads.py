@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HF_ROWS, HF_PROBE_ROWS = 4, 8
-"""Numbers of sequences on which heads of a Hugging Face model are ablated and scored. Small, as it has many heads."""
+"""Numbers of sequences on which heads of a Hugging Face model are ablated and scored: few, since it has many heads."""
 
 LISTED = 32
 """The table lists this many heads (or all, if there are fewer), and every head that matches prefixes."""

@@ -106,7 +106,7 @@ def shift(
 
 
 def _shift_table(report: "pd.DataFrame", title: str) -> Table:
-    """Tabulate alpha and beta, one row per key/value head; windows of two also have alpha2's and beta2's share."""
+    """Tabulate alpha and beta, one row per key/value head; with window 2 also the shares of alpha2 and beta2."""
     stored = [name for name in report.columns if name.removeprefix("alpha").removeprefix("beta").isdigit()]
     shares = [name for name in ("alpha_share", "beta_share") if name in report]
     names = [*stored, *(f"{name.removesuffix('_share')}2 share" for name in shares)]

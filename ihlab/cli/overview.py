@@ -31,7 +31,7 @@ GROUPS = {
         "suite": "ihlab suite export induction-vanilla-2 folder",
     },
 }
-"""An example of each command, which is printed under its sentence."""
+"""An example of each command, which is printed below its description."""
 
 
 def print_overview(commands: Mapping[str, Callable[..., None]]) -> None:

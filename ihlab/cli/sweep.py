@@ -60,7 +60,7 @@ def sweep(
 
 
 def _summary(table: "pd.DataFrame", swept: list[str]) -> Table:
-    """Return a table with one row per setting: how many of its seeds are done, and their medians."""
+    """Return a table with one row per setting: the number of finished seeds, and the medians over them."""
     settings = [name for name in swept if name != "seed"]
     shown = Table(title="Medians over seeds", title_justify="left")
     for column in (*settings, "done", "accuracy, first", "steps to 90%"):

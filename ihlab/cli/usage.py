@@ -9,7 +9,7 @@ from functools import partial, wraps
 
 
 def later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
-    """Return a function with the options of a command, which returns the call of the command instead of calling it."""
+    """Return a function with the options of a command. Calling it returns a function that runs the command."""
 
     @wraps(command)
     def call(*args: object, **options: object) -> Callable[[], None]:
@@ -34,7 +34,7 @@ def refusing_in_one_sentence() -> Iterator[None]:
 
 
 def in_one_sentence(box: str) -> str:
-    """Return the reason in a box of tyro's, what it suggests, and the command that shows the help.
+    """Return one sentence with a tyro box's reason, its suggestions, and the command that shows the help.
 
     The first line of a box is its title. Rules separate the reason, suggestions, and the command. Where the
     terminal is not UTF-8, the frame consists of spaces.

@@ -2,7 +2,7 @@
 
 A layer stores only the last window - 1 raw keys and values: 2 (window - 1) vectors per sequence. To remove tokens
 (`crop`), it needs earlier ones too. So transformers calls `activate_past_recording` before assisted generation, and the
-layer then keeps those of every token until the next `crop`.
+layer then keeps the raw vectors of every token until the next `crop`.
 """
 
 from collections.abc import Callable

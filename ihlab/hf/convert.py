@@ -50,7 +50,7 @@ def to_hf(model: Transformer) -> Any:
 @own_settings()
 @torch.no_grad()
 def from_hf(model: Any, n_ctx: int | None = None, reversed_taps: bool = False) -> Transformer:
-    """Return a `Transformer`, in evaluation mode, with the weights of a `KVShiftForCausalLM`, or of its folder.
+    """Return a `Transformer`, in evaluation mode, with the weights of a `KVShiftForCausalLM` or of a folder of one.
 
     With `reversed_taps`, column 0 of the taps is the oldest token, as in Baichuan's checkpoints. `n_ctx` is as in
     `from_llama`. The result's logits are compared with the original's. Raises `ConfigError` for a model that a

@@ -15,7 +15,7 @@ class Links(NamedTuple):
 
     - `begins`: True if no token came before the next ones;
     - `chain` [batch, pos, window - 1]: whether the 1st, 2nd, ... token back belongs to the same sequence; None: every
-      one that exists does;
+      earlier token does;
     - `index` [batch, pos, window - 1]: the index of the 1st, 2nd, ... token back; None: they are adjacent;
     - `real` [batch, pos]: whether the token itself is not padding; None: there is no padding.
     """
@@ -68,7 +68,7 @@ def find_links(
     positions: Int[Tensor, "#batch pos"] | None = None,
     starts: Int[Tensor, " documents"] | None = None,
 ) -> Links:
-    """Return the links of the next n tokens, which follow `past` others.
+    """Return the links of the next n tokens, which follow `past` earlier tokens.
 
     `mask` is 0 at padding. It covers the next tokens and, if it is longer, earlier ones. Padding is skipped: the
     previous token is the last one that is not padding. A sequence begins where `positions` do not increase by 1, and at
@@ -101,7 +101,7 @@ def _around_padding(
     real: Bool[Tensor, "batch seen"],
     positions: Int[Tensor, "#batch pos"] | None,
 ) -> Links:
-    """Return the links of tokens among padding. The tokens that a cache stores count as real tokens."""
+    """Return the links of the next tokens if some tokens are padding. Tokens in the cache count as real tokens."""
     before, new = (real[:, :-n].any(dim=1), real[:, -n:]) if real.shape[1] > n else (past > 0, real)
     real_states = F.pad(new, (back, 0), value=True)
     order = (~real_states).long().argsort(dim=1, stable=True)  # real tokens first
@@ -122,9 +122,9 @@ def _around_padding(
 
 
 def links_of_mask(back: int, n: int, first: int | Tensor, visible: Bool[Tensor, "#batch pos key"]) -> Links:
-    """Return the links of the next n tokens, given which keys each sees; the first of these tokens is key `first`.
+    """Return the links of the next n tokens, given which keys each sees. The first of these n tokens is key `first`.
 
-    The previous token is the last earlier one that is visible. So a mask may hold padding, documents, or a tree of
+    The previous token is the last earlier one that is visible. So a mask may encode padding, documents, or a tree of
     continuations. The tokens that a cache stores are the last visible ones before the next tokens.
     """
     keys = torch.arange(visible.shape[2], device=visible.device)

@@ -97,7 +97,7 @@ class KVShiftConfig(PreTrainedConfig):
         """Do nothing: `save_pretrained` always writes the code and the names of its classes."""
 
     def get_text_config(self, decoder: Any = None, encoder: Any = None) -> Any:
-        """Return this config. With `decoder`, as caches ask, return a view whose layer types also store raw states."""
+        """Return this config. For caches (`decoder`), return a view whose layer types also store raw states."""
         config = super().get_text_config(decoder=decoder, encoder=encoder)
         if not decoder or config is not self or torch.compiler.is_compiling():
             return config
@@ -167,7 +167,7 @@ class KVShiftForCausalLM(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
-        """Return the model of a folder or hub name, as transformers does; the folder's config names its model type.
+        """Load a model from a folder or by its hub name, as transformers does; its config states its model type.
 
         Weights are read only from safetensors, or given as `state_dict` with the name None. Raises `ConfigError` for a
         model that is not shifted, and for any that `ihlab heads --hf` refuses.

@@ -20,7 +20,7 @@ Seen = Float[Tensor, "batch seen channel"]
 
 
 class Shift(nn.Module):
-    """The shift of an attention, between its projections and the next operation (norm or rotation).
+    """The shift in an attention module. It acts between the projections and the next operation (norm or rotation).
 
     A subclass is a rule: its `mix` combines a key or value with those of earlier tokens. `first` says what a token
     without an earlier one gets: "zero" mixes in zeros, "own" leaves its key and value unshifted.
@@ -59,11 +59,11 @@ class Taps(Shift):
 
     `alpha` and `beta` are [kv_head, window], with the current token in column 0, or None if not shifted. They stay in
     float32 when the model is cast to half precision, and the sum is rounded once. Only FSDP (`fully_shard`), which
-    shards weights of one type together, gets them in the model's half precision.
+    shards weights of one dtype together, gets them in the model's half precision.
     """
 
     of_model: torch.dtype | None = None
-    """The model's type, if it is bfloat16 or float16."""
+    """The model's dtype, if it is bfloat16 or float16."""
 
     def __init__(
         self, kv_heads: int, window: int, keys: bool, values: bool, first: str, like: Tensor | None = None
@@ -79,7 +79,7 @@ class Taps(Shift):
         self.beta: nn.Parameter | None
 
     def drawn(self, taps: Tensor) -> Tensor:
-        """Return the paper's initial taps: column 0 from U(0, 1), and the rest of 1 divided among the others."""
+        """Return the paper's initial taps: column 0 from U(0, 1), and the others share 1 minus it equally."""
         return start(torch.rand(len(taps), 1, dtype=taps.dtype, device=taps.device), self.window)
 
     def mix(self, side: str, raw: Projected, earlier: list[Projected]) -> Projected:

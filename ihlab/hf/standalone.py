@@ -18,7 +18,7 @@ MODULES = (
     *("ihlab.hf.shift", "ihlab.hf.cache", "ihlab.hf.attention", "ihlab.hf.model"),
 )
 HERE_ONLY = ("from_pretrained", "save_pretrained", "register_for_auto_class")
-"""Methods that open and save folders with ihlab's checks. Without them, transformers' own do it."""
+"""Methods that open and save folders with ihlab's checks. Without these, transformers' own methods do so."""
 START = '''"""KV shifting attention (arXiv 2411.19574, equation 5) in models of transformers.
 
 ihlab wrote this file from its own sources when it saved the model. It needs torch and transformers only. MIT licence.
@@ -82,6 +82,6 @@ def _first(node: Any) -> int:
 
 
 def _used(names: SymbolTable) -> set[str]:
-    """Return the names that a statement takes from its module."""
+    """Return the names that a statement uses from its module."""
     module_names = {symbol.get_name() for symbol in names.get_symbols() if symbol.is_global()}
     return module_names.union(*map(_used, names.get_children()))

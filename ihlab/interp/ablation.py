@@ -55,8 +55,8 @@ def ablate_heads(
     - "resample": the head's z at the same position of another sequence, paired at random by `seed`. It stays
       in distribution, but carries the wrong information. Past the end of a shorter sequence, its last z is used.
 
-    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding, on either side. Means leave padding out. Without a
-    mask, padding is recognised by the padding id of the model's task.
+    `attention_mask` [batch, pos] is 1 at tokens and 0 at padding, which may come before or after the tokens. Means
+    leave padding out. Without a mask, padding is recognised by the padding id of the model's task.
 
     If `heads` is empty, the model is not changed. Hooks are removed afterwards. Raises `ConfigError` for a head
     that does not exist, an unknown `how`, a batch without targets or answers, a single sequence to resample from, and
@@ -79,7 +79,7 @@ def ablation_sweep(
 
     Columns: layer, head, how, loss_rise, loss_rise_error, accuracy_fall.
 
-    `loss_rise_error` is the standard error of the rise over the batch's sequences. The rise is a ratio of sums.
+    `loss_rise` is the rise of the summed loss per target, `loss_rise_error` its standard error over sequences.
     The other arguments and the errors are those of `ablate_heads`.
     """
     run = AblatableRun(opened_model(model, WHY_A_MODEL), batch, attention_mask)
@@ -104,7 +104,7 @@ def ablate_together(
     """Ablate heads together, and random sets of equally many other heads as controls. Return one row per set.
 
     A redundant head costs little when ablated alone, and a random head can cost more than twice its error. So
-    ablate all induction heads together, and compare with equally many random heads, from any layers or the same ones.
+    ablate all induction heads together, and compare with equally many random heads, from any layers or the same layers.
 
     `heads`: pairs (layer, head), or a table with the columns layer, head and matches_prefix
     (`locate_induction_heads`), of which only matching heads are used. Columns:
@@ -173,7 +173,7 @@ class AblatableRun:
             return row_scores(self.model, self.batch)
 
     def effect(self, heads: Sequence[Head], how: str, seed: int) -> dict[str, float]:
-        """Return how much the loss rises, with its standard error, and accuracy falls when these heads are ablated."""
+        """Return the rise of the loss with its standard error, and the fall of the accuracy, if these are ablated."""
         rows = self.without(heads, how, seed)
         rise, error = _ratio(rows["loss"] - self.clean_scores["loss"], rows["targets"])
         fall, _ = _ratio(self.clean_scores["right"] - rows["right"], rows["answers"])
@@ -186,7 +186,7 @@ def replacement(
     seed: int = 0,
     real: Mask | None = None,
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """Return the replacement of z under ablation; see `ablate_heads`, also for the `ConfigError`s.
+    """Return what replaces z when heads are ablated. `how` and the `ConfigError`s are those of `ablate_heads`.
 
     `real` marks tokens; padding comes after them.
     """

@@ -40,8 +40,8 @@ class HeadModel(ABC):
     - `module`: the module that takes tokens; `embed`: its token embedding;
     - `n_layers`, `n_heads` (query heads in each layer), `d_vocab`;
     - `n_ctx`: the maximum number of positions; None: no maximum;
-    - `reach`: how many of the latest tokens every layer sees (the width of a sliding window); None: all;
-    - `tokens`: how its probe sequences are built: content ids, first tokens, length, padding id.
+    - `reach`: how many of the latest tokens every layer can attend to (the width of a sliding window); None: all;
+    - `tokens`: how the model's probe sequences are built: content ids, first tokens, length, padding id.
 
     `attention_mask` [batch, pos] is 1 at tokens and 0 at padding. Without a mask, padding is recognised by the
     padding id of the model's task. Padding a sequence does not change its results.

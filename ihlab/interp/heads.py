@@ -1,4 +1,4 @@
-"""Scores of every head of a model in one table, and which heads are induction heads."""
+"""Score every head of a model in one table, and decide which heads are induction heads."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -148,7 +148,7 @@ def locate_induction_heads(
     - `needed`: the loss rises when the head is ablated alone on a task's `batch`: loss_rise is at least `RISE_LEAST`
       and exceeds `ERRORS_LEAST` standard errors. In a model with more than `FEW` heads, only those that match prefixes
       are ablated. None for heads that were not ablated (`ablate_together` ablates heads together);
-    - `verdict`: a word of `VERDICTS`, from matches_prefix, needed, and whether the loss falls;
+    - `verdict`: one of `VERDICTS`; it follows from matches_prefix, needed, and whether ablation lowers the loss;
     - `induction`: matches_prefix and needed are true. Without a `batch`, it equals matches_prefix (verdict "matches").
 
     Heads are ranked by prefix_matching. The other arguments are those of `head_scores`. `tokens` should be a random
@@ -168,7 +168,7 @@ def scored_heads(
     attention_mask: Any = None,
     **probe: Any,
 ) -> pd.DataFrame:
-    """Return `head_scores` of every kind of pattern, ranked and judged as in `locate_induction_heads`.
+    """Return `head_scores` of every kind of pattern, ranked and with the verdicts of `locate_induction_heads`.
 
     `probe` holds other arguments of `head_scores`.
     """

@@ -80,7 +80,7 @@ class HuggingFaceModel(HeadModel):
     def _describe(
         self, embed: nn.Module, sizes: tuple[int, int, int, Any], prepend_bos: bool, configs: Sequence[Any]
     ) -> None:
-        """Store sizes; read from configs which tokens are not special, which comes first, and how far layers see."""
+        """Store sizes; read the special ids, the id that begins a sequence, and the sliding window from the configs."""
         require_finite(self.module)
         self.embed = embed
         self.n_layers, self.n_heads, self.d_vocab, longest = sizes
@@ -182,7 +182,7 @@ class HuggingFaceModel(HeadModel):
         )
 
     def require_ids_read_once(self) -> None:
-        """See `HeadModel.require_ids_read_once`: Gemma 4, say, has a further embedding in each layer."""
+        """See `HeadModel.require_ids_read_once`. Gemma 4, for example, embeds the ids again in each layer."""
         require(
             self._reads_ids_once,
             f"The {self.name} reads token ids also elsewhere than in its token embedding (as Gemma 4 does in every "
@@ -254,7 +254,7 @@ class HuggingFaceModel(HeadModel):
         """Yield each layer's norm and value projection as one matrix, in the order of query heads.
 
         A sequence of one token attends only to that token, so its z is its value. In one forward pass every attention
-        module gets the rows of the identity, and two random vectors and their sum, which test whether it is linear.
+        module gets the rows of the identity, and two random vectors and their sum, to test whether values are linear.
         Shifted values get the sign of their largest beta.
         """
         width = len(self.unembedding)

@@ -9,8 +9,8 @@ late, roughly matching the pace of training. A curve is fitted by least squares 
 where start < end are evaluations, at most half of all evaluations apart. The pair that reduces the squared error most
 is kept. `explained` is that reduction as a fraction of the error. 1.5% of the curve's range is always counted as error,
 because smooth bends are about this far from a drift. The fraction is tested against the same fit to pure noise, which
-is normal and first-order autoregressive. The noise has the correlation of the residuals about the drift. A change
-raises this correlation, so the test is conservative.
+is normal and first-order autoregressive, with the correlation of the residuals about the drift. A change raises this
+correlation, so the test is conservative.
 
 The intervals of start and middle are the central 95% of a block bootstrap of the residuals. They extend at least to
 the evaluations on either side, because nothing is measured between two evaluations.

@@ -1,8 +1,8 @@
 """Path patching: the direct effect of one head on another, through its queries, keys or values.
 
 For activation patching, use `transformer_lens.patching`, which works on our models unchanged. TransformerLens' path
-patching (`get_act_patch_direct_path`) does not: it needs one copy of the residual stream per head and rejects
-grouped keys and values. This module makes the same intervention on our hook points.
+patching (`get_act_patch_direct_path`) does not work on them: it needs one copy of the residual stream per head, and
+rejects grouped keys and values. This module makes the same intervention on our hook points.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -103,8 +103,8 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
         S_r[q, s] = rot_q(q_q) . rot_s(alpha[r] k_raw[s - r]) / sqrt(d_head),  sum over r of S_r + bias = scores.
 
     The rotary embedding comes after the shift: a raw key is rotated at the position it is shifted to. Keys that are
-    not shifted have one route. The bias is -inf at masked keys, plus ALiBi's. Raises `ConfigError` for a cache without
-    a batch axis or a needed activation, for a cache of a slice of positions (detected if hook_pattern is cached too),
+    not shifted have one route. The bias is -inf at masked keys, plus ALiBi's. Raises `ConfigError` for a cache that
+    lacks a batch axis or a needed activation, or holds a slice of positions (detected if hook_pattern is cached too),
     for attention whose scores are not such a sum, and as `require_routes` does.
     """
     require_routes(cache.model.cfg)

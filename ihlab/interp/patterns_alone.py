@@ -24,7 +24,7 @@ TAKEN = (
 )
 
 LATER_MOST = 1e-3
-"""Largest attention to later tokens that still counts as causal: in half precision, masked keys get a little."""
+"""Largest attention to later tokens that still counts as causal: in half precision, masked keys get a little weight."""
 
 SUM_ERROR = 0.02
 """Largest allowed distance of a query's attention sum from 1: bfloat16 rounds each probability by up to 1/256."""
@@ -41,7 +41,7 @@ class PatternsAlone:
     ) -> tuple[dict[str, Float[Tensor, "layer batch head query key"]], Int[Tensor, "batch pos"], Mask | None]:
         """Return the patterns by kind, their tokens, and which tokens are not padding (None: all).
 
-        Without a mask, padding is recognised by the padding id of the task of a cache's model. Raises `ConfigError` for
+        Without a mask, padding is recognised by the padding id of the model whose cache it is. Raises `ConfigError` for
         patterns that do not fit the tokens and, if `scored`, for patterns that are not those of a causal model.
         """
         raw, ids = with_batch_axis(self.patterns("raw"), tokens)
@@ -59,7 +59,7 @@ class PatternsAlone:
         return PATTERN_KINDS if isinstance(self.source, ActivationCache) else PATTERN_KINDS[:1]
 
     def patterns(self, kind: str) -> Float[Tensor, "..."]:
-        """Return the patterns of a kind. Raises `ConfigError` for a cache that lacks what they need."""
+        """Return the patterns of a kind. Raises `ConfigError` for a cache without the activations that they need."""
         return self.source if isinstance(self.source, Tensor) else patterns_of_kind(self.source, kind)
 
 

@@ -31,7 +31,7 @@ class PromptPair:
 
     @property
     def earlier(self) -> Int[Tensor, " batch"]:
-        """Each sequence's first changed position that holds the token at `position`, or else its first changed one."""
+        """Each sequence's first changed position with the token at `position`, or else its first changed position."""
         changed = self.clean != self.corrupted
         asked = self.clean.gather(1, self.position[:, None])
         return (changed.long() + (changed & (self.clean == asked)).long()).argmax(dim=1)
@@ -63,8 +63,8 @@ def prompt_pair(
     - "answer": the answer and another content id of the same role (`ROLES`), at every position. The scored position is
       the last one whose answer occurs earlier (in tasks of `COPIES`: right after the same token). The
       corruption changes what is copied, and not where it is found. If the task does not depend on which ids it uses, as
-      in induction, the other id becomes the correct answer. In iGSM it is the copied result, although the arithmetic
-      before it is then wrong;
+      in induction, the other id becomes the correct answer. In iGSM the other id is the correct copy of a result, but
+      the arithmetic before it is then wrong;
     - "key": the token at the scored position and another token of the same role (`ROLES`). Each of the two occurs
       once before the scored position, and they are not neighbours. The corruption changes where the answer is found:
       the other token's follower becomes the correct answer. In a task of several hops (`Batch.groups["hops"]`), the
@@ -73,14 +73,14 @@ def prompt_pair(
 
     Two corruptions use the prompts and scored positions of "key", and change something else:
 
-    - "absent": the earlier occurrence becomes a token that is nowhere in the prompt (`absent`). `other` is as in "key";
+    - "absent": the earlier occurrence becomes a token that the prompt lacks (`absent`). `other` is as in "key";
     - "resample": the prompt becomes another prompt of the batch, whose answer becomes `other` (`resample`).
 
     `hops`: score only answers that take this many hops, in a multi-hop task; None: any number of hops.
 
-    Sequences without such a position are left out. Positions with several correct answers (`Batch.groups["choices"]`)
-    are not scored. Raises `ConfigError` if no sequence is left, for an unknown `corrupt`, and for one after which a
-    task's prompts would have no other correct answer (`UNFIT`).
+    Sequences without a position to score are left out. Positions with several correct answers
+    (`Batch.groups["choices"]`) are not scored. Raises `ConfigError` if no sequence is left, for an unknown `corrupt`,
+    and for a corruption after which a task's prompts would have no other correct answer (`UNFIT`).
     """
     require(size >= 1, f"size is {size}, but must be at least 1.")
     if choose("corruption", corrupt, [*SWAPS, *REPLACED]) in REPLACED:
@@ -177,7 +177,7 @@ def _swapped_key(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np
 
 
 def _followed(before: np.ndarray, token: int, hops: int) -> int | None:
-    """Return the token `hops` hops from `token`, which comes next. One hop: the follower of its latest occurrence."""
+    """Return the token `hops` hops from `token`, which follows `before`. A hop leads to the latest copy's follower."""
     end = len(before)
     for _ in range(hops):
         earlier = np.flatnonzero(before[:end] == token)
@@ -189,7 +189,7 @@ def _followed(before: np.ndarray, token: int, hops: int) -> int | None:
 
 
 def absent(pair: PromptPair, seed: int = 0) -> PromptPair:
-    """Return the pair with another corruption: one earlier token becomes one that is nowhere in the prompt.
+    """Return the pair with another corruption: one earlier token is replaced by a token that the prompt does not hold.
 
     The token at `pair.earlier` is replaced. The new token is drawn from those at `earlier` in other prompts, or else
     at any changed position. Raises `ConfigError` for a prompt that holds all of these tokens.

@@ -3,7 +3,7 @@
 (alpha, W_K) -> (c alpha, W_K / c) leaves a model unchanged for any c != 0, and so does (beta, W_V) ->
 (c beta, W_V / c): the norm and the overall sign of alpha, or beta, have no meaning. Only the direction of (alpha1,
 alpha2) up to sign is meaningful. Table 5 of arXiv 2411.19574 compares alpha1 with alpha2; c = -1 reverses the result.
-If alpha1 + alpha2 > 0, as at the start of training (the sum is 1), it agrees with comparing their absolute values.
+If alpha1 + alpha2 > 0, as at the start of training (the sum is 1), Table 5 agrees with comparing absolute values.
 """
 
 from collections.abc import Iterable

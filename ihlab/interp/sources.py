@@ -1,6 +1,6 @@
-"""Sources of heads: a run, a model of this or another library, or attention patterns without their model.
+"""Open what holds heads to analyse: a run, a model of this or another library, or attention patterns alone.
 
-`opened` turns each into a `HeadModel` or `PatternsAlone`. To look at patterns only, use `attention_patterns`.
+`opened` turns such a source into a `HeadModel` or `PatternsAlone`. To look at patterns only, use `attention_patterns`.
 """
 
 from pathlib import Path
@@ -57,7 +57,7 @@ def require_opened(source: Any) -> None:
 
 
 def opened_model(source: Any, wanted: str = "a model is needed", prepend_bos: bool | None = None) -> HeadModel:
-    """Return the `HeadModel` of a source. Raises `ConfigError` for patterns alone, with the reason `wanted`."""
+    """Return the `HeadModel` of a source. Raises `ConfigError` for patterns alone; `wanted` is the reason it gives."""
     model = opened(source, prepend_bos)
     if isinstance(model, PatternsAlone):
         raise ConfigError(f"The source holds patterns alone, but {wanted}: give the model itself.")

@@ -64,9 +64,9 @@ def task_tokens(task: Task) -> ProbeTokens:
 
 
 def beginning(tokens: ProbeTokens, prepend_bos: bool | None, bos: int | None) -> ProbeTokens:
-    """Return `tokens` with an empty `begin` (False), with `bos` unless `begin` has ids (True), or unchanged (None).
+    """Return `tokens` with `begin` empty (`prepend_bos` False), `bos` unless it has ids (True), or unchanged (None).
 
-    Raises `ConfigError` for True if no `bos` id is known.
+    Raises `ConfigError` for `prepend_bos` True if no `bos` id is known.
     """
     if prepend_bos is None or (prepend_bos and tokens.begin):
         return tokens

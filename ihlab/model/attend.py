@@ -15,7 +15,7 @@ Heads = Float[Tensor, "batch pos head d_head"]
 """Queries, keys or values: a vector for each head at each position."""
 
 Queries = Float[Tensor, "batch query head d_head"]
-"""Queries, or z: a vector for each head at each query position."""
+"""Queries, or z (the weighted sums of values): a vector for each head at each query position."""
 
 Keys = Float[Tensor, "batch key kv_head d_head"]
 """Keys: a vector for each key/value head at each position."""
@@ -35,14 +35,14 @@ def is_hooked(*points: HookPoint) -> bool:
 def at_positions(
     x: Float[Tensor, "batch pos *wide"], positions: Int[Tensor, "batch query"]
 ) -> Float[Tensor, "batch query *wide"]:
-    """Gather vectors at positions of each sequence."""
+    """Return the vectors of x at the given positions, which may differ between sequences."""
     return x.gather(1, positions.reshape(*positions.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:]))
 
 
 def fused(
     q: Queries, k: Keys, v: Float[Tensor, "batch key kv_head d_value"], bias: Scores | None, dropout: float
 ) -> Float[Tensor, "batch query head d_value"]:
-    """Return z by PyTorch's fused kernel, which never stores the pattern.
+    """Compute z with PyTorch's fused kernel, which never stores the pattern.
 
     Without a bias, attention is causal. Then there must be as many queries as keys, or one query, which sees all keys.
     """
@@ -61,10 +61,10 @@ def fused(
 def _unfused(
     q: Queries, k: Keys, v: Float[Tensor, "batch key kv_head d_value"], bias: Scores | None, dropout: float
 ) -> Float[Tensor, "batch query head d_value"]:
-    """Return `fused` under torch.vmap on a GPU, where fused kernels fail (seen with torch 2.11 on an H200).
+    """Compute `fused` without fused kernels, which fail under torch.vmap on a GPU (seen with torch 2.11, H200).
 
-    One kernel rejects a bias that all members of the vmap share (pytorch/pytorch issue 151558), cuDNN's cannot be
-    compiled, and PyTorch's unfused fallback has no backward pass in bf16.
+    One kernel rejects a bias that all members of the vmap share (pytorch/pytorch issue 151558), cuDNN's kernel cannot
+    be compiled, and PyTorch's unfused fallback has no backward pass in bf16.
     """
     if bias is None:
         bias = torch.full((q.shape[1], k.shape[1]), -torch.inf, dtype=q.dtype, device=q.device)
@@ -88,14 +88,14 @@ def scores_of(q: Queries, k: Keys) -> Float[Tensor, "batch head query key"]:
 def pattern_of(
     scores: Float[Tensor, "batch head query key"], hook_scores: HookPoint, hook_pattern: HookPoint
 ) -> Float[Tensor, "batch head query key"]:
-    """Return the softmax of scores that are -inf at hidden keys; hooks see scores and softmax."""
+    """Return the softmax of the scores, which are -inf at masked keys; hooks see the scores and the pattern."""
     return hook_pattern(softmax_of(hook_scores(scores)))
 
 
 def softmax_of(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
     """Return the softmax over keys; 0 everywhere for a query that sees no key.
 
-    The first token sees no key with the strict mask. A hook can also hide every key, with scores of -inf.
+    With the strict mask, the first token sees no key. A hook can also mask every key, by setting scores to -inf.
     """
     nothing = torch.isneginf(scores.amax(dim=-1, keepdim=True))
     return scores.masked_fill(nothing, 0).softmax(dim=-1).masked_fill(nothing, 0)

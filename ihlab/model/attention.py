@@ -35,7 +35,7 @@ class Attention(HeadMixes, HeadWeights):
     - hook_q [batch, pos, h, d_head]; hook_k_raw, hook_v_raw [batch, pos, g, d_head] before the shift;
     - hook_alpha, hook_beta [g, window]; hook_k, hook_v [batch, pos, g, d_head] after the shift;
     - hook_q_raw, hook_gamma [h, query_window]: the same for shifted queries. The hooks of a shift exist only if
-      `cfg.attention` learns it. Its weights are [.., window, d_head] if each channel learns its own;
+      `cfg.attention` learns it. Shift weights are [.., window, d_head] if each channel learns its own;
     - q_norm, k_norm: with `cfg.qk_norm`, the hooks of the norms between hook_q, hook_k and the rotation;
     - hook_rot_q, hook_rot_k: after the rotation;
     - hook_attn_scores, hook_pattern [batch, h, query, key]; hook_z [batch, pos, h, d_head], z = pattern @ v;
@@ -44,13 +44,13 @@ class Attention(HeadMixes, HeadWeights):
     PyTorch's fused kernel is used unless the scores or the pattern have a hook, and hook_result is computed only if it
     has one. In training, dropout acts on the pattern after its hook.
 
-    With a cache, x continues the sequences that the cache holds: the axes pos and query are the tokens of x, and key
-    covers them and all tokens before. If queries are gathered at some positions (`ihlab.model.query_positions`), only
+    With a cache, x continues the sequences that the cache holds: the axes pos and query run over the tokens of x, and
+    key over all tokens so far. If queries are gathered at some positions (`ihlab.model.query_positions`), only
     these are in the pos axis of hook_q, hook_rot_q, hook_z and hook_result.
     """
 
     queries_alone = True
-    """True if a query's result does not depend on other queries, so that queries can be gathered at some positions."""
+    """True if a query's result does not depend on other queries, so that some positions can be left out."""
 
     additive_scores = True
     """True if scores are q . k / sqrt(d_head) plus a bias that depends only on positions, with one pattern per head."""
@@ -76,7 +76,7 @@ class Attention(HeadMixes, HeadWeights):
         self._make_hook_points()
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Return the sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
+        """Return the sum of the heads' outputs for the normalised residual stream x; add its tokens to the cache."""
         positions = next_positions(cache, x.shape[1])
         q = self.queries(x, cache=cache)
         k, v = self.keys_values(x, cache)
@@ -100,7 +100,7 @@ class Attention(HeadMixes, HeadWeights):
         return self._heads(k, self.n_key_value_heads), self._heads(v, self.n_key_value_heads)
 
     def shifted_and_rotated(self, k: Keys, v: Values, cache: Past | None) -> tuple[Keys, Values]:
-        """Return the keys and values of the next tokens as attention reads them, from those of `project`."""
+        """Return the keys and values of `project` after mixing, norm and rotation, as attention reads them."""
         k, v = self.hook_k(self.mixed("key", k, cache)), self.hook_v(self.mixed("value", v, cache))
         k = k if self.k_norm is None else self.k_norm(k)
         if self.rotary is not None:
@@ -112,8 +112,8 @@ class Attention(HeadMixes, HeadWeights):
     ) -> Float[Tensor, "batch query d_model"]:
         """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for the `queries` at `positions`.
 
-        Keys and values are those of all tokens from position 0 on, including the cached ones. `cache` is an argument
-        for variants that store more (selective attention), and for packed documents, which it may hold instead.
+        Keys and values are those of all tokens from position 0 on, including the cached ones. `cache` is needed by
+        variants that store more than these (such as selective attention). It may also be packed documents.
         """
         return self.output(self._attend(self.rotated(q, positions), k, v, positions, cache))
 
@@ -123,7 +123,7 @@ class Attention(HeadMixes, HeadWeights):
         return q if self.rotary is None else self.hook_rot_q(self.rotary(q, positions))
 
     def output(self, z: Queries) -> Float[Tensor, "batch query d_model"]:
-        """Return each head's z through W_O, summed over heads."""
+        """Return the sum over heads of z @ W_O, plus b_O."""
         z = self.hook_z(z)
         if is_hooked(self.hook_result):
             return self.hook_result(torch.einsum("bphd,hdm->bphm", z, self.W_O)).sum(dim=2) + self.b_O
@@ -135,14 +135,14 @@ class Attention(HeadMixes, HeadWeights):
         return self._attend_with(q, k, v, bias)
 
     def _attend_with(self, q: Queries, k: Keys, v: Values, bias: Scores | None) -> Queries:
-        """Return z, given a bias on the scores: None if the fused kernel needs none and scores have no hook."""
+        """Return z. `bias` is added to the scores; None if the fused kernel needs no bias and scores have no hook."""
         dropout = self.dropout if self.training else 0.0
         if bias is not None and is_hooked(self.hook_attn_scores, self.hook_pattern):
             return read_values(explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern), v, dropout)
         return fused(q, k, v, bias, dropout)
 
     def _fused_bias(self, k: Keys, positions: Positions, cache: Past | None) -> Scores | None:
-        """Return the bias for the fused kernel; None for causal attention from all positions or only the last one."""
+        """Return the bias for the fused kernel; None if it is causal and queries are at all positions or the last."""
         whole_or_last = isinstance(positions, slice) and (
             positions.stop == k.shape[1] and positions.start in (0, positions.stop - 1)
         )
@@ -158,7 +158,7 @@ class Attention(HeadMixes, HeadWeights):
     def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:
         """Return the bias on the scores: -inf at keys that a query may not see, plus ALiBi if the model has it.
 
-        The queries are at `positions`. Only the number of keys, the type and the device of k are used.
+        The queries are at `positions`. Of k, only the number of keys, the dtype and the device are used.
         """
         key, query = torch.arange(k.shape[1], device=k.device), as_tensor(positions, k.device)[:, :, None]
         hidden = key >= query if self.strict else key > query

@@ -20,16 +20,16 @@ GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "b
 
 @config
 class ModelConfig(LatentOptions, MixingOptions):
-    """A pre-norm Llama block: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual.
+    """Config of a model of pre-norm Llama blocks: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual.
 
-    Fields turn it into a GPT-2 block (see `GPT2`), or into the block of the paper's theorems. The attention variants
-    are listed in `ihlab.model.registry`. Fields for a part of the model are in `ihlab.model.options`, those for every
-    block here.
+    Fields turn the blocks into GPT-2's (see `GPT2`), or into those of the paper's theorems. The attention variants
+    are listed in `ihlab.model.registry`. This class has the fields of whole blocks; fields of one part of the model
+    are in `ihlab.model.options`.
 
     Attributes:
         qk_norm: Apply an RMSNorm to each head's queries and keys before they are rotated (as Qwen3 does).
-        mask: Visible keys of a token: itself and earlier tokens (causal), or only earlier tokens, which leaves the
-            first token none (strict: the convention of Theorems 3.2 and 3.3).
+        mask: The keys that a token sees: its own and earlier ones (causal), or only earlier ones, so that the first
+            token sees none (strict: the convention of Theorems 3.2 and 3.3).
         norm: The norm before attention and MLP: rms (RMSNorm), layer (LayerNorm, with its own bias) or none.
         eps: Added to the variance in the norms (GPT-2's is 1e-5).
         bias: Use biases in the linear maps of attention and MLP. They start at 0.
@@ -105,7 +105,7 @@ class ModelConfig(LatentOptions, MixingOptions):
         )
 
     def untrained_positions(self, length: int) -> range:
-        """Return the learned positions beyond sequences of this length: they get no gradient, only weight decay."""
+        """Return the positions beyond this length: their learned embeddings get no gradient, only weight decay."""
         return range(min(length, self.n_ctx), self.n_ctx if self.positional == "learned" else 0)
 
     @property
@@ -136,18 +136,18 @@ class ModelConfig(LatentOptions, MixingOptions):
 
     @property
     def dtype(self) -> "torch.dtype":
-        """The type of the scores of TransformerLens' head detector."""
+        """The dtype in which TransformerLens' head detector returns its scores."""
         import torch  # only here: a config must load without torch
 
         return torch.float32
 
     @property
     def default_prepend_bos(self) -> bool:
-        """Synthetic sequences have no beginning-of-sequence token."""
+        """False: synthetic sequences have no beginning-of-sequence token to prepend."""
         return False
 
     def replace(self, **changes: object) -> "ModelConfig":
-        """Return a copy of this config with some fields replaced; widths at their defaults are computed again."""
+        """Return a copy of this config with some fields replaced; widths that had default values are recomputed."""
         followed = set()
         if changes.keys() & {"d_model", "n_heads"} and self.head_width * self.n_heads == self.d_model:
             followed.add("d_head")

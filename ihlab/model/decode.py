@@ -23,8 +23,8 @@ class Decoder:
         decoder.forward(tokens[:, 5:6])  # [2, 1, d_vocab], as model(tokens[:, :6])[:, 5:]
 
     Its buffers hold `capacity` tokens of each sequence. Call `model.eval()` first if the model has dropout.
-    Hooks fire on each chunk, as `docs/hooks.md` says. Raises `ConfigError` for sizes below 1, for more than `n_ctx`,
-    and for a custom attention that takes no cache.
+    Hooks fire on each chunk, as `docs/hooks.md` says. Raises `ConfigError` for a batch or capacity below 1, a capacity
+    above `n_ctx`, and for a custom attention that takes no cache.
     """
 
     def __init__(self, model: Network, batch: int, capacity: int) -> None:

@@ -2,7 +2,7 @@
 
 In `model(tokens, document_starts=starts)`, a token attends to its own document, and shifts, convolutions, smear and the
 other local mixers see nothing before the document's first token. So a document has the same logits packed as alone.
-`ModelConfig.document_leak` lets attention or local mixers see the documents before. Relative positions need no reset.
+`ModelConfig.document_leak` lets attention or local mixers see earlier ones. Relative position encodings need no reset.
 """
 
 from collections.abc import Iterator
@@ -36,9 +36,9 @@ _packed: dict[tuple[int, int], Documents] = {}
 def packed(model: Any, starts: Any, leak: str | None = None) -> Iterator[None]:
     """Let this thread's forward passes of this model read packed documents, as if each got `document_starts=starts`.
 
-    None: whole sequences. `leak` replaces the model's `document_leak`: "none" gives each document the logits that it
-    has alone. Other models, and other threads, read whole sequences. Raises `ConfigError` for a model whose documents
-    cannot be separated.
+    With starts=None they read whole sequences. `leak` replaces the model's `document_leak`: "none" gives each document
+    the logits that it has alone. Other models and other threads read whole sequences. Raises `ConfigError` for a model
+    whose documents cannot be separated.
     """
     documents = None if starts is None else _numbered(starts, leak or model.cfg.document_leak)
     if documents is not None:
@@ -58,7 +58,7 @@ def packed(model: Any, starts: Any, leak: str | None = None) -> Iterator[None]:
 def documents_of(model: Any, x: Shaped[Tensor, "batch pos *wide"], starts: Any) -> Documents | None:
     """Return the documents that a model's forward pass on tokens or vectors x reads, given `document_starts`.
 
-    None: sequences are whole. Raises `ConfigError` for starts of another shape or type than x needs, and for
+    Returns None if nothing is packed. Raises `ConfigError` for starts of another shape or type than x needs, and for
     a model whose documents cannot be separated.
     """
     if starts is None and not _packed:
@@ -121,7 +121,7 @@ def with_first(
 def other_documents(
     cache: Past | None, queries: slice | Int[Tensor, "batch query"]
 ) -> Bool[Tensor, "batch query key"] | None:
-    """Return which keys are in another document than these queries; None if documents are not kept apart."""
+    """Return a mask of the keys in another document than each query; None if documents are not kept apart."""
     documents = separate(cache, "attention")
     if documents is None:
         return None

@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 class Past:
-    """What a layer needs besides a forward pass's own tokens: a `KVCache` of earlier ones, or packed `Documents`.
+    """What a layer reads besides the tokens of a forward pass: a `KVCache` of earlier tokens, or packed `Documents`.
 
     Without it (None), the tokens are whole sequences.
     """
@@ -16,12 +16,12 @@ class KVCache(Past):
     """One layer's keys and values of the tokens read so far, in preallocated buffers.
 
     - keys, values [batch, n_key_value_heads, capacity, d_head]: after shift and rotation. The first `length` entries of
-      the third axis are filled. They are allocated with the first tokens. With latent attention (`variants/mla.py`)
+      the third axis are filled. The first tokens allocate the buffers. With latent attention (`variants/mla.py`)
       there is one head: the keys' shared part before its rotation [batch, 1, capacity, rope_width], and the latent
       vectors [batch, 1, capacity, latent_rank]. A recurrence (`variants/recurrence.py`) stores none: its state is in
       `raw`;
-    - raw: the unshifted vectors [batch, window - 1, head, d_head] of the last window - 1 tokens, under "key", "value"
-      and "query" if they are shifted: equation 5 of arXiv 2411.19574 mixes them into the next tokens. Other parts of
+    - raw: the unshifted vectors [batch, window - 1, head, d_head] of the last window - 1 tokens, named "key", "value"
+      and "query" if these are shifted: equation 5 of arXiv 2411.19574 mixes them into the next tokens. Other parts of
       the layer that mix tokens store their inputs in the same way. Zeros stand for tokens before the first, as in the
       shift itself;
     - selection [batch, capacity]: in selective attention, how much the queries so far have selected each key.
@@ -68,7 +68,7 @@ class KVCache(Past):
 def earlier(
     cache: Past | None, what: str, raw: Shaped[Tensor, "batch pos *wide"], n: int
 ) -> Shaped[Tensor, "batch earlier *wide"] | Past | None:
-    """Return `cache.exchange(what, raw, n)` for a `KVCache`. Else return `cache`: its sequences begin with `raw`."""
+    """Return `cache.exchange(what, raw, n)` for a `KVCache`; otherwise `cache`, since sequences begin with `raw`."""
     return cache.exchange(what, raw, n) if isinstance(cache, KVCache) else cache
 
 

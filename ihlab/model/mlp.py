@@ -41,9 +41,9 @@ class MLP(NeuronMixes):
 
 
 class SwiGLU(MLP):
-    """W_out (silu(W_gate x) * W_in x) (Shazeer 2020, arXiv 2002.05202), each map with its bias if it has one.
+    """Gated MLP, W_out (silu(W_gate x) * W_in x), plus biases if the config has them (Shazeer 2020, arXiv 2002.05202).
 
-    hook_pre is W_gate x, hook_pre_linear is W_in x, hook_post their gated product,
+    hook_pre is W_gate x, hook_pre_linear is W_in x, hook_post is silu(W_gate x) * W_in x,
     each [batch, pos, d_mlp].
     """
 
@@ -71,7 +71,7 @@ class GeluMLP(MLP):
     """W_out gelu(W_in x + b_in) + b_out, gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
 
     The tanh approximation of Hendrycks and Gimpel 2016 (arXiv 1606.08415), which GPT-2 uses. hook_pre is
-    W_in x + b_in, hook_post its gelu, each [batch, pos, d_mlp].
+    W_in x + b_in, hook_post is its gelu, each [batch, pos, d_mlp].
     """
 
     def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:

@@ -8,7 +8,7 @@
 - a TransformerLens `HookedRootModule`, with the same hook names and `run_with_hooks`
 - weights start as N(0, 1 / fan in); an embedding reads one token, so its fan in is 1; biases start as 0
 
-`Transformer` (`ihlab.model.transformer`) adds decoding, the residual stream at scored positions only, and the rest of
+`Transformer` (`ihlab.model.transformer`) adds decoding, `residual_at` for scored positions, and the rest of
 TransformerLens' interface.
 """
 
@@ -65,7 +65,7 @@ class Block(LayerMixes):
         return self.add_mlp(self.add_attention(x, self.attend(x, cache), cache), cache)
 
     def attend(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Return the output of attention for the residual stream x of `entering`."""
+        """Return the output of attention for the residual stream x that `entering` returns."""
         read = self.attention_input(x, cache)
         return self.attn(read) if cache is None else self.attn(read, cache)  # a custom attention may take no cache
 
@@ -99,7 +99,7 @@ class Block(LayerMixes):
 
 
 class Network(EmbeddingMixes, LensHooks):
-    """Tokens to next-token logits. `Network(cfg, seed)` is a pure function of its arguments."""
+    """A model that maps tokens to next-token logits. `Network(cfg, seed)` is a pure function of its arguments."""
 
     @usual_tensors()
     def __init__(self, cfg: ModelConfig, seed: int = 0) -> None:
@@ -246,10 +246,10 @@ class Network(EmbeddingMixes, LensHooks):
 
 
 def own_decayed(module: nn.Module) -> list[nn.Parameter]:
-    """Return a module's own parameters, without its submodules', that have weight decay.
+    """Return the parameters of a module, but not of its submodules, that have weight decay.
 
-    A module lists their names in `decays`. For torch's linear maps, embeddings and convolutions it is the weight. No
-    other parameter decays, whatever its shape: a gain per head is not a matrix.
+    A module lists their names in `decays`. The default for torch's linear maps, embeddings and convolutions is
+    `weight`. No other parameter decays, whatever its shape: a gain per head is not a matrix.
     """
     named: Sequence[str] = getattr(module, "decays", ("weight",) if isinstance(module, WITH_MATRIX) else ())
     parameters = {name: getattr(module, name, None) for name in named}

@@ -21,7 +21,7 @@ class Rotary(nn.Module):
     """Rotate the pair (x_i, x_{i + d/2}) at position t by the angle t / base^(2i / d).
 
     Like Hugging Face's Llama, it does not pair neighbouring channels; weights trained with one pairing fail with the
-    other. `frequencies` replace the angles per position; rotated vectors become `scale` times as long.
+    other. `frequencies` replace the angles per position, 1 / base^(2i / d). Rotated vectors are multiplied by `scale`.
     """
 
     cos: Tensor
@@ -55,7 +55,7 @@ class Rotary(nn.Module):
 
 
 class Alibi(nn.Module):
-    """Attention with linear biases (Press et al. 2022, arXiv 2108.12409): -slope * (query - key) on the scores.
+    """ALiBi (Press et al. 2022, arXiv 2108.12409): add -slope * (query position - key position) to the scores.
 
     By default n heads have the slopes 2^(-8 i / n), i = 1 .. n, if n is a power of two. For another n, the slopes of
     the next lower power of two come first, then every other slope of the next higher one.

@@ -66,9 +66,9 @@ def residual_at(
 
 
 def may_gather(model: Network) -> bool:
-    """Return True if every hook sees all positions anyway: before the last layer, or at `AT_EVERY_POSITION`.
+    """Return True if no hook would miss positions: all are before the last layer or at `AT_EVERY_POSITION`.
 
-    A hook point that is not in that list turns gathering off, so new hook points are safe. Return False also if
+    A hook at any other point turns gathering off, so new hook points are safe. Return False also if
     what the last layer adds to the residual stream mixes tokens: it then reads positions that are not scored.
     """
     last = len(model.blocks) - 1

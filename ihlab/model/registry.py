@@ -1,4 +1,4 @@
-"""The attention variants: every value of `ModelConfig.attention`, built-in or registered. It does not import torch."""
+"""The attention variants: every value of `ModelConfig.attention`, built-in or registered. No torch is imported here."""
 
 import difflib
 import inspect
@@ -30,7 +30,7 @@ class Limit(NamedTuple):
 class Rule(NamedTuple):
     """A constraint on a row of mixing weights: numbers from `low` to `high`, which sum to 1 if they are `tied`.
 
-    Tied columns have fewer free parameters than columns, so one cannot be frozen while another changes.
+    A tied row has fewer parameters than columns, so one column cannot be frozen while another changes.
     """
 
     low: float = -math.inf
@@ -47,7 +47,7 @@ RULES = {
     "frozen": Rule(),
     "frozen_unit": Rule(),
 }
-"""The rules by name. `ihlab.model.shift.SHIFT_RULES` has a class for each."""
+"""Every rule, keyed by name. `ihlab.model.shift.SHIFT_RULES` has a class for each."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Variant:
     - `own_heads`: True if its class makes or mixes keys and values itself, so that Canon layers cannot convolve them;
     - `recurrent`: True for a recurrence, which has no attention scores and no pattern;
     - `limits`: the fields of `ModelConfig` that it restricts to some of their values;
-    - `head_multiple`: d_head is a multiple of the first number without rotary positions, of the second with them.
+    - `head_multiple`: d_head must be a multiple of the first number without rotary encoding, of the second with it.
     """
 
     title: str
@@ -90,7 +90,7 @@ class Variant:
 
     @property
     def registered(self) -> bool:
-        """True if it comes from `register_attention`."""
+        """True if the variant was added by `register_attention`."""
         return not isinstance(self.attention, str)
 
 
@@ -197,13 +197,13 @@ def register_attention(name: str, attention: Any, shifts: str = "vanilla", mixes
     `attention(cfg, generator, layer)` returns a `torch.nn.Module` whose forward takes the normalised residual stream
     [batch, pos, d_model] and returns the vectors to add to the residual stream. The package's tools work fully on a
     subclass of `ihlab.model.attention.Attention`; on any other module they use the attributes that it has
-    (`docs/extend.md`). Its hook points are named with the model's.
+    (`docs/extend.md`). The model names the attention's hook points.
 
     - `shifts`: the variant (of `VARIANTS`) whose shifts of keys, values and queries a subclass of `Attention` gets;
     - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe. Then no
       effective pattern is exact.
 
-    Its draws from torch's global generator are seeded by the model's seed. Raises `ConfigError` for a name that a
+    While it is made, the model's seed seeds torch's global generator. Raises `ConfigError` for a name that a
     built-in variant or another class has, for another call signature, and for an unknown `shifts`.
     """
     title = getattr(attention, "__name__", shown(attention))

@@ -3,8 +3,8 @@
     x_hat[t] = w[0] x[t] + w[1] x[t - 1] + ... + w[window - 1] x[t - window + 1],
 
 with zeros before the first token. w is alpha for keys, beta for values and gamma for queries: the paper's alpha1, beta1
-are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.registry`) has another rule for w, a class of
-`SHIFT_RULES`. Hooks, decoding and reports read w only from `TokenShift.weights()`, so they need not know the rules.
+are w[0], and its alpha2, beta2 are w[1]. A variant (`ihlab.model.registry`) can constrain w by another rule,
+a class in `SHIFT_RULES`. Hooks, decoding and reports read w only from `TokenShift.weights()`, whatever the rule.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def complete(drawn: Float[Tensor, "row drawn *d_head"]) -> Float[Tensor, "row wi
 
 
 class TokenMix(nn.Module):
-    """A module that mixes each token with previous ones by learned parameters. They have no weight decay."""
+    """A module that mixes each token with previous ones by learned parameters, which have no weight decay."""
 
 
 class TokenShift(TokenMix):
@@ -90,7 +90,7 @@ class TokenShift(TokenMix):
         self.weight = nn.Parameter(self.stored(each).contiguous())  # fused AdamW gives wrong results on a strided view
 
     def weights(self) -> Float[Tensor, "head window *d_head"]:
-        """Return the weights that the forward pass mixes with."""
+        """Return the mixing weights of the forward pass."""
         rows = self.weights_from(self.weight)
         return rows if len(rows) == self.n_heads else rows.expand(self.n_heads, *rows.shape[1:])
 
@@ -154,7 +154,7 @@ class GatedShift(TokenShift):
 
 
 class SumToOneShift(TokenShift):
-    """Weights of a row that sum to 1, without bounds (Appendix F.1): all columns except the last are free."""
+    """Weights of a row that sum to 1, without bounds (Appendix F.1): all columns except the last are parameters."""
 
     rule = RULES["sum1"]
 
@@ -165,7 +165,7 @@ class SumToOneShift(TokenShift):
 
     @staticmethod
     def weights_from(weight: Float[Tensor, "row drawn *d_head"]) -> Float[Tensor, "row window *d_head"]:
-        """Return the free columns, and 1 minus their sum."""
+        """Return the stored columns, and 1 minus their sum as the last column."""
         return complete(weight)
 
 

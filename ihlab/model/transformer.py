@@ -17,7 +17,7 @@ from ihlab.model.network import Network
 
 
 class Transformer(LensCalls, Network):
-    """Tokens to next-token logits. `Transformer(cfg, seed)` is a pure function of its arguments."""
+    """A model that maps tokens to next-token logits. `Transformer(cfg, seed)` is a pure function of its arguments."""
 
     special_tokens: Mapping[str, int] = MappingProxyType({})
     """For a converted model, the ids of special tokens by their name in the Hugging Face config (bos_token_id)."""

@@ -1,1 +1,1 @@
-"""What reads one paper: its studies, iGSM's analysis and the pages of results. Only the command line imports it."""
+"""The reproduction of one paper: studies, iGSM's analysis and pages of results. Only the command line imports it."""

@@ -21,15 +21,15 @@ KINDS = (FIGURE, EXACT, OPEN, OUT)
 
 
 STATEMENTS = pd.read_csv(Path(__file__).with_name("statements.csv"), dtype=str, keep_default_na=False)
-"""The statements: `number`; `sentence`; `quote`, the paper's own words, abridged, and `where` they stand; `kind`, one
-of `KINDS`; `remark`, which parts are tested, or for a statement without a figure the answer or why there is none."""
+"""The paper's statements. Columns: `number`; `sentence`; `quote`, the paper's words, abridged; `where` they stand;
+`kind`, one of `KINDS`; `remark`, which parts are tested or, without a figure, the answer or why there is none."""
 
 PRINTED, PRINTED_CLAIMS = "notebooks/15_printed_tables.ipynb", "notebooks/data/printed_tables_claims.json"
 """Paths of the notebook about the paper's printed tables and of its claims, in a clone of the repository."""
 
 
 def verdicts(figures: Path) -> dict[str, dict[str, Counter[str]]]:
-    """Count the verdicts on every statement that has claims, by its number and by a link to the page of the claims.
+    """Count the verdicts on each statement that has claims, keyed by its number and by a link to their page.
 
     A claim that holds and is `against` the statement counts as one that fails.
     """
@@ -50,7 +50,7 @@ def verdicts(figures: Path) -> dict[str, dict[str, Counter[str]]]:
 
 
 def kinds(figures: Path) -> Counter[str]:
-    """Count the statements by `kind`. One whose figure is not stored counts as not yet answered."""
+    """Count the statements by `kind`. A statement whose figure is not stored counts as not yet answered."""
     answered = verdicts(figures)
     pairs = zip(STATEMENTS["number"], STATEMENTS["kind"], strict=True)
     return Counter(OPEN if kind == FIGURE and number not in answered else kind for number, kind in pairs)

@@ -69,7 +69,7 @@ def fold(summary: str, content: str) -> list[str]:
 
 
 def _rows(claims: Sequence[dict[str, Any]], folder: Folder) -> list[list[str]]:
-    """Return one table row per claim. Claims that share a statement stand together, by the first part of their ids."""
+    """Return one table row per claim. Claims that share a statement (the first part of their ids) are grouped."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for claim in claims:
         groups.setdefault(claim.get("id", claim["sentence"]).partition(".")[0], []).append(claim)
@@ -77,7 +77,7 @@ def _rows(claims: Sequence[dict[str, Any]], folder: Folder) -> list[list[str]]:
 
 
 def _group(group: Sequence[dict[str, Any]], folder: Folder) -> list[list[str]]:
-    """Return the rows of claims that share a statement. Text that equals that of the row above is left out."""
+    """Return the rows of claims that share a statement. Text that repeats the row above is left out."""
     alike, measures = len({claim["sentence"] for claim in group}) == 1, {claim["measure"] for claim in group}
     shared = measures.pop() if len(measures) == 1 and len(group) > 1 else ""
     rows, above = [], ("", "")

@@ -17,9 +17,9 @@ ClaimsOf = Callable[[str], Sequence[dict[str, Any]]]
 class Asked(NamedTuple):
     """Selects the claims that decide a headline or a part of it.
 
-    It selects all claims of `experiment`, and of `also`, whose id is `id` or starts with it and a dot: every setting,
-    the paper's and our own. `number` is the text for their value, in which {} is replaced by the number, or by the
-    range over all claims. The number has the unit `unit`. The verdict of a claim against the paper is inverted.
+    It selects the claims of `experiment` and of `also` whose id is `id` or starts with `id` and a dot, in all settings:
+    the paper's and our own. `number` describes the claim that is shown: {} is replaced by its value in `unit`, with its
+    interval if it is undecided. A claim that contradicts the paper's sentence counts with its verdict inverted.
     """
 
     experiment: str
@@ -93,7 +93,7 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
 def answer(
     asked: Sequence[Asked], claims_of: ClaimsOf, link: Callable[[str, str], str] = lambda number, experiment: number
 ) -> tuple[str, str] | None:
-    """Return a headline's answer, and the number that speaks least for it with its setting, as Markdown.
+    """Return a headline's answer, and its least favourable number with the setting, as Markdown.
 
     The answer is yes, no, undecided or not tested if all tested claims agree; otherwise it gives the number of claims
     with each verdict, and the settings in which the headline does not hold. The number comes from a claim that fails,
@@ -125,7 +125,7 @@ def _in_words(claims: Sequence[dict[str, Any]]) -> str:
 
 
 def _failing(claims: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the settings of the claims that fail; if one condition separates them from those that hold, only that."""
+    """Return the settings of the claims that fail; if one condition separates them from claims that hold, only it."""
     fail, hold = ([c.get("setting", {}) for c in claims if c["verdict"] == verdict] for verdict in ("fails", "holds"))
     for name in fail[0]:
         values = dict.fromkeys(setting.get(name) for setting in fail)
@@ -135,7 +135,7 @@ def _failing(claims: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _number(numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str, str], str]) -> str:
-    """Return the number that speaks least for the headline, its setting, and the threshold if the number misses it."""
+    """Return the least favourable number of the headline, its setting, and the threshold if the number misses it."""
     worst = next(
         verdict for verdict in ("fails", "undecided", "holds") if any(c["verdict"] == verdict for _, c in numbers)
     )
@@ -148,14 +148,14 @@ def _number(numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str
 
 
 def _margin(claim: dict[str, Any]) -> float:
-    """Return how far a number is on the side of its threshold that holds, as a fraction of the threshold's size."""
+    """Return how far a number is beyond its threshold (negative if it misses it), relative to the threshold's size."""
     threshold = claim["threshold"] or 0.0
     distance = (claim["value"] - threshold) / (abs(threshold) or 1.0)
     return distance if claim["right_side"] == "above" else -distance
 
 
 def _setting(claim: dict[str, Any], claims: Sequence[dict[str, Any]]) -> str:
-    """Return what sets a claim apart from the others: its conditions that differ among them."""
+    """Return the conditions of a claim's setting that are not the same in all `claims`, in words."""
     conditions = claim.get("setting", {}).items()
     differing = [name for name, _ in conditions if len({c.get("setting", {}).get(name) for c in claims}) > 1]
     return ", ".join(_in_setting(name, words) for name, words in conditions if name in differing)

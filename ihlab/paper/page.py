@@ -118,7 +118,7 @@ def headlines_table(root: Path) -> str:
 def _answers(root: Path, before: str = "") -> dict[str, tuple[str, str] | None]:
     """Return the answer of each headline, from the largest scale with stored claims of its figures.
 
-    `before`: what stands before an experiment's name in the links to its figure.
+    `before`: a path prefix for the links to figures.
     """
     largest = {folder.experiment: folder for folder in result_folders(root)}
 

@@ -24,7 +24,7 @@ STEPS = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 """Ticks of a log axis of training steps."""
 
 PATH, DECIMALS = re.compile(r' d="[^"]*"'), re.compile(r"(\.\d\d)\d+")
-"""The points of a path in an SVG, and the decimals of a number after the second."""
+"""Regular expressions for the coordinates of a path in an SVG, and for a number's decimals after the second."""
 
 FONT = 10
 """Default size of text, in points."""
@@ -71,7 +71,7 @@ def new_figure(width: float, height: float) -> Figure:
 def write_picture(figure: Figure, path: Path) -> None:
     """Write a figure in the format of its suffix, atomically and without dates or versions.
 
-    An unchanged picture is an unchanged file. Paths in an SVG have two decimals, a hundredth of a point: files are a
+    An unchanged picture gives an unchanged file. Paths in an SVG have two decimals, a hundredth of a point: files are a
     third smaller. Raises `OSError` as `write_atomically` does.
     """
     kind = path.suffix.lower().removeprefix(".")

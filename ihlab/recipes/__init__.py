@@ -1,1 +1,1 @@
-"""Configs that several studies or the suite need: tasks, models, learning rates, seeds. They claim nothing."""
+"""Configs that several studies or the suite need: tasks, models, learning rates, seeds. They contain no claims."""

@@ -39,9 +39,9 @@ FEWER = {KV1: 8, V1: 5, V2: 12, V4: 5}
 """Number of seeds on a laptop with RoPE: most for two layers, whose verdict on "perfectly" is near its threshold. With
 sixteen seeds, p was below .001 for all other claims."""
 WIDTH_SEEDS = {"8, 2 heads": 6, "32": 4}
-"""Number of seeds of panels of Figure 1b whose numbers are that far from their thresholds; the others have 16."""
+"""Number of seeds in panels of Figure 1b whose numbers are far from their thresholds; the other panels have 16."""
 ROWS = 1024
-"""Held-out sequences of Figure 1a on a laptop: an accuracy of .99 is then known to .003."""
+"""Held-out sequences of Figure 1a on a laptop: an accuracy of .99 is then known to within .003."""
 NARROW_LR = 1.6e-2
 """Learning rate of Figure 1b: on a laptop, the rate at which two vanilla layers reach the highest final accuracy,
 averaged over the widths. The paper scale has the paper's rate."""
@@ -101,7 +101,7 @@ def figure1_run(scale: Scale) -> RunConfig:
 
 
 def depth_config(cell: Cell, scale: Scale, positional: str = "rope") -> RunConfig:
-    """Return the config of a curve of Figure 1a. Four layers stop at 90%, because claims use only their steps."""
+    """Return the config of a curve of Figure 1a. Four-layer runs stop at 90%, because claims use only their steps."""
     curve, run = cell["curve"], figure1_run(scale)
     model = run.model.replace(positional=positional, **DEPTHS[curve])
     return run.replace(

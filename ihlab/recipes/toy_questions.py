@@ -36,7 +36,7 @@ one.
 
 
 def asked(one: str, kind: Kind, other: str, label: str, /, **fields: Any) -> Ask:
-    """Return a question about two variants in a setting, such as `one` is slower than `other`."""
+    """Return a question about two variants in a setting, such as whether `one` is slower than `other`."""
     cell, beside = ({"variant": variant, "setting": label} for variant in (one, other))
     number = difference(beside, cell, "best") if kind == "as accurate" else ratio(cell, beside)
     threshold, side = LIMITS[kind]

@@ -21,10 +21,10 @@ from ihlab.study.rates import count_in_words, rate_in_words
 from tasks.config import ConfigError, require, shown
 
 Cell = Mapping[str, Any]
-"""The values of some columns."""
+"""A cell of a study: the values of some columns of its table."""
 
 TUNING, RUN = "tuning", "run"
-"""Values of the column `kind`: a run that chooses a learning rate, and a run that claims use."""
+"""Values of the column `kind`: tuning runs choose a learning rate, and claims use the other runs."""
 
 WORDS = {
     "steps_to_90": "steps to 90% accuracy",
@@ -163,7 +163,7 @@ _OLD_NAMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return a function for its name in version 0.3, until version 0.5."""
+    """Return a function by its name in version 0.3. Old names work until version 0.5."""
     if name not in _OLD_NAMES:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     now = _OLD_NAMES[name]
@@ -232,7 +232,7 @@ def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
 
 
 _PICKED: ContextVar[list[Cell] | None] = ContextVar("_PICKED", default=None)
-"""The cells that `pick` has been asked for, while `cells_read` listens."""
+"""The cells that `pick` has been asked for, while `cells_read` runs."""
 
 
 def cells_read(ask: Ask, data: pd.DataFrame) -> list[Cell]:
@@ -391,7 +391,7 @@ def ratio(
 
 
 def described(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell: Cell | None = None) -> Number:
-    """Return a number from its description and a function of the table. It has the seeds of `cell`, or all seeds."""
+    """Return a number from its description and a function of the table. It counts the seeds of `cell`, or all seeds."""
     _require_functions("described(measure, estimate, cell)", estimate)
 
     def number(data: pd.DataFrame) -> Measured:
@@ -402,7 +402,7 @@ def described(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], 
 
 
 def on_table(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
-    """Return a number that reads the table after `change`."""
+    """Return a number that is measured on the changed table, `change(table)`."""
     _require_functions("on_table(change, number)", change, number)
     return lambda data: number(change(data))
 

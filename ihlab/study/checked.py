@@ -170,7 +170,7 @@ def _require_answerable(ask: Ask, words: str, known: Sequence[Cell]) -> None:
 
 
 def _require_one_cell(cell: Cell, words: str, known: Sequence[Cell]) -> None:
-    """Raise `ConfigError` for a cell of a number that is not trained, or that is several trained cells.
+    """Raise `ConfigError` for a cell of a number that is not trained, or that matches several trained cells.
 
     A column that no cell has may be one that `measure` returns.
     """

@@ -37,7 +37,7 @@ class Planned:
 
     @property
     def curve(self) -> str:
-        """Return `cell_name` by its name in version 0.3, until version 0.5."""
+        """Return `cell_name`. This is its name in version 0.3, which works until version 0.5."""
         warnings.warn("Planned.curve is cell_name now; the old name goes in 0.5.", DeprecationWarning, stacklevel=2)
         return self.cell_name
 

@@ -26,13 +26,13 @@ from ihlab.study.history import keep_replaced, read_claims, read_history
 from ihlab.study.markdown import escaped, interval, needed, plain, short, table, value, verdict_counts
 from tasks.config import ConfigError, require
 
-if TYPE_CHECKING:  # it needs jinja2, which notebooks have
+if TYPE_CHECKING:  # Styler needs jinja2, which notebooks have
     from pandas.io.formats.style import Styler
 
 
 @dataclass(frozen=True)
 class Folder:
-    """`<root>/<experiment>/<scale>/`. One scale never overwrites another, and picture names contain the scale."""
+    """Folder `<root>/<experiment>/<scale>/`. No scale overwrites another, and picture names contain the scale."""
 
     root: Path
     experiment: str
@@ -210,7 +210,7 @@ ENTRIES = {"data.csv": "table", "curves.csv": "curves"}
 
 
 def with_runs(curves: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of curves with the columns of their runs. A column that both tables have is that of `curves`.
+    """Return the rows of curves with the columns of their runs. A column that both tables have is taken from `curves`.
 
     The columns of `curves` up to `seed` say which run a row belongs to.
     """

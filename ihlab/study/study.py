@@ -65,7 +65,7 @@ def steps_to_90(run: Run) -> dict[str, float]:
 class Tuned:
     """Tuning of the rate: train each cell at each learning rate on tuning seeds, then at its best on the claims' seeds.
 
-    - `by`: what makes a rate the best. "steps": the fewest steps to 90% accuracy, or the highest accuracy if no run
+    - `by`: how rates are compared. "steps": the fewest steps to 90% accuracy, or the highest accuracy if no run
       gets there. "loss": the lowest held-out loss;
     - `smoke`: the rates of smoke scale, by default the first;
     - `smoke_seeds`: the number of tuning seeds at smoke scale;
@@ -148,7 +148,7 @@ class Study:
     scales: Sequence[Scale] | Mapping[Scale, Mapping[str, Any]] = ("smoke", "laptop")
 
     def __new__(cls, **fields: Any) -> "Study":
-        """Raise `ConfigError` for a field that is gone."""
+        """Raise `ConfigError` for a field that no longer exists."""
         for old, new in GONE.items():
             require(old not in fields, f"Study: the field '{old}' is {new} now.")
         return super().__new__(cls)
@@ -256,7 +256,7 @@ class Study:
         return {suffix: self._picture(view, data, scale) for suffix, view in self.more_views.items()}
 
     def summary(self, data: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-        """Return the median of every summary column by cell, with the number of seeds, and of those that reach 90%."""
+        """Return the median of every summary column for each cell, the number of seeds, and how many reach 90%."""
         runs = self._runs_of_claims(data)
         if callable(self.summary_columns):
             return self.summary_columns(runs)

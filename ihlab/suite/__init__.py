@@ -1,7 +1,7 @@
 """A suite of small trained models whose circuits are known: test your method on them.
 
 `models` lists them, `load` opens one, `truth` says which of its heads, inputs and edges matter, `export` writes a
-Hugging Face folder, `build` trains those that do not come with the package. "induction-vanilla-2" is such a member.
+Hugging Face folder, `build` trains those that do not come with the package. An example is "induction-vanilla-2".
 """
 
 from typing import TYPE_CHECKING

@@ -3,7 +3,7 @@
 An entry is a dictionary, stored as JSON: `method`, `standard_set` (version), `estimates` (per key of a setting, one
 number per node in the order of `Problem.nodes`), `scores` (per key, in the order of `SCORES`), `passes` (forward and
 backward, mean over settings with heads) and `notes`. Only the first three are needed, so that estimates can come from
-anywhere. A circuit is a list of true and false.
+anywhere. To enter a circuit, give true or false for each node as its estimates.
 """
 
 import json
@@ -188,7 +188,7 @@ class _Setting:
 
 
 def _rounded(values: Iterable[float]) -> list[float | None]:
-    """Return numbers with four significant digits, for JSON: None is NaN."""
+    """Return numbers with four significant digits, for JSON; NaN becomes None."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]
 
 

@@ -25,8 +25,8 @@ class Constructed:
 
     - `build`: builds the model;
     - `task`: the task that it solves;
-    - `circuit`: one stage per layer: the heads that do the same work, the input (q, k or v) that brings the difference
-      of the prompts, and what they do. Each head of a stage reads the heads of the stage before through this input.
+    - `circuit`: one stage per layer: heads that do the same work, the input (q, k or v) that brings the difference
+      of the prompts, and what the heads do. Each head of a stage reads those of the stage before through this input.
     """
 
     build: Callable[[], Transformer]
@@ -67,7 +67,7 @@ def _one_shifted_layer() -> Constructed:
 
 
 def _hops(n_layers: int, attention: str) -> Constructed:
-    """Return a model of `k_hop` and its task, of 2^m hops: so many that every layer has to double the hops."""
+    """Return a model of `k_hop` and its task, with the most hops that doubling them in every layer can reach."""
     hops = by_doubling(n_layers, attention)
     alphabet = 8 if hops > 2 else 12  # with few letters, hops are short, so that many fit, and more paths differ
     task = MultiHopTask(vocab_size=hops + alphabet + 3, length=40 if hops > 2 else 32, max_hops=hops, alphabet=alphabet)

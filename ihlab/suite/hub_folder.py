@@ -93,7 +93,7 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
 
 
 def _standard_prompts(model: Transformer) -> dict[str, PromptPair]:
-    """Return the prompts of the standard set, except noise, by the prefix of their tensors (such as "key.")."""
+    """Return the prompts of the standard set, except noise, keyed by the prefix of their tensors, such as "key."."""
     pairs = {}
     for corruption in (*SWAPS, *REPLACED):
         with suppress(ConfigError):  # not every task has every corruption
@@ -222,7 +222,7 @@ def _training(facts: dict[str, Any], model: Transformer) -> str:
 
 
 def _to_find(facts: dict[str, Any]) -> str:
-    """Return in a sentence which heads, with which of their inputs, a method should name."""
+    """Return a sentence that names the heads, and their inputs, that a method should find."""
     heads, inputs = facts["heads"], facts["inputs"].query("true")
     others = heads.query("not true")["effect"].abs().max()
     named = []

@@ -1,4 +1,4 @@
-"""The leaderboard: what stored entries say about each method, by kind of nodes, with the worst setting."""
+"""The leaderboard: scores of the stored entries for each kind of nodes and method, with each method's worst setting."""
 
 from collections.abc import Iterable
 from typing import Any

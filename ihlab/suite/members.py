@@ -144,13 +144,13 @@ NEGATIVE = {
     "period-2-kv-shift-1",
     "depo-k-shift-3",
 }
-"""Members of which not every seed learned the task, and the members of period 2, which learned a shortcut."""
+"""Members whose task not every seed learned, and the members of period 2, which learned a shortcut."""
 
 FORKED = {
     "induction-vanilla-2-lost-head": ("induction-vanilla-2", 542, Clamp(what="pattern", layer=0, head=1, value="zero"))
 }
-"""Members trained further from a checkpoint of another member, without one head: that member, the step, and the clamp
-that turns the head off. They have one seed. The head's output weights are zero, and other heads have taken over."""
+"""Members trained further from a checkpoint of another member, without one head. An entry is that member, the step, and
+the clamp that turns the head off. They have one seed. The head's output weights are zero; other heads took over."""
 
 DEEP = {
     "hops-vanilla-3-layers": 2,
@@ -158,7 +158,7 @@ DEEP = {
     "hops-vanilla-4-layers": 7,
     "hops-kv-shift-4-layers": 7,
 }
-"""Members of one seed that come with the package, and the most hops that each has learned."""
+"""Members with a single seed that come with the package, and the largest number of hops that each has learned."""
 
 MOST_ASKED = 5
 """The most hops that prompts of `DEEP` ask for: with six, no sequence of their tasks has another token to exchange."""
@@ -186,7 +186,7 @@ def config(name: str, seed: int = 0) -> RunConfig:
 def run(name: str, seed: int = 0, root: str | Path = "runs") -> Run:
     """Return the run of a member, with its metrics and checkpoints. Raises `ConfigError` for one that is not built.
 
-    Continue one that comes with the package by `ihlab.fork(run, step, new_moments=True)`: it has no optimiser states.
+    Continue a member of the package by `ihlab.fork(run, step, new_moments=True)`: it is stored without optimiser state.
     """
     wanted, root = config(name, seed), as_folder("root", root)
     if _shipped(name, seed):
@@ -227,12 +227,12 @@ def task_of(name: str) -> str:
 
 
 def hops_of(name: str, task: Task) -> int | None:
-    """Return the number of hops that the prompts of a member's truth ask for; None for a task without hops."""
+    """Return the number of hops that the prompts of `truth` ask for; None for a task without hops."""
     return min(DEEP[name], MOST_ASKED) if name in DEEP else getattr(task, "max_hops", None)
 
 
 def seeds_of(name: str) -> range:
-    """Return the seeds that the suite has of a member."""
+    """Return the seeds of a member in the suite."""
     return range(1) if name in [*FORKED, *DEEP, *HAND_SET] else SEEDS
 
 

@@ -22,7 +22,7 @@ def state_effects(problem: Problem) -> pd.DataFrame:
     """Patch the state S of every recurrent head (`ihlab.model.variants.recurrence`) from clean into corrupted prompts.
 
     The table has one row per head and position: `layer`, `head` (a key/value head), `position` (`POSITIONS`), `effect`
-    (the metric on corrupted prompts whose state after that token is the clean one, minus the metric there) and
+    (the rise of the metric on corrupted prompts when the state after that token is replaced by the clean one) and
     `fraction` (of the swing). Tokens are read one by one, so later states follow from the patched one. Layers of
     attention have no row. Raises `ConfigError` for a model without a state, and for prompts that are not a task's.
     """

@@ -32,10 +32,10 @@ VERSION = 2
 """The version of what `truth` returns. It rises when a number changes its meaning."""
 
 PROMPTS, SEQUENCES, SEED = 64, 512, 0
-"""Prompts on which effects are measured, held-out sequences for accuracy, and the seed of both."""
+"""Number of prompts; number of sequences for accuracy and head scores; seed of all draws but those for accuracy."""
 
 FEW_PROMPTS = 16
-"""Prompts on which edges are measured in models of more than two layers."""
+"""Number of prompts on which edges are measured in models of more than two layers."""
 
 DEFINITIONS = {
     "swing": "mean over 64 prompts of the logit difference of the two answers, on clean minus on corrupted prompts. In "
@@ -81,7 +81,7 @@ def truth(
 
     Tables: "heads", "inputs", "edges" (from two layers on), "attention", "scores", "pairs", or "state" for recurrent
     members, and "built" for those whose weights are set by hand. Numbers: "swing", "accuracy" and "control" by slice,
-    "worst_ablation", "onset", "hops", "step", "seed", and the versions. `hops`: how many the prompts ask for; None:
+    "worst_ablation", "onset", "hops", "step", "seed", and the versions. `hops`: the number that prompts ask for; None:
     the most that the member has learned or its task has. Raises `ConfigError` as `load` does.
     """
     model = load(name, seed, step, root)
@@ -166,7 +166,7 @@ def problem(
 
 
 def prompts(task: Any, corrupt: str | None = None, hops: int | None = None) -> PromptPair:
-    """Return the prompts of a member's task. For noise they are those of "key", whose change says where noise goes."""
+    """Return the prompts of a member's task. For noise these are "key" prompts: their `earlier` token gets noise."""
     corrupt = choose("corruption", corrupt or _usual(task), CORRUPTIONS)
     how = "key" if corrupt in NOISE else corrupt
     if not isinstance(task, NGramTask) or how == "answer":

@@ -11,12 +11,12 @@ from ihlab.attribution.problems import Problem
 from ihlab.settings import own_settings
 
 MOST_OTHERS = 8
-"""With at most this many heads that are not true, every set of them is measured; else 2^8 random sets (seed 0)."""
+"""With at most this many heads that are not true, every subset of these is measured; else 2^8 random ones (seed 0)."""
 
 
 @own_settings()
 def worst_ablation(problem: Problem, true: Bool[np.ndarray, " head"]) -> dict[str, Any]:
-    """Return the least faithfulness of all sets of heads that hold the true ones.
+    """Return the lowest faithfulness over the sets of heads that contain the true heads.
 
     The result has the `faithfulness` (`ihlab.attribution.circuits`), the heads [layer, head] that were `ablated`, the
     number of `sets` that were measured, and whether these were `sampled`.

@@ -45,7 +45,7 @@ from tasks.config import ConfigError, require
 from tasks.config import shown as in_short
 
 Values = dict[str, Any]
-"""Values of fields, by dotted name."""
+"""Values of fields, keyed by dotted name."""
 
 SWEEPING = ("grid", "zip", "seeds")
 LONGEST_NAME = 100

@@ -226,7 +226,7 @@ def next_job(
     """Return the job that a worker does next: the first of `todo` that saves the most compiling.
 
     First comes a job whose graph the worker has from its `last` run, then one whose graph no other worker has: several
-    that start runs of one kind would both compile it, while torch stores the graph on disk for workers that come later.
+    that start runs of one kind would each compile it, while torch stores the graph on disk for workers that come later.
     `others`: the configs that other workers train now. All runs that are not compiled rank equally.
     """
     mine, theirs = last and last.graph, [config.graph for config in others]
@@ -331,7 +331,7 @@ def _do(index: int, config: RunConfig, job: Job) -> Any:
 
 
 def _follow_parent() -> None:
-    """Interrupt the loop as soon as the parent asks or dies, without waiting for a report; then end with the parent.
+    """Interrupt the loop once the parent asks for it or dies, without waiting for a report; then end with the parent.
 
     The death of the parent does not close the queue of jobs, because this process holds both of its ends.
     """

@@ -13,7 +13,7 @@ from tasks.config import require
 def rotate(model: Transformer, seed: int = 0) -> Transformer:
     """Write the residual stream in a random orthonormal basis, in place, and return the model.
 
-    Embeddings and what heads and MLPs write become x R, and what they read is multiplied by R^T, so every head, pattern
+    Embeddings and the outputs of heads and MLPs become x R, and weights that read the stream undo R, so every pattern
     and logit stays as it is. Raises `ConfigError` for a model with a norm, whose gains belong to one basis, or biases.
     """
     norm, d = model.cfg.norm, model.cfg.d_model
@@ -50,7 +50,7 @@ def add_noise(model: Transformer, size: float, seed: int = 0) -> Transformer:
 def split_head(model: Transformer, layer: int, copies: int) -> Transformer:
     """Return a model in which head 0 of a layer is replaced by several copies, each with an equal part of its output.
 
-    The copies are head 0 and the last `copies` - 1 heads; the other layers have as many further heads, whose weights
+    The copies are head 0 and the last `copies` - 1 heads; the other layers get as many additional heads, whose weights
     are 0. So the logits stay as they are. Raises `ConfigError` for grouped keys, an unknown layer and no copies.
     """
     cfg, extra = model.cfg, copies - 1

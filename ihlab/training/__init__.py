@@ -1,1 +1,1 @@
-"""From a `RunConfig` to a finished run folder."""
+"""Training: it turns a `RunConfig` into a finished run folder."""

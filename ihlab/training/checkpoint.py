@@ -21,7 +21,7 @@ RUNNING_LOSS = {
     "tally/steps": torch.zeros((), dtype=torch.int64),
     "tally/seconds": torch.zeros((), dtype=torch.float64),
 }
-"""Stored beside AdamW's state: training loss summed since the last evaluation, its steps, and seconds of training."""
+"""Stored with AdamW's state: training loss summed since the last evaluation, the steps in it, and seconds trained."""
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], about: About | None = None) -> None:
@@ -116,7 +116,7 @@ def load_model_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def optimizer_state(parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return AdamW's moments and step counts of the named parameters, named `<what>/<parameter>`.
+    """Return AdamW's moments and step counts of the given parameters, keyed by `<what>/<parameter>`.
 
     A parameter that has had no gradient (such as one that a registered attention does not use) gets AdamW's initial
     zeros.

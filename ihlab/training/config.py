@@ -205,7 +205,7 @@ class RunConfig:
 
     @property
     def clamps(self) -> tuple[Clamp, ...]:
-        """The clamps under which the run is trained."""
+        """The clamps that apply while the run trains."""
         return self.clamped
 
     @property
@@ -223,7 +223,7 @@ class RunConfig:
         return [self.first_step, *(step for step in steps if step > self.first_step)]
 
     def checkpoint_steps(self) -> list[int]:
-        """Return the evaluation steps that keep a checkpoint: first, last and evenly between."""
+        """Return the evaluation steps at which a checkpoint is kept: first, last and evenly between."""
         return even_choice(self.eval_steps(), self.checkpoints)
 
 

@@ -10,7 +10,7 @@ from tasks.config import ConfigError, require, shown
 def pick_device(name: str = "auto") -> torch.device:
     """Return a torch device by name; "auto" is a GPU if there is one.
 
-    Raises `ConfigError` if it is not available or cannot compute (as the meta device), and under `torchrun`, whose
+    Raises `ConfigError` if it is not available or cannot compute (such as the meta device), and under `torchrun`, whose
     processes would all train the same run.
     """
     require_one_process()

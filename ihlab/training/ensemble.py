@@ -37,17 +37,17 @@ CPU_VALUES = 524_288
 """Largest d_model x positions of a stacked step on a CPU, summed over all members.
 
 If fewer than eight fit, one member fills the cache, and sequential training is faster. Stacked training of eight takes
-.54 to .71 of the sequential time at 32,768 values each, .73 to .80 at 65,536, and 1.0 to 1.5 from 131,072.
+.54 to .71 of the sequential time at 32,768 values per member, .73 to .80 at 65,536, and 1.0 to 1.5 from 131,072.
 """
 
 MOST_MEMBERS = 10_000
 
 EVALUATED_LOGITS = 2**28
-"""Maximum number of logits evaluated at a time: 1 GiB in float32. The other members are evaluated afterwards."""
+"""Maximum number of logits evaluated at a time: 1 GiB in float32. Members beyond it are evaluated afterwards."""
 
 
 def seeds(config: RunConfig, members: int) -> list[RunConfig]:
-    """Return the config with `members` consecutive seeds, beginning with its own."""
+    """Return one config per member, with consecutive seeds that begin with this config's."""
     require(members >= 1, f"members is {members}, but must be at least 1.")
     require(members <= MOST_MEMBERS, f"members is {members}, but must be at most {MOST_MEMBERS}: each has a folder.")
     return [config.replace(seed=config.seed + i) for i in range(members)]
@@ -76,7 +76,7 @@ def check_members(configs: Sequence[RunConfig]) -> None:
 
 
 def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FREE) -> str | None:
-    """Return the first field, such as "model.d_model", in which two configs differ. Free fields do not count."""
+    """Return the first field, such as "model.d_model", in which two configs differ. Those in `free` do not count."""
     if type(one) is not type(other):
         return prefix.rstrip(".")
     for name in (field.name for field in fields(one) if field.name not in free):

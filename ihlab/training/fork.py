@@ -49,7 +49,7 @@ def fork(
 
     - `name`: the new run's name; by default `run`'s name and "-from-<step>";
     - `steps`: the last step, counted from the start of `run`; by default the last step of `run`;
-    - `compiled`: whether to train through `torch.compile`; by default as `run`. Clamps work with it too;
+    - `compiled`: whether to train through `torch.compile`; by default as in `run`. Clamps work with it too;
     - `task`: the task to train on; by default that of `run`;
     - `rewound`: names of parameters (`named_parameters`) that return to their values before training, with moments of
       zero;

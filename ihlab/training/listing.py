@@ -24,7 +24,7 @@ COLUMNS = (
 """Columns of `runs`."""
 
 DIFFERENT = 0.05
-"""Largest difference between accuracies of one group that `slices` does not show."""
+"""`slices` leaves out a group of answers whose accuracies differ by at most this."""
 
 
 def runs(root: str | Path = "runs") -> pd.DataFrame:
@@ -37,7 +37,7 @@ def runs(root: str | Path = "runs") -> pd.DataFrame:
     - `slices`: the accuracies of groups of answers, where they differ ("hops 1: 0.99, 2: 0.33");
     - `guess`: the accuracy of a guess (`ihlab.measure.guess`), NaN if `done.json` does not have it;
     - `seconds`: the time of training, NaN unless it is done;
-    - `problem`: for a damaged run, a sentence that names the file. The other columns but run and status are then empty.
+    - `problem`: for a damaged run, a sentence that names the file. All columns except run and status are then empty.
 
     Raises `ConfigError` if `root` cannot be read.
     """

@@ -115,7 +115,7 @@ def dropout_seed(seed: int, step: int) -> int:
 
 
 class SingleModel:
-    """One model in training, with the methods of `Stack`: it is the only member of its steps."""
+    """One model in training, with the methods of `Stack`: it acts as a stack with one member."""
 
     def __init__(self, model: Transformer, config: RunConfig, device: torch.device) -> None:
         self.model = model

@@ -21,7 +21,7 @@ from ihlab.training.stored_metrics import as_csv, record
 from tasks.config import require, shown
 
 Callback = Callable[[dict[str, Any]], None]
-"""Callback for evaluations: called with a dict of the row of `metrics.csv`, and of `run`, the run folder's name."""
+"""Callback for evaluations: called with a dict of the new row of `metrics.csv` and, as `run`, the run folder's name."""
 
 
 def require_callback(callback: Callback | None) -> None:

@@ -14,7 +14,7 @@ from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
 
 MOST_COLUMNS = 10_000
-"""Largest number of columns. pandas is slow for many, and `ihlab runs` reads every table. 1000 heads take half."""
+"""Largest number of columns. pandas is slow for many, and `ihlab runs` reads every table. 1000 heads use half of it."""
 
 
 def as_csv(rows: list[Row], header: bool = True) -> str:

@@ -121,8 +121,8 @@ def train_ensemble(
 ) -> list[Run]:
     """Train runs that differ only in the fields `FREE` as one stacked model; return them in the order given.
 
-    Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder. To
-    rounding it equals the run that `train` makes of its config: it has the same hash, and is resumed and forked the
+    Each member has its own weights, batches, gradient norm (for clipping), optimiser state, metrics and folder. Up to
+    rounding it equals the run that `train` makes from its config: it has the same hash, and is resumed and forked the
     same way. In its `done.json`, `seconds` is the time of all members together, and `ensemble` is the number of
     members that were still stacked. With early stopping, once half of the members have ended, the others continue as a
     smaller stack. Finished members are not trained again. Interrupted ones are resumed at the last step for which all

@@ -69,14 +69,14 @@ def view(
     if one sequence at one step needs more than 3 (32 heads at 1,024 positions need 19).
 
     Raises `ConfigError` for a run without checkpoints or metrics or with damaged ones; sequences that are empty, too
-    long, outside the vocabulary, or do not fit the patterns; names of another length than their sequence; patterns that
-    are not finite or not square; fewer than two `checkpoints`; and one sequence that alone exceeds `megabytes`.
+    long, outside the vocabulary, or do not fit the patterns; `words` that do not give one text per position; patterns
+    that are not finite or not square; fewer than two `checkpoints`; and one sequence that alone exceeds `megabytes`.
     """
     return View(assemble(view_data(source, tokens, words, checkpoints, rows, megabytes, title)))
 
 
 def write_view(source: Any, path: str | Path, *arguments: Any, **options: Any) -> Path:
-    """Write the page that `view` returns to `path`, and return `path`. The rest is as in `view`."""
+    """Write the page that `view` returns to `path`; return `path`. Other arguments and errors are those of `view`."""
     return view(source, *arguments, **options).write(path)
 
 

@@ -19,7 +19,7 @@ LEFT_OUT = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "
 LINE = 10
 """Minimum number of characters of lines that are compared between files: shorter lines occur in every file."""
 COPIED = 0.5
-"""A file with more than this fraction of its lines in other files is a copy. Encoding tables, for example, are."""
+"""A file with more than this fraction of its lines in other files is a copy. Encoding tables, say, are copies."""
 MOST_BYTES = 2**30
 MOST_FILES = 1_000_000
 HELD_OUT = 0.1

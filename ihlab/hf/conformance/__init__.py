@@ -4,7 +4,7 @@
     python -m ihlab.hf.conformance --family lfm2
 
 `make_model()` returns a Hugging Face causal LM, small enough to be run often, whose weights are large enough that
-earlier tokens show in the logits (for a small random model, initializer_range=0.2).
+earlier tokens measurably change the logits (for a small random model, initializer_range=0.2).
 """
 
 from ihlab.hf.conformance.suite import CHECKS, Result, as_tests, each, run, table

@@ -46,7 +46,7 @@ def cell(result: dict[str, str]) -> str:
 
 
 def row(family: str) -> str:
-    """Return the row of a family in a Markdown table. The family is checked in a process of its own."""
+    """Return the row of a family in a Markdown table. The family is checked in a separate process."""
     command = [sys.executable, "-m", "ihlab.hf.conformance", "--family", family, "--json", "--checks", *COLUMNS]
     limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (LIMIT, LIMIT))
     lines = subprocess.run(command, capture_output=True, preexec_fn=limit, check=False).stdout.splitlines()

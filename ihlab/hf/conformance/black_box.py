@@ -1,4 +1,4 @@
-"""Checks of any causal model of transformers. Each compares a result with the model's own in a simpler setting.
+"""Checks of any causal model of transformers. Each compares the model's output with its output in a simpler setting.
 
 The simpler setting is the whole sequence at once, a document alone, a sequence without padding, or no cache.
 """
@@ -33,7 +33,7 @@ from ihlab.hf.conformance.compare import (
 from ihlab.hf.conformance.parts import without_attention, without_convolutions
 
 LONG = 130
-"""Tokens that are read one by one: more than any state is likely to be cut at."""
+"""Number of tokens that are read one by one, larger than the length at which a cache might truncate a state."""
 ROUGH = 1e-3
 """Largest difference of logits after `LONG` steps, in which rounding adds up."""
 STEP = 1e-3
@@ -51,7 +51,7 @@ def chunks(model: Any) -> None:
 
 
 def _positions(model: Any, mask: Tensor) -> list[dict[str, Tensor]]:
-    """Return the `position_ids` to try with a mask: those of its tokens, and also none if positions are relative."""
+    """Return the inputs to try with a mask: its `position_ids`, and also none if the position encoding is relative."""
     if not takes(model, "position_ids"):
         return [{}]
     ids = tokens(model, 1, 5)
@@ -87,7 +87,7 @@ def after_padding(model: Any) -> None:
 
 
 def mask_4d(model: Any) -> None:
-    """Give a mask [batch, 1, query, key], of a padded batch and of packed documents, in one pass and in chunks."""
+    """Pass a mask [batch, 1, query, key], of a padded batch and of packed documents, in one pass and in chunks."""
     _, mask, _ = padded(model, [5, 4, 2], left=True)
     documents = torch.tensor([[1, 1, 1, 1, 2, 3, 3, 3]])
     for what, sequence in (("padding", mask), ("documents", documents)):  # the sequence of each token, 0 is padding
@@ -105,7 +105,7 @@ def mask_4d(model: Any) -> None:
 
 
 def embeds(model: Any) -> None:
-    """Give the embeddings of the tokens instead of the tokens."""
+    """Pass the embeddings of the tokens instead of their ids."""
     if not takes(model, "inputs_embeds"):
         raise NotApplicableError("it takes no inputs_embeds")
     ids, mask, _ = padded(model, [8, 6], left=True)
@@ -120,7 +120,7 @@ def embeds(model: Any) -> None:
 def packed(model: Any, **convention: bool) -> None:
     """Read documents in one sequence, with the inputs that transformers' collator of packed documents makes.
 
-    If a document has other logits than alone, the message has the errors without attention and without convolutions.
+    If a document alone has other logits, the message also gives the errors without attention and without convolutions.
     """
     sizes = [4, 1, 5, 2]
     ids = tokens(model, 1, sum(sizes))
@@ -150,7 +150,7 @@ def uneven(model: Any) -> None:
 
 
 def interleaved(model: Any) -> None:
-    """Read two sequences in turns."""
+    """Read two sequences alternately, each with its own cache."""
     ids = tokens(model, 2, 8)
     caches: list[Any] = [None, None]
     results: list[list[Tensor]] = [[], []]
@@ -173,7 +173,7 @@ def prefix(model: Any) -> None:
 
 
 def rollback(model: Any) -> None:
-    """Take back tokens that were read while the cache recorded its past."""
+    """Crop tokens that were read while the cache recorded its past, and read others."""
     ids, other = tokens(model, 1, 11), tokens(model, 1, 5, seed=5)
     for gone, step in ((3, 3), (2, 3), (3, 1)):
         _, cache = read(model, None, ids[:, :8])

@@ -21,7 +21,7 @@ from ihlab.hf.conformance.compare import (
 
 
 def fixed(model: Any) -> StaticCache:
-    """Return an empty static cache. Raises `NotApplicableError` for a model with a cache of its own."""
+    """Return an empty static cache. Raises `NotApplicableError` for a model with its own type of cache."""
     _, cache = read(model, None, tokens(model, 1, 2))
     if not isinstance(cache, DynamicCache):
         raise NotApplicableError(f"its cache, a {type(cache).__name__}, has no static form")
@@ -71,7 +71,7 @@ def _generated(model: Any, lengths: list[int], what: str, **options: Any) -> Non
 
 
 def changed(model: Any, name: str, argument: Any, rows: list[int]) -> None:
-    """Change the batch of a cache by one of its methods, and read on."""
+    """Change a cache's batch with one of its methods, and read further tokens."""
     ids, more = tokens(model, 2, 5), tokens(model, len(rows), 2, seed=4)
     _, cache = read(model, None, ids)
     method(cache, name)(argument)

@@ -27,8 +27,8 @@ class FaultError(AssertionError):
 def is_refusal(error: BaseException) -> bool:
     """Return whether an error deliberately refuses something unsupported, and is not a crash.
 
-    It has a message and a type that refusals have, and a `raise` statement outside torch and the standard library
-    raised it.
+    A refusal has a message, is a `ValueError`, `RuntimeError` or `ImportError`, and comes from a `raise` statement
+    outside torch and the standard library.
     """
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
@@ -116,7 +116,7 @@ def in_chunks(
 ) -> Tensor:
     """Return the logits of tokens that are read in chunks, with an optional cache of earlier tokens.
 
-    A mask [batch, pos] or [batch, 1, query, key] and position numbers are those of all chunks.
+    `mask` ([batch, pos] or [batch, 1, query, key]) and `position_ids` cover the tokens of all chunks.
     """
     results, start = [], 0
     for chunk in ids.split(list(sizes), dim=1):

@@ -1,4 +1,4 @@
-"""Checks of shifted keys and values. Each is about a fault seen in public code.
+"""Checks of shifted keys and values. Each looks for a fault seen in public code.
 
 Requirements of the model, besides those of `ihlab.hf.conformance`:
 
@@ -180,7 +180,7 @@ def taps_float32(model: Any) -> None:
 
 
 def lifecycle(model: Any, backend: str) -> None:
-    """Save, load and compile the model, resize its vocabulary, train it, and checkpoint its gradients."""
+    """Save, load and compile the model, resize its vocabulary, train it, and use gradient checkpointing."""
     ids, mask, _ = padded(model, [9, 6], left=True)
     right = logits(model, ids, attention_mask=mask)
     with tempfile.TemporaryDirectory() as folder:

@@ -39,7 +39,7 @@ class Result(NamedTuple):
 
 
 def prepared(make: MakeModel) -> Any:
-    """Return a fresh model in evaluation mode, with random taps if it has any, that generates no end of text.
+    """Return a fresh model in evaluation mode, with random taps if it has any, and without an end-of-text token.
 
     A model in half precision becomes a float32 copy: rounding would hide faults, or look like one.
     """

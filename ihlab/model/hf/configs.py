@@ -8,7 +8,7 @@ SPECIAL = ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")
 
 
 def special_tokens(*configs: Any) -> dict[str, int]:
-    """Return the ids of special tokens in configs, by their config name (bos_token_id). The first config wins."""
+    """Return the ids of special tokens in configs, keyed by their config name (bos_token_id). The first config wins."""
     tokens = dict[str, int]()
     for name, token in _given(configs):
         tokens.setdefault(name, token)

@@ -84,7 +84,7 @@ def from_gpt2(gpt2: Any) -> Transformer:
 
     It is in evaluation mode and has the GPT-2's dropout for training. Its logits are compared with the original's.
     Raises `ConfigError` if they differ, for another class, for unexpected weights, and for parts that our blocks cannot
-    express: another activation, other scales of the scores, cross-attention, three different dropouts, or a bare
+    express: another activation, other scales of the scores, cross-attention, dropouts that are not all equal, or a bare
     `GPT2Model` whose vocabulary is larger than its hidden size.
     """
     require_family(gpt2, FAMILY, "from_gpt2")

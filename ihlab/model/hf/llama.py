@@ -109,8 +109,8 @@ def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
 
     The class of `llama` must be in `FAMILY`. The result is in float64 if `llama` is, otherwise in float32, with exact
     rotary frequencies. Biases that the original lacks are 0. `n_ctx` shortens the context, and with it the tables of
-    angles. A sliding window shortens the context to its width, so that it hides no token. Dropout is left out.
-    The result's logits are compared with the original's.
+    angles. A sliding window shortens the context to the window's width, so that every token is visible. Dropout is left
+    out. The result's logits are compared with the original's.
 
     Raises `ConfigError` for another class, another activation than silu, rotary positions that depend on the sequence
     length, unexpected weights, and logits that differ.

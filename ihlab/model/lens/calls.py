@@ -1,4 +1,4 @@
-"""A model's forward pass with the arguments of TransformerLens, and its switches."""
+"""A model's forward pass with the arguments of TransformerLens, and TransformerLens' switches."""
 
 from typing import Any, Literal, cast
 
@@ -32,7 +32,7 @@ class LensCalls(LensText, LensWeights):
         - `return_type`: "logits"; "loss", the next-token loss (`loss_fn`; a scalar, or with `loss_per_token`
           [batch, pos - 1]); "both"; or None, to run only for the cache;
         - `stop_at_layer`: return the residual stream before this layer instead; -1 is the last layer;
-        - `start_at_layer`: `input` is the residual stream before this layer. It has no loss;
+        - `start_at_layer`: `input` is the residual stream before this layer. Such a run has no loss;
         - `attention_mask` [batch, pos]: 1 at tokens, 0 at padding, which must come last in each sequence. The loss
           leaves out padding;
         - `document_starts` [batch, pos]: True at the first token of each packed document (`ihlab.model.documents`).

@@ -1,4 +1,4 @@
-"""The weights of attention by head, as TransformerLens lays them out, and the paper's alpha and beta."""
+"""The attention weights of each head, in TransformerLens' layout, and the paper's alpha and beta."""
 
 import torch
 from jaxtyping import Float
@@ -65,7 +65,7 @@ class HeadWeights(nn.Module):
 
     @property
     def value_gain(self) -> Float[Tensor, " d_head"]:
-        """The factor on each channel of a head's values before W_O: 1."""
+        """The factor on each channel of a head's values before W_O: 1, unless a variant overrides it."""
         return self.o_proj.weight.new_ones(self.d_head)
 
     @property

@@ -12,10 +12,10 @@ from transformer_lens.utilities import Slice
 from tasks.config import ConfigError, choose, require
 
 OF_QUERIES = ("hook_pattern", "hook_attn_scores", "hook_kernel")
-"""Parts of the names of hook points whose second axis is heads, and whose third axis is query positions."""
+"""Substrings of the names of hook points whose axes are [batch, head, query, ...]."""
 
 WEIGHTS = ("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda", "hook_taps")
-"""Ends of the names of hook points of weights, which have neither a batch nor positions."""
+"""Suffixes of the names of hook points of weights: these have no batch axis and no position axis."""
 
 
 class LensHooks(HookedRootModule):
@@ -71,7 +71,7 @@ class LensHooks(HookedRootModule):
     def run_with_cache(
         self, *args: Any, remove_batch_dim: bool = False, pos_slice: Any = None, **kwargs: Any
     ) -> tuple[Tensor, ActivationCache]:
-        """Run, and return the output with a TransformerLens `ActivationCache` of the activations.
+        """Run the model; return its output and a TransformerLens `ActivationCache` of its activations.
 
         The batch axis and unwanted positions are removed here. TransformerLens finds axes by the hook names that it
         knows: it would cut hook_k_raw along its heads, and alpha and beta along a wrong axis.

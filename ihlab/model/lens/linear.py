@@ -1,4 +1,4 @@
-"""Linear maps that may have no bias, and logits without an unembedding."""
+"""Embeddings and unembedding with TransformerLens' weight names, and logits without an unembedding."""
 
 import torch
 from jaxtyping import Float

@@ -64,7 +64,7 @@ def padded_right(real: Mask) -> bool:
 
 
 def in_order(x: Tensor, order: Int[Tensor, "batch pos"], axis: int, batch_axis: int = 0) -> Tensor:
-    """Return x with the positions of an axis reordered, by each sequence's own order."""
+    """Return x with the positions along `axis` reordered: each sequence has its own `order`."""
     shape = [1] * x.ndim
     shape[batch_axis], shape[axis] = order.shape
     return x.gather(

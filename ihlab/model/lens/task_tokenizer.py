@@ -1,4 +1,4 @@
-"""The words of a task's vocabulary, with the calls of a Hugging Face tokenizer that TransformerLens' users make."""
+"""The words of a task's vocabulary, with the methods of a Hugging Face tokenizer that TransformerLens' users call."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -17,7 +17,7 @@ class LensText:
     embed: Any
 
     trained_on: Task | None = None
-    """The task it was trained on, if known (`Run.model`): probes use its token ids."""
+    """The task that the model was trained on, if known (`Run.model`): probes use its token ids."""
 
     @property
     def tokenizer(self) -> TaskTokenizer | None:

@@ -29,7 +29,7 @@ def _of_every_layer(submodule: str, name: str) -> property:
 
 
 class MissingWeightError(ConfigError, AttributeError):
-    """The model's config does not have this weight. An `AttributeError`, so that `hasattr` is False."""
+    """Raised for a weight that the model does not have. It is an `AttributeError`, so that `hasattr` is False."""
 
 
 class LensWeights(LensHooks):
@@ -57,7 +57,7 @@ class LensWeights(LensHooks):
 
     @property
     def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
-        """The learned positions. Raises `MissingWeightError` for a model without them."""
+        """The learned position embeddings. Raises `MissingWeightError` for a model without them."""
         if self.pos_embed is None:
             raise AttributeError  # Python then calls __getattr__, which raises the readable error
         return self.pos_embed.W_pos
@@ -81,9 +81,9 @@ class LensWeights(LensHooks):
     def tokens_to_residual_directions(self, tokens: Int[Tensor, "..."] | int) -> Float[Tensor, "... d_model"]:
         """Return the direction that raises each token's logit, in the normalised residual stream before `ln_final.w`.
 
-        `ln_final.w` is part of the direction because the cache divides only by the norm's scale. A LayerNorm subtracts
-        the mean of the residual stream, so the mean is subtracted from the direction too. Its bias adds the constant
-        `ln_final.b @ W_U` to the logits, which a direction cannot show.
+        `ln_final.w` is part of it, because `ActivationCache` divides only by the norm's scale. A LayerNorm subtracts
+        the mean of the residual stream, so the mean is subtracted from the direction too. The norm's bias adds the
+        constant `ln_final.b @ W_U` to the logits, which a direction cannot show.
         """
         directions = self.unembed.weight[tokens]
         if isinstance(self.ln_final, RMSNorm):
@@ -143,9 +143,9 @@ class LensWeights(LensHooks):
         return [(n, block) for n, block in enumerate(self.layers) if getattr(block, submodule, None) is not None]
 
     def tl_parameters(self) -> dict[str, Tensor]:
-        """Return the weights by TransformerLens' names, such as blocks.0.attn.W_Q, as its `SVDInterpreter` reads them.
+        """Return the weights keyed by TransformerLens' names, such as blocks.0.attn.W_Q, for its `SVDInterpreter`.
 
-        Shared key and value heads are repeated for each query head, since the caller indexes them by query head.
+        Shared key and value heads are repeated for each query head, since `SVDInterpreter` indexes them by query head.
         """
         named = {"embed.W_E": self.embed.weight, "unembed.W_U": self.unembed.weight.T}
         if self.pos_embed is not None:

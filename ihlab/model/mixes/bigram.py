@@ -18,7 +18,7 @@ from ihlab.model.kv_cache import Past, earlier
 
 
 class BigramTable(nn.Module):
-    """A table [rows, d_model]. Weight decay acts on it, as on an embedding."""
+    """The hash table [rows, d_model] of bigrams. Weight decay acts on it, as on an embedding."""
 
     decays = ("weight",)
 
@@ -27,7 +27,7 @@ class BigramTable(nn.Module):
         self.weight = nn.Parameter(torch.zeros(rows, d_model))
 
     def rows_of(self, tokens: Int[Tensor, "batch pos"], cache: Past | None = None) -> Int[Tensor, "batch pos"]:
-        """Return the row of each token and the one before it. With a cache, the tokens continue its sequences."""
+        """Return the row of each pair of neighbouring tokens. With a cache, the tokens continue its sequences."""
         known = tokens + 1  # a cache has 0 before the first token
         before = previous(known, earlier(cache, "token", known, 1))
         rows = ((36313 * tokens) ^ (27191 * (before - 1))) % (len(self.weight) - 1)
@@ -36,5 +36,5 @@ class BigramTable(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch pos"], cache: Past | None = None
     ) -> Float[Tensor, "batch pos d_model"]:
-        """Return the vector of each token and the one before it."""
+        """Return the vector of each token paired with the one before it."""
         return F.embedding(self.rows_of(tokens, cache), self.weight)

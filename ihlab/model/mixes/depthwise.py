@@ -1,7 +1,7 @@
 """Depthwise causal convolutions: each channel is mixed with its own previous values, with its own taps.
 
-A Canon layer (Allen-Zhu 2025, Physics of Language Models 4.1) is one with a kernel of 4 (`canon_taps` changes it),
-without bias and activation, added to its input:
+A Canon layer (Allen-Zhu 2025, Physics of Language Models 4.1) is such a convolution with a kernel of 4 (`canon_taps`
+changes it), without bias and activation, added to its input:
 
     y[t] = x[t] + w[0] (.) x[t] + w[1] (.) x[t - 1] + w[2] (.) x[t - 2] + w[3] (.) x[t - 3],
 
@@ -31,8 +31,8 @@ _DRAWS = "ABCD  KVOM"
 class Depthwise(TokenMix):
     """A causal convolution of each channel with learned taps [group, window, width]; with `residual`, plus its input.
 
-    Groups are heads, the branches of an MLP, or the residual stream as one. Column r of the taps is for the token r
-    positions back. A cache stores the input under `place`.
+    Groups are heads, the branches of an MLP, or the residual stream as one group. Column r of the taps is for the token
+    r positions back. A cache stores the input under the name `place`.
     """
 
     def __init__(self, taps: Float[Tensor, "group window width"], place: str, residual: bool = True) -> None:
@@ -57,7 +57,7 @@ def make_canon(
     generator: torch.Generator | None,
     layer: int,
 ) -> dict[str, Depthwise]:
-    """Return the Canon layers of a place, by name, with a number of groups each; none if `cfg.canon` lacks the place.
+    """Return the Canon layers of a place, keyed like `groups` (the group counts); empty if `cfg.canon` lacks the place.
 
     They start as `torch.nn.Conv1d` does, from U(-b, b) with b = 1 / sqrt(taps), 1/2 for four; with shift_start
     "identity", as 0. They have their own generator, so all other parameters start as without them.

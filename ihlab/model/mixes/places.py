@@ -1,6 +1,6 @@
 """The places of a model where earlier tokens are mixed in, and the parts that a config plugs in there.
 
-The network calls `mixed` at each place. Where a config plugs in nothing, it returns its input.
+The network calls `mixed` at each place. Where a config plugs in nothing, `mixed` returns its input.
 """
 
 from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ class LayerMixes(nn.Module):
 
     @property
     def adds_neighbours(self) -> bool:
-        """True if what attention or the MLP adds needs every position because one of its modules mixes tokens."""
+        """True if a module after attention mixes tokens, so that the layer's output needs every position."""
         adding = [self.ln2, self.mlp, *self.mixes["O"], *self.mixes["C"], *self.mixes["M"]]
         modules = (module for mix in adding if isinstance(mix, nn.Module) for module in mix.modules())
         return any(isinstance(module, TokenMix) for module in modules)
@@ -95,7 +95,7 @@ class LayerMixes(nn.Module):
 
 
 class NeuronMixes(nn.Module):
-    """What an MLP mixes into the inputs of its activation, one or two branches: Canon layer D."""
+    """Canon layer D of an MLP, which convolves the inputs of its activation (one or two branches)."""
 
     def _make_mixes(self, cfg: ModelConfig, branches: int, generator: torch.Generator | None, layer: int) -> None:
         self.canon = make_canon(cfg, "D", {"neuron": branches}, cfg.mlp_width, generator, layer).get("neuron")

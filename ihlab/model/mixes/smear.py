@@ -1,4 +1,4 @@
-"""Smear (modded-nanogpt and nanochat): add the previous token to each token, weighted by a gate of the token.
+"""Smear (modded-nanogpt and nanochat): add the previous token to each token, with a gate computed from the token.
 
     y[t] = x[t] + lambda sigmoid(w . x[t]) x[t - 1],
 

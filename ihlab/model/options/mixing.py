@@ -32,7 +32,7 @@ class MixingOptions(Sizes):
             values; C, the MLP's input; D, the input of its activation. K, V, O, M: the same convolution of keys, of
             values, of the output of attention, and of the output of the MLP. Empty: none.
         canon_taps: Number of tokens that a Canon layer mixes: the current token and those right before it.
-        smear: Add the previous token to each embedding, or to the input of each layer's attention, by a gate of each
+        smear: Add the previous token to each embedding, or to the input of each layer's attention, with a gate per
             token (modded-nanogpt's smear); or interpolate between the two tokens' embeddings, with a gate per channel.
         bigram_table: Rows of a hash table with a vector for each pair of a token and the previous one, added to the
             embedding (ihlab.model.mixes.bigram). 0: none.

@@ -1,6 +1,6 @@
 """Differential attention (Ye et al. 2024, arXiv 2410.05258): the difference of two patterns.
 
-    A = softmax(q1 k1 / sqrt(d)) - lambda softmax(q2 k2 / sqrt(d)),    z = (1 - lambda_init) RMSNorm(A v),
+    A = softmax(q1 . k1 / sqrt(d)) - lambda softmax(q2 . k2 / sqrt(d)),    z = (1 - lambda_init) RMSNorm(A v),
     lambda = exp(lambda_q1 . lambda_k1) - exp(lambda_q2 . lambda_k2) + lambda_init,
 
 with queries and keys in two halves of width d = d_head / 2, values of width 2 d, one lambda for all heads of a layer,

@@ -33,7 +33,7 @@ class ForgettingAttention(Attention):
         self.hook_log_forget = HookPoint()
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Return the sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
+        """Return the sum of the heads' outputs for the normalised residual stream x; add its tokens to the cache."""
         positions = next_positions(cache, x.shape[1])
         q, (k, v) = self.rotated(self.queries(x, cache=cache), positions), self.keys_values(x, cache)
         of_keys = self._forgotten(self.hook_log_forget(F.logsigmoid(self.forget(x))), cache)

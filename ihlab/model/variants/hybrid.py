@@ -1,7 +1,7 @@
 """A hybrid: the gated delta rule in layers 0, 2, ..., softmax attention in layers 1, 3, ...
 
-Recent hybrids (Kimi Linear, arXiv 2510.26692; Qwen3-Next) have three recurrent layers for each one of attention. Two
-layers are the smallest hybrid that can have an induction head: a recurrence brings previous tokens into its keys.
+Recent hybrids (Kimi Linear, arXiv 2510.26692; Qwen3-Next) have three recurrent layers for each attention layer. Two
+layers are the smallest hybrid that can have an induction head: recurrence brings previous tokens into the head's keys.
 """
 
 import torch

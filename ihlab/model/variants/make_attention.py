@@ -64,7 +64,7 @@ def reads_queries_alone(attention: nn.Module) -> bool:
 
 
 def require_separable(cfg: ModelConfig, attentions: Sequence[nn.Module]) -> None:
-    """Raise `ConfigError` unless a model's layers of attention can keep packed documents apart."""
+    """Raise `ConfigError` unless a model's attention layers can keep packed documents apart."""
     variant = VARIANTS[cfg.attention]
     alone = all(isinstance(module, Attention) and module.queries_alone and takes_cache(module) for module in attentions)
     require(

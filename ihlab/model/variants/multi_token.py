@@ -29,8 +29,8 @@ class MultiTokenAttention(Attention):
     """project q, k, v -> rotary -> scores -> convolution -> ALiBi -> softmax -> values -> output.
 
     The hooks of `Attention`, with hook_attn_scores after the convolution, and hook_taps [n_heads, 6, 11]: w. Column 5
-    is b = 0. A query depends on those before it, so queries cannot be taken at some positions only, and scores are
-    always explicit. A cache keeps the rotated queries of the last 5 tokens.
+    is b = 0. A query's result depends on earlier queries, so queries cannot be taken at some positions only, and scores
+    are always explicit. A cache keeps the rotated queries of the last 5 tokens.
     """
 
     additive_scores = False

@@ -2,8 +2,8 @@
 
     z[t] <- sigmoid(W_g x[t] + b) (.) z[t]
 
-for each channel of each head, before W_O; x is attention's input. The gate depends only on the query. With gates of 1
-it is vanilla attention. W_g and b start as 0, so gates start as 1/2.
+for each channel of each head, before W_O; x is attention's input. The gate depends only on the query token. With gates
+of 1 it is vanilla attention. W_g and b start as 0, so gates start as 1/2.
 """
 
 import torch
@@ -28,7 +28,7 @@ class OutputGatedAttention(Attention):
         self.hook_out_gate, self.hook_z_raw = HookPoint(), HookPoint()
 
     def forward(self, x: Stream, cache: Past | None = None) -> Stream:
-        """Return the sum of the heads' outputs for the normalised residual stream x; the cache then holds x as well."""
+        """Return the sum of the heads' outputs for the normalised residual stream x; add its tokens to the cache."""
         positions = next_positions(cache, x.shape[1])
         q, (k, v) = self.rotated(self.queries(x, cache=cache), positions), self.keys_values(x, cache)
         z = self.hook_z_raw(self._attend(q, k, v, positions, cache))

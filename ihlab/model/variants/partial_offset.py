@@ -48,9 +48,9 @@ class PartialRotaryAttention(Attention):
 
 
 class PartialOffsetAttention(PartialRotaryAttention):
-    """project q, k, v -> offset half of each key -> rotate the other half -> as `Attention`. No parameters.
+    """project q, k, v -> offset half of each key -> rotate the other half -> as `Attention`.
 
-    `hook_k` sees the keys after the offset. A cache keeps the last token's key.
+    It adds no parameters. `hook_k` sees the keys after the offset. A cache keeps the last token's key.
     """
 
     def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
@@ -62,7 +62,7 @@ class PartialOffsetAttention(PartialRotaryAttention):
 
 
 class AdaptiveOffsetAttention(PartialRotaryAttention):
-    """project q, k, v -> rotate half of each key -> move keys -> as `Attention`. It has no parameters.
+    """project q, k, v -> rotate half of each key -> replace some keys -> as `Attention`. It adds no parameters.
 
     `hook_k` and `hook_rot_k` see the keys before the offset. A cache keeps the last token's rotated key and |v|^2.
     """

@@ -38,11 +38,11 @@ State = Float[Tensor, "batch kv_head d_head d_value"]
 Weights = Float[Tensor, "batch kv_head query key"]
 
 SLOWEST, FASTEST = 0.001, 0.1
-"""A starts log-uniform between these, and b starts as 1, so a head forgets within 10 to 1,000 tokens."""
+"""A starts log-uniform between these, and b starts as 1, so S decays by a factor e in 10 to 1,000 tokens."""
 
 
 class LinearRecurrence(Attention):
-    """project q, k, v -> convolve -> rotary -> length 1 -> recurrence -> output.
+    """project q, k, v -> convolve -> rotary -> normalise q and k -> recurrence -> output.
 
     - hook_q, hook_k, hook_v, hook_rot_q, hook_rot_k, hook_z, hook_result as in `Attention`;
     - hook_log_decay, hook_write [batch, pos, n_key_value_heads]: log a and b;

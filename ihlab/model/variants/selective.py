@@ -33,8 +33,8 @@ class SelectiveAttention(Attention):
     - hook_masked [batch, query, key]: F, the selection of all tokens before each query. hook_attn_scores sees the
       scores minus F.
 
-    A query depends on those before it, so queries cannot be gathered at some positions only, and scores are always
-    explicit. A cache stores one more number per token: the sum of later tokens' selections of it so far.
+    A query's result depends on earlier queries, so queries cannot be gathered at some positions only, and scores are
+    always explicit. A cache stores one more number per token: the sum of later tokens' selections of it so far.
     """
 
     additive_scores = False

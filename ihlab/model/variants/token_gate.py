@@ -9,7 +9,7 @@ from ihlab.model.attend import Stream
 
 
 class TokenGate(nn.Module):
-    """w . x[t] + b, with w [gate, d_model] and b of each gate. w starts as 0: at first, all tokens have the same gate.
+    """w . x[t] + b, with w [gate, d_model] and b [gate]. w starts as 0: at first, all tokens have the same gate.
 
     Weight decay acts on neither w nor b.
     """

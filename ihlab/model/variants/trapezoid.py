@@ -9,9 +9,9 @@ for each key/value head. It is the exponential-trapezoidal rule. With l = 1 it i
     kernel[t, s] = (q[t] . k[s]) (l[s] d[s] + (1 - l[s + 1]) d[s + 1]) a[s + 1] ... a[t]  for s < t,
     kernel[t, t] = (q[t] . k[t]) l[t] d[t]
 
-depends on token s + 1: a head that finds s by its key reads a number that depends on the next token. Simplified from
-Mamba-3: A is one number per head (there, it depends on the token), queries and keys have no learned bias, and the
-rotation depends only on positions.
+depends on token s + 1: a head that matches the key of s reads its value with a weight that depends on the next token.
+Simplified from Mamba-3: A is one number per head (there, it depends on the token), queries and keys have no learned
+bias, and the rotation depends only on positions.
 """
 
 import torch

@@ -26,7 +26,7 @@ _NAMES = {"natural": (1, 3), "compact": (0, 1), "pairs": (0,)}
 @in_eval_mode
 @torch.no_grad()
 def choices(model: Transformer, task: IGSMTask, problems: Problems) -> pd.DataFrame:
-    """Judge the most likely next token at the choices of each true solution, one row per problem.
+    """Judge the most likely next token wherever a true solution plans or looks up, one row per problem.
 
     Compared models are judged at the same positions, after the prompt and correct steps, so that an earlier error
     does not hide a later one. A column is True where every choice of its kind is right:

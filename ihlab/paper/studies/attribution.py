@@ -159,7 +159,7 @@ def measured(table: pd.DataFrame) -> dict[str, float]:
       with a formed circuit and at the last one; below: whether first-order attribution ranks it there below every true
       head of the last layer;
     - blindness: the rank correlation over checkpoints of this ratio, by first-order attribution, with saturation;
-    - recall, recall_last: that of first-order attribution and that of head scores, at the last checkpoint;
+    - recall, recall_last: recall of first-order attribution, recall_last of head scores, at the last checkpoint;
       least_recall: the lowest recall of first-order attribution at checkpoints with 90% accuracy.
     """
     row: dict[str, float] = {}
@@ -264,7 +264,7 @@ def easier(id: str, method: str, column: str, what: str) -> Ask:
 
 
 def sees_nothing(method: str, _: pd.DataFrame) -> str:
-    """Return why nothing is tested of GradDrop, the part of AtP* that acts on head outputs."""
+    """Return why no claim tests GradDrop, the part of AtP* that acts on head outputs."""
     dropped = "AtP*'s GradDrop omits the path through the next layer's attention weights, the only one of this head."
     return dropped if method == ATP_STAR else ""
 
@@ -347,7 +347,7 @@ def of_two_layers(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
-    """Return medians at the last checkpoint, rank correlation and part seen of the previous-token head, by method."""
+    """Return each method's median rank correlation and seen part of the previous-token head, at the last checkpoint."""
     last = data.groupby(["model", "method", "seed"], sort=False).last()
     last["seen"] = last["prev_estimate"] / last["prev_exact"]
     middle = last.groupby(["model", "method"], sort=False)[["rho", "seen"]].median()

@@ -33,7 +33,7 @@ LOW, HIGH = -0.5, 1.5
 SIDE = {"smoke": 2, "laptop": 10}
 """Starts per side of the grid, at the centres of its cells."""
 LENGTH, FIELD = 32, 31
-"""Length of sequences, and points of the drawn field per side."""
+"""Length of sequences, and points per side of the drawn field of the loss."""
 FOUND = 0.9
 """A run finds induction if its accuracy at the first answer is at least this."""
 MOST = 0.9
@@ -92,7 +92,7 @@ def in_square(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_corner(runs: pd.DataFrame) -> stats.Estimate:
-    """Return, of the runs that learn induction, the fraction that end nearest to (0, 1)."""
+    """Return the fraction of runs with learned induction that end nearer to the corner (0, 1) than to others."""
     learned = runs[runs["accuracy"] >= FOUND]
     corner = learned[["end_key_angle", "end_value_angle"]].abs().max(axis=1) < np.pi / 4
     by_seed = corner.groupby(learned["seed"])

@@ -61,7 +61,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def measure(run: Run) -> dict[str, float]:
-    """Return the steps to 90%, and the fraction of answers that follow the position."""
+    """Return the steps to 90%, and the fraction of answers that follow the position (`moved`)."""
     return {**steps_to_90(run), "moved": moved(run.model())}
 
 

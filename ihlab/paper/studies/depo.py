@@ -5,16 +5,16 @@ models of equal depth answer deeper questions in Depo (`DepoTask`): which name i
 mixes the previous token into keys and into nothing else. The variants see the same tokens, at one learning rate.
 
 **Measure.** The accuracy by k at the first query of a sequence, where no earlier answer helps. A model follows h steps
-if its accuracies at k = 1 .. h are all at least `BAR`. A guess of another name is right in 1/7. A model that knows the
-nearest successor and predecessor can exclude these and guesses right in 1/5; if it knows the two nearest of each, in
+if its accuracies at k = 1 .. h are all at least `BAR`. Guessing any other name has accuracy 1/7. A model that knows the
+nearest successor and predecessor excludes these and reaches 1/5; one that knows the two nearest of each reaches
 1/3. On a cycle of eight names no k up to 3 leads to the same name as another k, forward or backward.
 
 **Prediction.** Models of 1, 2, 3 layers follow the law of hops (`ihlab.theory.depth.by_doubling`): 1, 2, 4 steps with a
 tap of the previous token, and 0, 1, 2 with vanilla attention, which first has to find that token. Sequences ask for at
-most 3 steps, so 4 shows as 3. The law is no upper bound: it says what layers can do by hand, on hops. In Depo pairs
-come in random order and read earlier pairs only. One pair per layer gives 1, 2, 3 and 0, 1, 2 in any order: the same up
-to 3 steps. Two layers can do more if the middle pair has read the last one, which must then be earlier. With a guess of
-1/3 in the other half of the sequences that makes 2/3. With shifted values the later pair can join both.
+most 3 steps, so 4 shows as 3. The law is no upper bound: it says how many hops hand-set weights can follow. Pairs
+come in random order and read earlier pairs only. One pair per layer gives 1, 2, 3 and 0, 1, 2 steps in any order, as
+the law does up to 3. Two layers can do more if the middle pair has read the last one, which must then be earlier. With
+a guess of 1/3 in the other half of the sequences that makes 2/3. With shifted values the later pair can join both.
 
 Pilots with seed 99 were known. K only got 1, 1 and .67 at k = 1, 2, 3 with two layers, and 1, 1 and .69 with three: it
 may miss the law there. Two vanilla layers reached k = 1 after 1,400 steps at a rate of .003, and not within 1,500 at
@@ -164,7 +164,7 @@ def contrast(layers: int, words: str, weights: dict[str, float]) -> Number:
 
 
 def beside_canon(layers: int) -> tuple[Ask, Ask]:
-    """Ask how K only compares with Canon layers at a depth."""
+    """Ask how K only compares with Canon layers in models of one depth."""
     setting, source = {"layers": str(layers)}, "a question to Physics of Language Models 4.1"
     half = contrast(
         layers,

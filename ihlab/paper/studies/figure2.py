@@ -31,7 +31,7 @@ OTHERS = (0, 10, 100)
 
 FORMS = {"printed": "Theorem 3.4 as printed", "exact": "exact", "listing": "Appendix L's script"}
 GRID, FINE = 31, 1000
-"""Grid points per side that are drawn, and from which fractions of the square are computed."""
+"""Grid points per side, for drawing and for computing fractions of the square."""
 
 SIMPLIFIED, BECAME, OTHER_HEADS = "simplified model", "became an induction head", "did not"
 IS_INDUCTION = 0.5
@@ -117,7 +117,7 @@ def leads_there(form: str) -> float:
 
 
 def slows_down(form: str) -> float:
-    """Return the largest ratio of the mean slopes from one O(T) to the next."""
+    """Return the largest ratio of the mean slope at one value of O(T) to that at the value before."""
     return max(numbers(form, b)["slope"] / numbers(form, a)["slope"] for a, b in itertools.pairwise(OTHERS))
 
 

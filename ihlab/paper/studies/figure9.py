@@ -208,12 +208,12 @@ def explore(data: pd.DataFrame, title: str) -> Any:
 
 
 def cells_of(sizes: Iterable[str]) -> list[Cell]:
-    """Return vanilla and KV shifting at some sizes."""
+    """Return the curves of vanilla attention and KV shifting at some sizes."""
     return [{"curve": f"{arm}, {size}"} for size in sizes for arm in (KV, VANILLA)]
 
 
 def _at_larger_scale(seeds: int) -> dict[str, Any]:
-    """Return the fields of the study that differ at a scale with all sizes."""
+    """Return the fields of the study that have other values at the scales that train all sizes."""
     return {
         "cells": cells_of(SIZES),
         "asks": figure9_asks([*SIZES]),

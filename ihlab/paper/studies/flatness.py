@@ -38,7 +38,7 @@ NAMES = ("loss", "sharpness")
 SEQUENCES = 4
 """Held-out sequences on which the sharpness is measured."""
 ITERATIONS = 20
-"""Products of the Hessian with a vector, which find the eigenvalue to three digits (`test_flatness.py`)."""
+"""Number of Hessian-vector products, which find the eigenvalue to three digits (`test_flatness.py`)."""
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:

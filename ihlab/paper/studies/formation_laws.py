@@ -15,8 +15,8 @@ tested. A bound from below cannot show that a slope is small either: this was ad
 claim had failed by such a bound.
 
 Known before, from seed 99 (rate .008): at lengths 16 to 128 two vanilla layers took 542, 655, 1,540 and more than 1,500
-steps, and with the head given 133 (16), 309 (64) and 596 (128). K only (.016) took 146 at 128. Prediction: the order is
-vanilla, head given, K only; 2 is too steep for AdamW. Measures, thresholds and seeds were fixed before the runs.
+steps; with the head given 133 at 16, 309 at 64, 596 at 128. K only (.016) took 146 at 128. Prediction: the order is
+vanilla, head given, K only; slope 2 is too steep for AdamW. Measures, thresholds and seeds were fixed before the runs.
 """
 
 import numpy as np

@@ -3,7 +3,7 @@
 "The formation of traditional induction heads mechanism requires the fusion of adjacent token information in the
 previous layer and the coupling of information into keys and values in the next layer, but fusion is easy and decoupling
 information is difficult, we think this may also be one of the reasons why Vanilla attention has a slower learning"
-(arXiv 2411.19574, section 3.3). Two layers with one head each are given more and more of it:
+(arXiv 2411.19574, section 3.3). Two layers with one head each are given more and more of this mechanism:
 
 - nothing: layer 0 has to learn to attend to the previous token;
 - fused: layer 0 attends to the previous token from the first step. Layer 1 reads both tokens from one residual stream
@@ -70,7 +70,7 @@ def rates(cell: Cell) -> tuple[float, ...]:
 
 
 def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return Figure 1a's config with one head per layer and the cell's attention and clamps. It stops at 90%."""
+    """Return Figure 1a's config with one head per layer and the cell's attention and clamps. Runs stop at 90%."""
     run, (attention, clamped) = figure1_run(scale), GIVEN[cell["given"]]
     shape = {"n_layers": 2, "n_heads": 1, "d_mlp": None, "attention": attention, **SETTINGS[cell["setting"]]}
     run = run.replace(

@@ -57,8 +57,8 @@ SIZES: dict[Scale, Size] = {
 }
 
 L = {"smoke": 1, "laptop": 3}
-"""Number of layers in `saved_layer`, whose sequences have 2^L hops. By hand, L layers with the shift, or L + 1 without,
-follow 2^L - 1 hops."""
+"""Number of layers in `saved_layer`, whose sequences have 2^L hops. Hand-built models with L layers and the
+shift, or L + 1 without it, follow 2^L - 1 hops."""
 
 
 def figure8_config(scale: Scale) -> RunConfig:
@@ -110,8 +110,8 @@ def learned_config(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
 def attention_only(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
     """Return the config of a model of `saved_layer`: ten letters, no MLPs, 12,000 steps on a laptop.
 
-    With Figure 8's four letters, a window of the last few tokens already contains several hops. The constructions are
-    of attention, and need MLPs only to switch hops on and off. The rate was chosen on three vanilla layers, with seeds
+    With Figure 8's four letters, a window of the last few tokens already contains several hops. The constructions use
+    attention, and need MLPs only to switch hops on and off. The rate was chosen on three vanilla layers, with seeds
     that no experiment uses: within 3000 steps they learned three hops at 8e-3, but not at 3e-3 or 1.6e-2.
     """
     hops = 2 ** L[scale]

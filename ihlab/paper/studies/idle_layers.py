@@ -148,7 +148,7 @@ def shuts(task: str) -> Ask:
 
 
 def tells(data: pd.DataFrame) -> Measured:
-    """Return in which fraction of toy models with an idle layer the lowest gate is that of the least needed one."""
+    """Return the fraction of toy models with an idle layer whose lowest gate is in the least needed layer."""
     rows = of_kind(data)
     rows = rows[(rows["task"] != TEXT) & (rows["least"] < IDLE)]
     words = f"fraction of {len(rows)} toy models with an idle layer whose lowest mean gate is that of the smallest rise"

@@ -277,7 +277,7 @@ LENGTHS_16 = replace(
 
 
 # With learned positions, embeddings beyond position 32 are in no training sequence. They have no gradient, and weight
-# decay alone moves them, towards 0, the faster the higher the rate. Is the difference between the models above decay?
+# decay alone moves them, towards 0, the faster the higher the rate. Does decay explain the difference between models?
 # The same runs again with fresh seeds, at the rates chosen above, with and without decay of the position embeddings.
 # Prediction: without decay both models lose accuracy, and differ by at most .05; with these rows set to 0 both keep it.
 

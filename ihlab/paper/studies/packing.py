@@ -2,7 +2,7 @@
 
 Training packs documents into one sequence. Shifts, convolutions and smears then mix the last token of a document into
 the first one of the next, unless they are reset there. Projects argue about this fix with single runs. The usual guess
-is that the leak says "a document starts here": it is then worth something, and nothing if a BOS token says so.
+is that the leak says "a document starts here": it should lower the loss, but not if a BOS token says so.
 
 Documents are paragraphs of docstrings, 35 tokens in the median and 57 in the mean. So one position in 57 is a boundary:
 among long documents an effect on the whole loss would be smaller in proportion. All end with a line break, and half of
@@ -175,7 +175,7 @@ EXCESS = "loss_1 - loss_more"
 def ask(
     id: str, settings: tuple[str, ...], sentence: str, column: str, one: Cell, other: Cell, **threshold: float
 ) -> Ask:
-    """Ask about a column of one cell minus that of another, mean over seeds; with `below`, about its absolute value."""
+    """Ask about the difference of two cells in a column, mean over seeds; with `below`, about its absolute value."""
     size = "below" in threshold
 
     def estimate(data: pd.DataFrame) -> stats.Estimate:

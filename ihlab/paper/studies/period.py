@@ -16,7 +16,7 @@ induction. An ablation measures which value route a model needs in period 2. Ind
 it attends to. A head that attends to the current token and reads its previous value also answers with the token before.
 
 Two controls are trained from the same start on ordinary induction (random repeats) and on period 3. Then the models of
-period 2 are trained on under these tasks, to see whether what they learned helps or costs steps. All have one learning
+period 2 continue on these two tasks, to see whether what they learned saves or costs steps. All have one learning
 rate. Measures and thresholds were fixed before the runs. The setting was chosen on two other seeds, on which KV
 shifting followed a mixture of the first two rules and two vanilla layers the third.
 """
@@ -133,7 +133,7 @@ def unlearned(curve: str) -> Callable[[pd.DataFrame], str]:
 
 
 def answers(column: str, curve: str, period: int) -> Number:
-    """Return the fraction of a kind of answers in a tested period."""
+    """Return the fraction of answers of one kind in a tested period."""
     what = "accuracy" if column == "right" else "fraction of answers that are the previous token"
 
     def number(data: pd.DataFrame) -> Measured:

@@ -188,7 +188,7 @@ def later(one: str, other: str) -> Number:
 
 
 def times(a: list[float], b: list[float]) -> stats.Estimate:
-    """Return the ratio of waiting times, which end with the training of shifted models."""
+    """Return the ratio of waiting times, which are cut off at the last step of training of shifted models."""
     return stats.ratio_of_times(a, b, 2400)
 
 

@@ -2,7 +2,7 @@
 
 Arora et al. (arXiv 2505.15105) "find novel evidence that Mamba *does* implement induction: not via the SSM, but instead
 via short convolutions", and "show that Mamba can learn Attention-like induction on ATR when short convolutions are
-removed" (ATR is a hierarchical task). Here both are asked of two small recurrences (`gated_linear`, a small Mamba-2,
+removed" (ATR is hierarchical). Here both claims are tested on two small recurrences (`gated_linear`, a small Mamba-2,
 and `gated_delta`), with two layers, on induction and recall.
 
 **Measure.** Induction on A B ... A answers B. For this B, the *follower*, has to carry the name of A, so it has to read
@@ -169,7 +169,7 @@ def without_state(model: "Transformer", token: "Tensor", layers: Any) -> Iterato
 
 
 def fall(cell: Cell, route: str, least: float) -> Number:
-    """Return the mean fall by a cut, over the seeds that learned the task. `least`: the fraction that must learn it."""
+    """Return the mean fall after a cut over seeds that learned the task. `least`: the fraction that must learn it."""
     of_state = "attention to earlier tokens" if cell["model"] == VANILLA else "state"
     what = "convolutions" if route == "conv" else of_state
 
@@ -192,7 +192,7 @@ CHANGED = (
 
 
 def ask(cell: Cell, route: str, sentence: str, **fields: Any) -> Ask:
-    """Return a question about the fall by a cut."""
+    """Return a question about the fall in accuracy that a cut causes."""
     fields |= {"setting": cell, "source": "our test of a sentence in the abstract of arXiv 2505.15105"}
     first, can = fall(cell, route, MOSTLY), cell["model"] in (LINEAR, DELTA)
     if not can:

@@ -68,7 +68,7 @@ def ask(name: str, one: str, kind: Kind, other: str, setting: str, sentence: str
 
 
 def faster(setting: str) -> Ask:
-    """Ask whether Figure 1a's speed-up is there in a setting."""
+    """Ask whether KV shifting has Figure 1a's speed-up in a setting."""
     return ask(
         "faster",
         KV1,

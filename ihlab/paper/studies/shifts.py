@@ -146,7 +146,7 @@ PREDICTED: dict[tuple[str, str], str] = {
     **{(variant, WIDE): NO for variant in (VANILLA, LINEAR, DELTA, TRAPEZOID)},
     **{(variant, WIDE): YES for variant in (K_ONLY, KV, LINEAR_CONV, DELTA_CONV)},
     **{(variant, WIDE): PARTLY for variant in (SMEAR_EMBED, SMEAR_READ)},
-    # Of later variants, declared before their runs. Values that get smaller at every token can move all keys of an
+    # For later variants, declared before their runs. Values that get smaller at every token can move all keys of an
     # adaptive offset, but values that also tell tokens apart cannot. In recall they could (keys of pairs have long
     # values, values of pairs short ones), but the choice has no gradient, and at first 3% of keys move. The start of a
     # convolution changes its speed, not what it can learn. An interpolation sees one token back.

@@ -1,4 +1,4 @@
-"""Table 4: iGSM, trained on few operations and tested on more.
+"""Table 4: iGSM, trained on problems with few operations and tested on problems with more.
 
 Every run solves the same problems by greedy decoding. All claims compare which of them are solved, and their intervals
 treat both seeds and problems as samples.
@@ -147,7 +147,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 def column(measure: str, operations: int) -> str:
-    """Return the column with the hits of a measure."""
+    """Return the name of the column that says which problems are solved, by a measure."""
     return f"{measure}, {operations}"
 
 

@@ -63,7 +63,7 @@ POSITIONS = {
     "misled": "seen before, with something else",
     "rest": "not seen before",
 }
-"""Classes of positions, by whether and where their last bytes stand earlier in the row."""
+"""Classes of positions, by whether and where their last bytes occur earlier in the sequence."""
 EARLY = 0.02
 """Initial fraction of the longest run that the plot of bits per byte leaves out, because the curves start so high."""
 
@@ -107,7 +107,7 @@ def measure(run: Run) -> dict[str, float]:
 
 
 def measure_tuning(run: Run) -> dict[str, float]:
-    """Measure the end of a run that chooses a learning rate."""
+    """Measure the last checkpoint of a tuning run, which serves to choose a learning rate."""
     lost = run.diverged or not run.checkpoints
     return {"step": np.nan} if lost else _measured(run, run.checkpoints[-1])
 

@@ -93,7 +93,7 @@ def study(
     name: str, title: str, variants: Sequence[str], settings: Sequence[str], asks: Sequence[Ask], *,
     many_seeds: Sequence[str] = (), **fields: Any,
 ) -> Study:  # fmt: skip
-    """Return the study of some variants in some settings, which are its picture's panels.
+    """Return the study of some variants in some settings. Its picture has one panel per setting.
 
     Smoke scale trains KV shifting and the cells that questions compare.
     """

@@ -49,7 +49,7 @@ def plans(experiment: str, scale: str = "laptop", **changes: Any) -> list[Planne
     """Return the planned runs of a figure with changes. If it has several stages, return those of the first.
 
     - `seeds`: number of runs of every curve. If rates are tuned, it applies to the second stage;
-    - `rate`, `steps`: factors on every run's learning rate and number of steps. A tuned rate already has the factor;
+    - `rate`, `steps`: factors on every run's learning rate and number of steps. A tuned rate includes the factor;
     - other names: fields of the model or the task, such as d_model or vocab_size, set in every run. The model follows
       its task: d_vocab and n_ctx are set from vocab_size and length.
 

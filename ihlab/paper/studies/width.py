@@ -45,7 +45,7 @@ def config(cell: Cell, scale: Scale) -> RunConfig:
 
 
 def faster(width: int) -> Ask:
-    """Ask whether Figure 1a's speed-up is there at a width."""
+    """Ask whether KV shifting has Figure 1a's speed-up at a width."""
     return Ask(
         claim_id("faster", str(width)),
         "KV shifting attention converges much faster than two-layer transformers with learned positions, each at its "

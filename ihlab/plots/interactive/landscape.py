@@ -155,7 +155,7 @@ def _descents(table: pd.DataFrame) -> np.ndarray:
     lines = []
     for line in np.stack(visited, axis=1)[:, ::2]:
         moved = np.linalg.norm(np.diff(line, axis=0), axis=1) > STRIDE * side / 2
-        arrived = len(moved) - int(moved[::-1].argmax()) if moved.any() else 0  # from there on it jumps to and fro
+        arrived = len(moved) - int(moved[::-1].argmax()) if moved.any() else 0  # from there on it oscillates
         lines += [line[: arrived + 1], np.full((1, 2), np.nan)]
     return np.concatenate(lines)
 
@@ -191,7 +191,7 @@ def _on(table: pd.DataFrame, points: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _over(table: pd.DataFrame, columns: list[str]) -> RegularGridInterpolator:
-    """Return a linear interpolation of columns of a full grid, also just outside, as stored decimals miss its edges."""
+    """Return a linear interpolation of columns of a full grid. It extrapolates, as stored decimals miss its edges."""
     by = table.sort_values(["alpha1", "beta1"])
     axes = [np.unique(by[name]) for name in ("alpha1", "beta1")]
     return RegularGridInterpolator(

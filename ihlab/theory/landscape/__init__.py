@@ -1,4 +1,4 @@
-"""Theorem 3.4: the loss of a KV shifting head that learns induction, its field, paths and simulation."""
+"""Theorem 3.4: the loss of a KV shifting head that learns induction, its gradient, descent paths and a simulation."""
 
 from typing import TYPE_CHECKING
 
@@ -26,5 +26,5 @@ __all__ = [
     "simulate",
 ]
 
-# The figure of the loss is drawn without torch.
+# The simulation imports torch, which the figure of the loss does not need.
 __getattr__, __dir__ = lazy(__name__, dict.fromkeys(("Simulated", "simulate"), f"{__name__}.simulation"))

@@ -18,7 +18,7 @@ def decide(
     beta1 (a2 - r), and a2 > r if and only if alpha2 > 0. So either
 
     - "induction": alpha2 > 0 and beta1 > 0, attend to the token that followed and add it; or
-    - "negative": alpha2 < 0 and beta1 < 0, attend to all tokens except that one and subtract them.
+    - "negative": alpha2 < 0 and beta1 < 0, attend to all other tokens and subtract them.
 
     Between them lie alpha2 = 0 and beta1 = 0, where the logits of the others equal the target's and the loss is at
     least log(T - 3). The loss only falls along the flow, so a path whose loss is below log(T - 3) crosses neither line

@@ -8,10 +8,10 @@ with the learning coefficient lambda and its multiplicity m (Watanabe 2009; Lau 
 nondegenerate minimum in d dimensions has lambda = d / 2. A smooth set of minima of dimension k, where the
 Hessian has rank d - k, has lambda = (d - k) / 2.
 
-The loss of Theorem 3.4 has no minimum: it falls to 0 only as alpha2 and beta1 grow. So one point has weight decay. At
-the others the model has a teacher: itself at the point w0. K is then the Kullback-Leibler divergence from the output
-distribution at w0 to the one at w. To leading order K is a quadratic form in the changes of three logits, each taken
-minus that of the T - 4 other tokens:
+The loss of Theorem 3.4 has no minimum: it falls to 0 only as alpha2 and beta1 grow. So at one point weight decay is
+added. At the others the model has a teacher: itself at the point w0. K is then the Kullback-Leibler divergence from the
+output distribution at w0 to the one at w. To leading order K is a quadratic form in the changes of three logits, each
+taken minus that of the T - 4 other tokens:
 
     beta1 (a2 - r),    beta2 (a1 - r),    beta1 (2 a1 - r) + beta2 (a2 - r).
 
@@ -40,7 +40,7 @@ REGULAR, LINE, QUARTIC, PLANE, CROSSING = "regular", "line", "quartic", "plane",
 
 @dataclass(frozen=True)
 class Minimum:
-    """A minimum `at` (alpha1, alpha2, beta1, beta2) of K, where the parameters numbered `free` may move.
+    """A minimum of K at the point `at` (alpha1, alpha2, beta1, beta2). Only parameters with indices in `free` may move.
 
     K is a teacher's divergence, or with `decay` the loss with decay / 2 ||w||^2 minus its minimum.
     """
@@ -112,7 +112,7 @@ def excess_of(minima: Sequence[Minimum], w: Float[Tensor, "4 minimum ..."]) -> F
 
 
 def log_probabilities(w: Float[Tensor, "4 ..."]) -> Float[Tensor, "4 ..."]:
-    """Return the exact form's log-probabilities of x_{i+1}, of its neighbours, of x_i and of all others together."""
+    """Return the exact log-probabilities of x_{i+1}, x_{i-1} or x_T, x_i, and any other token."""
     alpha1, alpha2, beta1, beta2 = w
     scores = torch.stack([alpha1, alpha2, torch.zeros_like(alpha1)])
     counts = torch.tensor([2, 1, N_TOKENS - 2], dtype=w.dtype).log().reshape(3, *[1] * (w.ndim - 1))

@@ -12,7 +12,7 @@ from tasks.config import require
 
 @dataclass(frozen=True)
 class Field:
-    """A loss and its slope on a grid: rows are beta1, columns alpha1."""
+    """The loss and its slope on a grid of starts, with beta1 along the rows and alpha1 along the columns."""
 
     alpha1: Float[np.ndarray, " columns"]
     beta1: Float[np.ndarray, " rows"]
@@ -36,7 +36,7 @@ def field(
     low: int | float = 0.0,
     high: int | float = 1.0,
 ) -> Field:
-    """Return the loss and its slope for alpha1 and beta1 in [low, high], `points` of each.
+    """Return the loss and its slope on a grid of `points` values in [low, high] for each of alpha1 and beta1.
 
     On the square alpha2 = 1 - alpha1, so the slope in alpha1 is dL/dalpha1 - dL/dalpha2, and likewise in beta1.
     Raises `ConfigError` as `loss` does, and for fewer than 2 points.

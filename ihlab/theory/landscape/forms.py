@@ -57,14 +57,14 @@ LOGITS: dict[str, dict[str, list[Term]]] = {
 }
 
 Numbers = int | float | np.number | np.ndarray | Sequence[Any]
-"""Numbers and arrays. They broadcast."""
+"""Numbers or arrays, which are broadcast against each other."""
 
 Array = Any
 """A float64 NumPy array or number."""
 
 
 class Gradient(NamedTuple):
-    """The derivative of the loss with respect to each parameter. Each has the broadcast shape."""
+    """The derivative of the loss with respect to each parameter. Each has the broadcast shape of the arguments."""
 
     alpha1: Array
     alpha2: Array
@@ -109,7 +109,7 @@ def evaluate(
     form: str = "exact",
     other: Numbers | None = None,
 ) -> tuple[Array, Gradient]:
-    """Return `loss` and `gradient` at a point (alpha1, alpha2, beta1, beta2), sharing their work."""
+    """Return `loss` and `gradient` at a point (alpha1, alpha2, beta1, beta2), computed together."""
     rows = LOGITS[choose("form", form, LOGITS)]
     require(form != "exact" or other is None, f"other is {other}, but the exact form has no O(T): give n_tokens.")
     needed = "the length T" if form == "exact" else "the length T or other, its O(T)"

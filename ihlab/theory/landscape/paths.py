@@ -1,4 +1,4 @@
-"""Paths of gradient descent and of gradient flow."""
+"""Paths of gradient descent and of gradient flow on the loss of Theorem 3.4."""
 
 import math
 from dataclasses import dataclass

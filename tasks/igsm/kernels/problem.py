@@ -1,4 +1,4 @@
-"""One attempt at drawing an iGSM problem as arrays: steps B to J, compiled. `kernels.rows` writes its tokens.
+"""One attempt at drawing an iGSM problem as arrays (steps B to J), compiled. `kernels.rows` writes its tokens (step K).
 
 Flat problems have no hierarchy. Four owners have 1 to 3 items each. The solution's order is random. Each
 parameter depends on 0 to 3 earlier ones, all numbers equally likely: 0 is a constant, 1 is `r more than` or `r times`
@@ -60,7 +60,7 @@ def draw_problem(
 ) -> Outline:
     """Draw a problem of `ops` operations into `draft`. Its last step computes the query.
 
-    Fails (see `Outline`) at a dead end, if the operations cannot be distributed, and in the wrong split.
+    Fails (see `Outline`) at a dead end, if the operations cannot be distributed, or if it is in the other split.
     """
     nothing = Outline(0, 0, 0)
     abstract_ops = 1 + max(draw(stream, ops), draw(stream, ops))
