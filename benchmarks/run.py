@@ -32,9 +32,9 @@ EXPLAINED = {
     "A training step": """A step is forward, loss, backward, clipping to norm 1, fused AdamW and zeroing the gradients,
 in float32. Ours computes logits only at scored positions, except where "logits everywhere" is said. MiB are what model
 and step add to the process at the peak. A first step compiles from an empty cache. The goal of KV shifting against
-vanilla is 1.05, or the floor if that is higher: keys and values are only multiplied by a learned number. A compiled step
-has no goal against the hand-written eager one any more: .30 (one layer) and .45 (two) were missed in three rounds, with
-.32 to .36 and .46 to .52; how much compiling saves depends on the processor.""",
+vanilla is 1.05, or the floor if that is higher: keys and values are only multiplied by a learned number. Compiled steps
+have no goal against the hand-written eager one any more: .30 (one layer) and .45 (two) were missed in three rounds,
+with .32 to .36 and .46 to .52. How much compiling saves depends on the processor.""",
     f"Greedy decoding: prompt {decode.PROMPT}, {decode.NEW} new tokens, batch 1 (": """\
 Decoding with the shift has no goal any more: 1.05, then 1.10, was missed in three rounds. A new token of these four
 layers takes 262 tensor operations without the shift and 390 with it: 16 more for the keys and 16 for the values of each

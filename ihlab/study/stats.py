@@ -162,7 +162,7 @@ def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
 
         variance = s^2(runs of a) / n_a + s^2(runs of b) / n_b + s^2(problems) / n_problems
 
-    s^2 is the variance of the runs' means or of the problems' differences. Each includes noise: the interval is rather
+    s^2 is the variance of the runs' means or of the problems' differences. Each includes noise: the interval is a bit
     wide. A bootstrap over runs and problems (Owen 2007) counts the noise three times. The interval is Student's t with
     Welch and Satterthwaite's degrees of freedom: with a handful of runs, a bootstrap's tails are too narrow.
     """
