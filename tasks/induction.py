@@ -29,7 +29,7 @@ from tasks.registry import register_task
 @register_task
 @config
 class InductionTask(MayHaveBos):
-    """Random tokens in which a repeated token has the same follower as before.
+    """Random tokens in which a scored repeat has the same follower as every earlier occurrence of its token.
 
     A sequence draws a pool of `length` distinct ids from `min_token .. vocab_size - 1`. At each step a
     pool member is drawn uniformly and appended. If it occurred before, though not right before, and every

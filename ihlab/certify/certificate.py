@@ -75,7 +75,8 @@ class Certificate:
         lengths, questions = self.table["length"], self.table[["query", "answer"]].drop_duplicates()
         every = "" if self.task is None else f" of {len(sequences_of(self.task)[0])}"
         said = f"{len(questions)}{every} questions, {lengths.min()} to {lengths.max()} tokens"
-        until = f"every sequence of up to {self.longest} tokens is answered rightly" if self.longest else "no length"
+        every_sequence = f"every sequence of up to {self.longest} tokens that has one right answer is answered rightly"
+        until = every_sequence if self.longest else "no length"
         if self.status == PROVED:
             return f"proved: {until} ({said})."
         broken = self.table[self.table["verdict"] == self.status]

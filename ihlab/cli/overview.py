@@ -22,7 +22,7 @@ GROUPS = {
         "shift": "ihlab shift small",
     },
     "Every sequence": {
-        "certify": "ihlab certify small --lengths 3 32",
+        "certify": "ihlab certify narrow --lengths 3 16",
         "attack": "ihlab attack small",
     },
     "Reproduce": {"reproduce": "ihlab reproduce figure1a"},

@@ -36,7 +36,7 @@ def sweep(
         jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU with local.
         device: A torch device, or auto: a GPU if there is one.
         root: Folder of the runs. Finished runs are reused, interrupted runs are resumed.
-        out: The CSV; by default the grid's name and .csv, in this folder.
+        out: The CSV; by default the name of the grid's file and .csv, in this folder.
         retries: Number of times that a run is retried after its worker is killed.
         corpus: The folder of texts that the grid names: it is read only if you name it here, too.
     """

@@ -100,7 +100,9 @@ def head_scores(
     if isinstance(source, PatternsAlone):
         return scores_of_patterns(source, tokens, batch, ids, attention_mask)
     require(
-        tokens is None, "tokens are given, but a model is probed with tokens of its own: give `ids`, or its patterns."
+        tokens is None,
+        "tokens are given, but a model is probed with tokens of its own: give `ids`, or its patterns or a cache with "
+        "these tokens.",
     )
     require(
         batch is not None or attention_mask is None,
