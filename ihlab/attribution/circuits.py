@@ -82,7 +82,7 @@ class Faithfulness:
 
 
 def mask_of(nodes: Iterable[int]) -> int:
-    """Return the circuit of some nodes."""
+    """Return the circuit that keeps these nodes, as a bit mask."""
     return sum(1 << int(node) for node in nodes)
 
 

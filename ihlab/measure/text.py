@@ -46,8 +46,8 @@ def bits_per_byte(losses: Float[np.ndarray, "*shape"], n_bytes: Int[np.ndarray, 
 def frequency_loss(task: TextTask) -> float:
     """Return the unigram loss of held-out tokens, with frequencies from as many training sequences, in nats per token.
 
-    It uses no context: a model whose loss is not lower has learned nothing beyond frequencies, or lost it again. Counts
-    start at 1, so that no token has probability 0.
+    It uses no context: a model whose loss is not lower has learned nothing beyond frequencies, or lost what it
+    had learned. Counts start at 1, so that no token has probability 0.
     """
     rng, rows = np.random.default_rng(EVAL_SEED), 1024
     counts = 1 + np.bincount(task.batch(rows, rng).targets.ravel(), minlength=task.vocab_size)

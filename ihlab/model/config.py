@@ -22,7 +22,7 @@ GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "b
 class ModelConfig(LatentOptions, MixingOptions):
     """Config of a model of pre-norm Llama blocks: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual.
 
-    Fields turn the blocks into GPT-2's (see `GPT2`), or into those of the paper's theorems. The attention variants
+    Some fields turn the blocks into GPT-2's (see `GPT2`), or into those of the paper's theorems. The attention variants
     are listed in `ihlab.model.registry`. This class has the fields of whole blocks; fields of one part of the model
     are in `ihlab.model.options`.
 

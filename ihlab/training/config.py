@@ -223,7 +223,7 @@ class RunConfig:
         return [self.first_step, *(step for step in steps if step > self.first_step)]
 
     def checkpoint_steps(self) -> list[int]:
-        """Return the evaluation steps at which a checkpoint is kept: first, last and evenly between."""
+        """Return the evaluation steps at which a checkpoint is kept: the first, the last, and evenly spaced ones."""
         return even_choice(self.eval_steps(), self.checkpoints)
 
 

@@ -275,7 +275,7 @@ def draw_paths(data: pd.DataFrame) -> Figure:
 
 
 def explore(data: pd.DataFrame, title: str) -> Any:
-    """Draw each form at every O(T), and the paths of heads, as an interactive surface."""
+    """Draw each loss surface for every value of O(T), with the paths of heads on it, as one interactive picture."""
     from ihlab.plots import interactive
 
     n_tokens, surfaces = int(data["length"].iloc[0]), {}

@@ -238,7 +238,7 @@ DEPTHS = {2: (BLUE, "o"), 3: (ORANGE, "s"), 4: (GREEN, "^"), 5: (PINK, "D"), 6: 
 def errors_by_hops(data: pd.DataFrame) -> Figure:
     """Draw errors over a log2 axis of hops, as in the paper: a panel for each attention, a curve for each depth.
 
-    The published errors are dotted. Marks at an error of `SMALL_ERROR` show the hops that hand-built models follow.
+    The published errors are dotted. Marks at an error of `SMALL_ERROR` show how many hops hand-built models follow.
     """
     figure, errors = new_figure(PAGE, 4.6), by_hops(data)
     for axes, label in zip(figure.subplots(1, 2, sharey=True), (VANILLA, KV), strict=True):

@@ -8,7 +8,7 @@ beta are its own in training, in both cases.
 At the start alpha1 and beta1 are in [0, 1] and sum to 1 with alpha2 and beta2, so they equal the fractions
 |alpha1| / (|alpha1| + |alpha2|) and |beta1| / (|beta1| + |beta2|), which do not depend on the gauge.
 
-Rate and steps were chosen on eight seeds that no claim uses, with 1 and 8 heads that each have their own start. At
+Rate and steps were chosen on eight seeds that no claim uses, with 1 and 8 heads that start independently. At
 rates of .016 and .032 both models learn faster, with about the same ratio of steps. At .008, steps are long compared
 with the gaps between evaluations. The control had not been tried when measures and thresholds were fixed.
 """

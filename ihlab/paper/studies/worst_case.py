@@ -125,7 +125,7 @@ def compared(id: str, sentence: str, one: Cell, other: Cell, change: Change = la
 
 
 def level(id: str, sentence: str, cell: Cell, **fields: Any) -> Ask:
-    """Ask for the worst-case accuracy of a cell: the mean of its seeds' means. As first declared, of its runs."""
+    """Ask for the worst-case accuracy of a cell: the mean of its seeds' means. First declared: of its runs."""
     words = f"worst-case accuracy, {cell_in_words(cell)}"
     numbers = [
         of_reached(described(f"{words}, mean over {what}", estimate), cell)
