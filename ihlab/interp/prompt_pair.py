@@ -161,7 +161,9 @@ def _swapped_key(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np
         if len(keys) != 1 or token in rules.special or _followed(before, token, int(hops[position])) != answer:
             continue
         key, count = int(keys[0]), np.bincount(before)
-        once = [p for p, other in enumerate(before.tolist()) if count[other] == 1 and other not in rules.special]
+        once = [
+            place for place, other in enumerate(before.tolist()) if count[other] == 1 and other not in rules.special
+        ]
         for place in once:
             if abs(place - key) < 2 or (rules.role is not None and rules.role[before[place]] != rules.role[token]):
                 continue

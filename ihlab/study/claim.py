@@ -12,6 +12,9 @@ from tasks.config import require
 Verdict = Literal["holds", "fails", "undecided", "not tested at this scale"]
 NOT_TESTED: Verdict = "not tested at this scale"
 
+DIGITS, P_DIGITS = 10, 3
+"""Digits that are stored: the last ones of a number depend on the processor, those of a p-value on its search."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
@@ -77,7 +80,7 @@ class Claim:
         """
         estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
         first = self.first and replace(self.first, id=self.id, setting=self.setting, statement=self.statement)
-        value, low, high = map(_ten_digits, (estimate.value, estimate.low, estimate.high))
+        value, low, high = (_rounded(x, DIGITS) for x in (estimate.value, estimate.low, estimate.high))
         return {
             **({"id": self.id} if self.id else {}),
             **({"setting": dict(self.setting)} if self.setting else {}),
@@ -91,8 +94,8 @@ class Claim:
             **({"bound": estimate.bound} if estimate.bound else {}),
             "interval": [low, high],
             "confidence": round(estimate.confidence, 4),
-            "p": _short(self.p),
-            "p_holm": _short(self.p_holm),
+            "p": _rounded(self.p, P_DIGITS),
+            "p_holm": _rounded(self.p_holm, P_DIGITS),
             "threshold": self.threshold if math.isfinite(self.threshold) else None,
             "right_side": self.right_side,
             "seeds": self.seeds,
@@ -163,11 +166,6 @@ def _adjusted(claims: Sequence[Claim]) -> list[Claim]:
     return [replace(claim, p_holm=p_holm) for claim, p_holm in zip(claims, adjusted_or_none, strict=True)]
 
 
-def _ten_digits(x: float) -> float | None:
-    """Round a number: the last digits of sums and logarithms depend on the processor. JSON has no infinity."""
-    return float(f"{x:.10g}") if math.isfinite(x) else None
-
-
-def _short(p_value: float | None) -> float | None:
-    """Round a p-value to three significant digits, the precision of its numerical search."""
-    return None if p_value is None else float(f"{p_value:.3g}")
+def _rounded(x: float | None, digits: int) -> float | None:
+    """Round a number to significant digits. What JSON does not have, such as infinity, becomes None."""
+    return None if x is None or not math.isfinite(x) else float(f"{x:.{digits}g}")

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from ihlab.hf import add_shift, attention, cache, model, shift
 from ihlab.hf.conformance import CHECKS, as_tests, black_box, run, table
@@ -17,7 +16,7 @@ from ihlab.hf.conformance.__main__ import main
 from ihlab.hf.conformance.causes import CAUSES
 from ihlab.hf.conformance.families import has_local_state, tiny
 from ihlab.hf.links import Links, find_links
-from tests.hf.conftest import FAMILIES, SIZES, maker, plain
+from tests.hf.conftest import FAMILIES, maker, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers' and dynamo's own
 
@@ -28,8 +27,6 @@ ALL = [
     ("mistral", {"window": 3, "first": "own"}),
     ("qwen3", {"window": 4, "values": False}),
 ]
-COMPILE = ("compiled", "lifecycle")
-"""The checks that compile, which takes as long as all others. Llama has them with each rule, Mistral with taps."""
 
 
 def failed(results):
@@ -39,9 +36,7 @@ def failed(results):
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "shift"), ALL, ids=str)
 def test_reference_passes_every_check_that_applies(family, shift):
-    compiles = family == "llama" or (family, shift) == ("mistral", {})
-    checks = [name for name in CHECKS if compiles or name not in COMPILE]
-    results = run(maker(family, **shift), checks, backend="eager")
+    results = run(maker(family, **shift), backend="eager")
     assert not failed(results), table(results)
     without = {"window"} if family != "mistral" else set()
     if "rule" in shift:
@@ -51,20 +46,16 @@ def test_reference_passes_every_check_that_applies(family, shift):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text", "olmo2"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen3", "gemma3_text", "olmo2"])
 def test_plain_families_pass(family):
-    checks = [name for name in black_box.CHECKS if family == "gemma3_text" or name not in COMPILE]
-    results = run(partial(tiny, family), checks)
-    assert {row.check for row in results} == set(checks)
+    results = run(partial(tiny, family))
+    assert {row.check for row in results} == set(black_box.CHECKS)
     assert {row.outcome for row in results if row.check != "window"} == {"pass"}, table(results)
 
 
 @pytest.mark.slow
 def test_lifecycle_with_the_default_compiler():
-    def one_layer():
-        return add_shift(LlamaForCausalLM(LlamaConfig(**SIZES | {"num_hidden_layers": 1})))
-
-    (row,) = run(one_layer, ["lifecycle"])
+    (row,) = run(maker(), ["lifecycle"])
     assert row.outcome == "pass", row.detail
 
 

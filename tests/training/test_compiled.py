@@ -53,19 +53,13 @@ SHARED = """
 """
 
 
-@pytest.fixture
-def tiny(small):
-    """A config whose model compiles in seconds: it has little but attention."""
-    return small.replace(compile=True, model=small.model.replace(mlp="none", positional="none", norm="none"))
-
-
 @pytest.mark.slow
-def test_runs_of_a_kind_share_one_graph_follow_eager_ones_and_do_not_depend_on_those_before(tiny, tmp_path):
+def test_runs_of_a_kind_share_one_graph_follow_eager_ones_and_do_not_depend_on_those_before(small, tmp_path):
     """In a process without the shape checks, which torch.compile cannot trace.
 
     The task's rows have as many scored positions as chance gives them, so that steps are of several shapes.
     """
-    done = python(textwrap.dedent(SHARED), json.dumps(to_dict(tiny)), str(tmp_path))
+    done = python(textwrap.dedent(SHARED), json.dumps(to_dict(small.replace(compile=True))), str(tmp_path))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     first, right = found["graphs"][0], {"same": True, "weights": True, "close": True, "alive": 0}
@@ -103,10 +97,10 @@ STACKED = """
 
 
 @pytest.mark.slow
-def test_stacks_of_a_kind_share_graphs_and_members_follow_their_eager_runs(tiny, tmp_path):
+def test_stacks_of_a_kind_share_graphs_and_members_follow_their_eager_runs(small, tmp_path):
     """Steps have as many queries as chance gives them: there is a graph for each size after padding."""
     task = InductionTask(vocab_size=48, length=32)
-    config = tiny.replace(task=task, model=tiny.model.replace(n_ctx=32, d_vocab=48), steps=4)
+    config = small.replace(task=task, model=small.model.replace(n_ctx=32, d_vocab=48), steps=4, compile=True)
 
     def stacked(seeds, step):
         members = [microbatches(config.replace(seed=seed), step)[0] for seed in seeds]
