@@ -4,5 +4,6 @@ from ihlab.certify.attack import Attack, attack
 from ihlab.certify.certificate import Certificate
 from ihlab.certify.certify import certify
 from ihlab.certify.check import check
+from ihlab.certify.sequences import Sequences
 
-__all__ = ["Attack", "Certificate", "attack", "certify", "check"]
+__all__ = ["Attack", "Certificate", "Sequences", "attack", "certify", "check"]

@@ -2,7 +2,10 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +14,24 @@ import pandas as pd
 import torch
 from safetensors.torch import save as serialised
 
-from ihlab.certify.sequences import sequences_of
+from ihlab.certify.sequences import Sequences, sequences_of
 from ihlab.files import write_atomically
 from ihlab.model.transformer import Transformer
 from ihlab.stored import read_tensors
 from tasks import Task
 from tasks.codec import from_plain, to_plain
-from tasks.config import require
+from tasks.config import require, shown
 
 PROVED, REFUTED, UNKNOWN = VERDICTS = ("proved", "refuted", "unknown")
 COLUMNS = {"length": "int64", "query": "int64", "answer": "int64", "margin": "float64", "bound": "float64"}
 ENTRY = "ihlab certificate"
 """The key of the only entry of a file's metadata, whose value is JSON."""
+FORMAT = 2
+"""The version of the file. Files of version 1 stated their own rounding, and are not read."""
+LONGEST = 4096
+"""The most tokens of a sequence."""
+MOST_IDS = 1024
+"""The most ids of a stored certificate's task."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,63 +40,83 @@ class Certificate:
 
     `table` has one row for each length and question (query, answer) that has a sequence:
 
-    - `verdict`: "proved": every sequence of the set is answered rightly. "refuted": `worst` is answered wrongly, by the
-      model itself. "unknown": neither is known;
+    - `verdict`: "proved": every sequence of the set is answered rightly. "refuted": `worst` is answered wrongly, in
+      real arithmetic and by the model itself. "unknown": neither is known;
     - `worst`: the ids of the sequence with the smallest known margin; the last one is the query;
-    - `margin`: on `worst`, the answer's logit minus the largest other one, before the final norm's scale divides both;
-    - `bound`: a lower bound of all margins of the set. With one head, it is the margin of `worst`. NaN (and an
-      empty `worst`) where only its sign was computed.
+    - `margin`: on `worst`, from above: the answer's logit minus the largest other one, before the final norm's scale
+      divides both;
+    - `bound`: no margin of the set is below it. With one head it is equal to `margin` up to rounding. NaN (and an
+      empty `worst` in proved rows) where only the sign was computed.
 
-    `rounding` bounds the error of a margin computed in "float64", as here, and in "float32", as the model computes. A
-    bound above the first is positive in real arithmetic, above the second also in the model's own arithmetic. `task`
-    is None for your own automata, `model` identifies config and weights (`model_digest`).
+    `model` identifies config and weights (`model_digest`), and `dtype` is the type of the weights. The other fields are
+    the arguments of the call: `task` is None for your own automata, and `questions` for all questions of the task.
+    `set` says which sequences are meant. `rounding` is left from version 0.4: nothing reads it.
     """
 
     table: pd.DataFrame
-    rounding: dict[str, float]
     model: str
+    dtype: str
     task: Task | None
+    lengths: list[int]
+    questions: list[tuple[int, int]] | None
+    margins: bool
+    set: str = ""
+    rounding: Mapping[str, float] | None = None
+    automata: Sequence[Sequences] = field(default=(), repr=False)
+    _network: Transformer | None = field(default=None, repr=False)
 
     @property
     def status(self) -> str:
         """ "refuted" if any row is, "proved" if all rows are, otherwise "unknown"."""
-        verdicts = set(self.table["verdict"])
-        return REFUTED if REFUTED in verdicts else UNKNOWN if UNKNOWN in verdicts else PROVED
+        verdicts = {*self.table["verdict"]}
+        if REFUTED in verdicts:
+            return REFUTED
+        return PROVED if verdicts == {PROVED} else UNKNOWN
 
     @property
     def longest(self) -> int:
         """The largest length up to which every row is proved; 0 if the shortest one has another verdict."""
-        proved = (self.table["verdict"] == PROVED).groupby(self.table["length"]).all()
-        return int(proved.index[proved.cummin()].max()) if proved.iloc[0] else 0
+        return max(self._proved_lengths, default=0)
 
     @property
     def worst(self) -> list[int]:
-        """The ids of the sequence with the smallest known margin."""
+        """The ids of the sequence with the smallest known margin; empty if only signs were computed."""
         return self._smallest["worst"]
 
     @property
-    def _smallest(self) -> Any:
-        return self.table.iloc[int(self.table["margin"].argmin())]
+    def key(self) -> str:
+        """Sixteen digits that identify the model and the arguments of the call: the same for the same certificate."""
+        return hashlib.sha256(self._entry.encode()).hexdigest()[:16]
 
     @property
     def verdict(self) -> str:
         """One sentence: what is proved, and what is not."""
-        lengths, questions = self.table["length"], self.table[["query", "answer"]].drop_duplicates()
-        every = "" if self.task is None else f" of {len(sequences_of(self.task)[0])}"
-        said = f"{len(questions)}{every} questions, {lengths.min()} to {lengths.max()} tokens"
-        every_sequence = f"every sequence of up to {self.longest} tokens that has one right answer is answered rightly"
-        until = every_sequence if self.longest else "no length"
         if self.status == PROVED:
-            return f"proved: {until} ({said})."
-        broken = self.table[self.table["verdict"] == self.status]
-        where = f"in {len(broken)} of {len(self.table)} rows, from {broken['length'].min()} tokens on"
+            return f"proved: {self.set} is answered rightly."
+        rows = self.table[self.table["verdict"] == self.status]
+        proved = f"proved: {ranges(self._proved_lengths)} tokens" if self.longest else "no length is proved"
+        where = f"in {len(rows)} of {len(self.table)} rows, from {rows['length'].min()} tokens on"
         if self.status == UNKNOWN:
-            return f"unknown: the bound is too weak {where}; proved: {until} ({said})."
+            return f"unknown: nothing is known {where}; {proved}. The set: {self.set}."
         worst = self._smallest
         return (
             f"refuted: a sequence is answered wrongly {where}, such as one of {worst['length']} tokens with margin "
-            f"{worst['margin']:.3g}; proved: {until} ({said})."
+            f"{worst['margin']:.3g}; {proved}. The set: {self.set}."
         )
+
+    def export(self, folder: str | Path) -> Path:
+        """Write a folder with the proof and `check.py`, a checker of at most 120 lines that needs Python alone.
+
+        Raises `ConfigError` for what that checker does not cover (`ihlab.certify.export`).
+        """
+        from ihlab.certify.export import export  # it reads certificates
+
+        return export(self, folder)
+
+    def finished(self, table: pd.DataFrame, automata: Sequence[Sequences], network: Transformer) -> "Certificate":
+        """Return this certificate with its rows, and the sentence of its set."""
+        said = set_of(self.task, automata, sorted(table["length"].unique().tolist()))
+        return replace(self, table=table, set=said, automata=automata, _network=network)
 
     def save(self, path: str | Path) -> None:
         """Write the certificate as safetensors, atomically.
@@ -100,8 +129,7 @@ class Certificate:
         longest = max((len(walk) for walk in self.table["worst"]), default=0)
         padded = [walk + [-1] * (longest - len(walk)) for walk in self.table["worst"]]
         tensors["worst"] = torch.tensor(padded, dtype=torch.int32).reshape(len(self.table), longest)
-        entry = {"rounding": self.rounding, "model": self.model, "task": to_plain(self.task)}
-        content = serialised(tensors, {ENTRY: json.dumps(entry, sort_keys=True)})
+        content = serialised(tensors, {ENTRY: self._entry})
         write_atomically(Path(path), lambda aside: aside.write_bytes(content))  # type: ignore[arg-type]
 
     @classmethod
@@ -113,16 +141,61 @@ class Certificate:
         tensors, metadata = read_tensors(Path(path))
         try:
             entry = json.loads(metadata[ENTRY])
-            table = pd.DataFrame({name: tensors[name].numpy() for name in COLUMNS})
-            table["verdict"] = [VERDICTS[number] for number in tensors["verdict"].tolist()]
-            walks = tensors["worst"].tolist()
-            table["worst"] = [[token for token in walk if token >= 0] for walk in walks]
-            rounding = {str(name): float(value) for name, value in entry["rounding"].items()}
+            require(entry["format"] == FORMAT, f"{path} is a certificate of format {entry['format']}: make it anew.")
+            columns = {name: tensors[name] for name in (*COLUMNS, "verdict", "worst")}
+            kinds = [str(column.dtype).removeprefix("torch.") for column in columns.values()]
+            _require_kind([*COLUMNS.values(), "int64", "int32"] == kinds, "the columns", kinds)
+            table = pd.DataFrame({name: columns[name].numpy() for name in COLUMNS})
+            table["verdict"] = [VERDICTS[number] for number in columns["verdict"].tolist()]
+            table["worst"] = [[token for token in walk if token >= 0] for walk in columns["worst"].tolist()]
+            lengths, pairs, margins = entry["lengths"], entry["questions"], entry["margins"]
+            whole = all(type(length) is int for length in lengths)
+            ascending = whole and lengths == sorted({*lengths}) and lengths[0] >= 2 and lengths[-1] <= LONGEST
+            _require_kind(ascending and {*table["length"]} <= {*lengths}, "lengths", lengths)
+            _require_kind(type(margins) is bool, "margins", margins)
             task: Any = from_plain(Task, entry["task"])
-            return cls(in_order(table), rounding, str(entry["model"]), task)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            questions = None if pairs is None else [(int(query), int(answer)) for query, answer in pairs]
+            _require_kind(task.vocab_size <= MOST_IDS, "vocab_size", task.vocab_size)
+            n_questions = len(sequences_of(task)[0] if questions is None else questions)
+            _require_kind(n_questions <= len(table), "the number of questions", n_questions)
+            automata = automata_of(task, questions)
+            return cls(
+                table=in_order(table),
+                model=str(entry["model"]),
+                dtype=str(entry["dtype"]),
+                task=task,
+                lengths=lengths,
+                questions=questions,
+                margins=margins,
+                set=set_of(task, automata, sorted({*table["length"].tolist()})),
+                automata=automata,
+            )
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
             require(False, f"{path} is not a certificate, or is damaged ({type(error).__name__}: {error}).")
             raise
+
+    @property
+    def _entry(self) -> str:
+        entry = {
+            "format": FORMAT,
+            "model": self.model,
+            "dtype": self.dtype,
+            "task": None if self.task is None else to_plain(self.task),
+            "lengths": self.lengths,
+            "questions": self.questions,
+            "margins": self.margins,
+        }
+        return json.dumps(entry, sort_keys=True)
+
+    @property
+    def _smallest(self) -> Any:
+        smallest = self.table["margin"].argmin(skipna=True) if self.table["margin"].notna().any() else 0
+        return self.table.iloc[int(smallest)]
+
+    @property
+    def _proved_lengths(self) -> list[int]:
+        proved = (self.table["verdict"] == PROVED).groupby(self.table["length"]).all()
+        return proved.index[proved.cummin()].tolist()
 
 
 def in_order(table: pd.DataFrame) -> pd.DataFrame:
@@ -131,10 +204,85 @@ def in_order(table: pd.DataFrame) -> pd.DataFrame:
     return table[columns].sort_values(["length", "query", "answer"], ignore_index=True)
 
 
+def dtype_of(model: Transformer) -> str:
+    """Return the name of the type of a model's weights."""
+    return str(model.embed.weight.dtype).removeprefix("torch.")
+
+
+def rows_of(automata: Iterable[Sequences], lengths: Iterable[int]) -> list[tuple[int, int, int]]:
+    """Return (length, query, answer) of every question at every length that has a sequence, in the table's order."""
+    counts: dict[Any, list[int]] = {}
+    rows = []
+    for automaton in automata:
+        if automaton.shape not in counts:
+            counts[automaton.shape] = automaton.counts(max(lengths))
+        having = [length for length in lengths if counts[automaton.shape][length] > 0]
+        rows += [(length, automaton.query, automaton.answer) for length in having]
+    return sorted(rows)
+
+
+def _require_kind(right: bool, what: str, value: Any) -> None:
+    if not right:
+        raise ValueError(f"{what} is {shown(value)}")
+
+
 def model_digest(model: Transformer) -> str:
-    """Return the SHA-256 of a model's config and weights."""
+    """Return the SHA-256 of a model's config, and of its weights and their types."""
     digest = hashlib.sha256(json.dumps(to_plain(model.cfg), sort_keys=True).encode())
     for name, weight in sorted(model.named_parameters()):
-        digest.update(name.encode())
+        digest.update(f"{name} {weight.dtype}".encode())
         digest.update(np.ascontiguousarray(weight.detach().cpu().double().numpy()).tobytes())
     return digest.hexdigest()
+
+
+def automata_of(task: Any, questions: Iterable[tuple[int, int]] | None) -> list[Sequences]:
+    """Return the automata of some questions of a task, or of all. Raises `ConfigError` for another question."""
+    pairs, of_question = sequences_of(task)
+    chosen = sorted({*pairs} if questions is None else {*questions})
+    for question in chosen:
+        require(question in pairs, f"{question} is not a question (query, answer) of the task.")
+    return [of_question(*question) for question in chosen]
+
+
+def set_of(task: Any, automata: Sequence[Sequences], lengths: list[int]) -> str:
+    """Return in words which sequences of some lengths automata hold, with their exact share of all sequences."""
+    bos = bool(getattr(task, "bos", False))
+    n_ids = len(automata[0].alphabet) - bos
+    ids = f"{n_ids} ids after BOS" if bos else f"{n_ids} ids"
+    sentence = automata[0].sentence
+    said = f"every sequence of {ranges(lengths)} tokens over {ids} {sentence}"
+    if task is None:
+        return said
+    n_questions = len(sequences_of(task)[0])
+    if len(automata) < n_questions:
+        said += f", for {len(automata)} of {n_questions} questions"
+    return f"{said} ({percent(share(automata, lengths, n_ids, bos))} of all)"
+
+
+def share(automata: Sequence[Sequences], lengths: list[int], n_ids: int, bos: bool) -> Fraction:
+    """Return the exact fraction of all sequences of these lengths that are in a set.
+
+    A sequence is in at most one set of a task: its last token and its answer are the question.
+    """
+    counts: dict[Any, list[int]] = {}
+    inside = 0
+    for automaton in automata:
+        if automaton.shape not in counts:
+            counts[automaton.shape] = automaton.counts(lengths[-1])
+        inside += sum(counts[automaton.shape][length] for length in lengths)
+    return Fraction(inside, sum(n_ids ** (length - bos) for length in lengths))
+
+
+def percent(fraction: Fraction) -> str:
+    """Return a fraction as a percentage with two digits."""
+    number = 100 * fraction
+    return f"{float(number):.2g} %" if number > Fraction(1, 10**30) else "less than 1e-30 %"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return numbers in words: [3, 4, 5, 8] is "3 to 5 and 8"."""
+    words: list[str] = []
+    for _, run in groupby(enumerate(numbers), key=lambda placed: placed[1] - placed[0]):
+        members = [str(number) for _, number in run]
+        words += members if len(members) < 3 else [f"{members[0]} to {members[-1]}"]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -2,32 +2,43 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from itertools import groupby
-from os import PathLike
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
 
-from ihlab.certify import walks
-from ihlab.certify.certificate import PROVED, REFUTED, UNKNOWN, Certificate, in_order, model_digest
-from ihlab.certify.mlp import Enclosed
-from ihlab.certify.sequences import Sequences, sequences_of
-from ihlab.certify.tables import PairTables, lengthened, pair_tables, require_pairs
+from ihlab.certify.certificate import (
+    LONGEST,
+    PROVED,
+    REFUTED,
+    UNKNOWN,
+    Certificate,
+    automata_of,
+    dtype_of,
+    in_order,
+    model_digest,
+    ranges,
+    rows_of,
+)
+from ihlab.certify.judges import Judgement, judge_of
+from ihlab.certify.plain import longer, on_one_thread, opened_transformer, plain_copy
+from ihlab.certify.search import last_logits
+from ihlab.certify.sequences import Sequences
 from ihlab.interp.sources import opened_model
 from ihlab.model.transformer import Transformer
 from ihlab.progress import tracked
 from ihlab.settings import own_settings
-from tasks.config import require
-
-Row = dict[str, Any]
+from tasks.config import require, require_integer, shown
 
 MARGINS_UP_TO = 32
 """Number of tokens of the alphabet up to which every margin is computed by default."""
+SEQUENCES = 4096
+"""Sequences that the model reads at a time."""
 
 
 @own_settings()
@@ -42,170 +53,184 @@ def certify(
 ) -> Certificate:
     """Prove or refute that a model answers every sequence of a task rightly (`ihlab.certify.sequences`).
 
-    With one head, the smallest margin of all sequences is computed exactly (`ihlab.certify.walks`). With several heads,
-    the sum of each head's smallest contribution is a lower bound, and a search looks for a wrongly answered sequence.
-    With an MLP, its input is enclosed by intervals (`ihlab.certify.mlp`).
+    The proof is about the stored weights in real arithmetic: every number from the weights to the verdict is enclosed
+    (`ihlab.certify.enclosures`). With one head, the smallest margin of all sequences is found (`ihlab.certify.walks`).
+    With several heads or an MLP, a lower bound is computed (`ihlab.certify.judges`), and a search looks for a sequence
+    that is answered wrongly.
 
     - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one, or its folder;
     - `task`: an `InductionTask` or `MQARTask`; by default the task that the model was trained on;
     - `lengths`: numbers of tokens, by default 2 up to the task's. Above n_ctx the model must have no learned positions;
     - `questions`: pairs (query, answer), by default all of the task's; or your own automata (`Sequences`);
-    - `margins`: whether to compute the margins of proved rows at every length instead of only the longest one. By
-      default only for at most 32 tokens in the alphabet, because the time is proportional to the number of lengths;
-    - `path`: the file in which to store the certificate after each query token. An existing file is continued; it must
-      be of the same model, task and lengths.
+    - `margins`: whether to compute the bound and the worst sequence of proved rows at every length instead of only the
+      longest one. By default only for at most 32 tokens in the alphabet;
+    - `path`: the file in which to store the finished certificate. It may exist only if it is of the same model, task,
+      lengths, questions and options. It is then replaced when the new one is finished.
 
-    A progress bar counts the query tokens in a terminal or a notebook. Raises `ConfigError` for a model, a task or a
-    length that the proof does not cover, and names the reason.
+    A progress bar counts the query tokens in a terminal or a notebook. Raises `ConfigError`, with the reason, for a
+    model that is not one layer or does more than its weights say (hooks, changed buffers), for weights that are not
+    finite or too large to be enclosed, and for tasks, lengths and questions that the proof does not cover.
     """
-    model = opened_transformer(source)
-    require_pairs(model)
-    task = model.trained_on if task is None else task
-    asked = sorted(_asked(task, questions), key=lambda sequences: (sequences.query, sequences.answer))
-    wanted = sorted(set(range(2, task.length + 1) if lengths is None else lengths))
-    require(bool(wanted) and wanted[0] >= 2, f"lengths is {wanted}, but must be numbers of at least 2 tokens.")
-    require(
-        int(max(sequences.alphabet.max() for sequences in asked)) < model.cfg.d_vocab,
-        f"The task has ids up to {task and task.vocab_size - 1}, but the model's d_vocab is {model.cfg.d_vocab}.",
-    )
-    every = len(asked[0].alphabet) <= MARGINS_UP_TO if margins is None else margins
-    judged = _Judged(model, asked[0].alphabet, wanted, wanted if every else wanted[-1:])
-    stored_task = None if any(isinstance(question, Sequences) for question in questions or ()) else task
-    stored, digest = None, model_digest(model)
-    if path is not None and Path(path).exists():
-        stored = Certificate.open(path)
-        require(
-            stored.model == digest and stored.task == task and set(stored.table["length"]) <= set(wanted),
-            f"{path} is the certificate of another model, task or lengths: give another path.",
-        )
-    parts: list[pd.DataFrame] = []
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        groups = [(query, list(group)) for query, group in groupby(asked, key=lambda sequences: sequences.query)]
-        for query, group in tracked(groups, "certifying query tokens"):
-            if stored is not None and query in set(stored.table["query"]):
-                parts.append(stored.table[stored.table["query"] == query])
-            else:
-                parts.append(pd.DataFrame(judged.rows(group, pool)))
-            certificate = Certificate(in_order(pd.concat(parts)), judged.rounding, digest, stored_task)
-            if path is not None:
-                certificate.save(path)
+    model, chosen, planned = plan(source, task, lengths, questions, margins)
+    require(path is None or isinstance(path, str | Path), f"path is {shown(path)}, but must be the path of a file.")
+    if path is not None:
+        require(planned.task is not None, "A certificate of your own automata is not stored: leave path out.")
+        _require_same_call(Path(path), planned)
+    plain = plain_copy(model, planned.lengths[-1])
+    with_margin = {*planned.lengths} if planned.margins else {planned.lengths[-1]}
+    rows = _rows(plain, chosen, planned.lengths, with_margin)
+    require(bool(rows), f"No question has a sequence of {ranges(planned.lengths)} tokens: give larger lengths.")
+    table = in_order(_settled(rows, longer(model, planned.lengths[-1])))
+    named = list(table[["length", "query", "answer"]].itertuples(index=False, name=None))
+    assert planned.task is None or named == rows_of(chosen, planned.lengths), "a question of the set was not judged"
+    certificate = planned.finished(table, chosen, plain)
+    if path is not None:
+        certificate.save(path)
     return certificate
 
 
-def opened_transformer(source: Any) -> Transformer:
-    """Return the `Transformer` of a source. Raises `ConfigError` for another class of model, and for hooks."""
-    from transformers import PreTrainedModel  # imported here, because the library takes seconds
-
-    if isinstance(source, PreTrainedModel | str | PathLike):
-        from ihlab.hf import from_hf
-
-        source = from_hf(source)
-    model = opened_model(source).module
-    require(
-        isinstance(model, Transformer),
-        f"The model is a {type(model).__name__}, but a proof needs a Transformer: convert it (ihlab.hf.from_hf).",
+def plan(
+    source: Any,
+    task: Any,
+    lengths: Iterable[int] | None,
+    questions: Sequence[tuple[int, int] | Sequences] | None,
+    margins: bool | None,
+) -> tuple[Transformer, list[Sequences], Certificate]:
+    """Return the model, the questions, and a certificate without rows, whose `key` is that of the finished one."""
+    model = opened_transformer(source)
+    task = getattr(model, "trained_on", None) if task is None else task
+    chosen = _questions(task, questions)
+    wanted = _lengths(lengths, task)
+    alphabet = chosen[0].alphabet
+    require_fits(model, chosen, wanted)
+    own = questions is not None and isinstance(next(iter(questions)), Sequences)
+    certificate = Certificate(
+        table=pd.DataFrame(),
+        model=model_digest(model),
+        dtype=dtype_of(model),
+        task=None if own else task,
+        lengths=wanted,
+        questions=None if questions is None else [(each.query, each.answer) for each in chosen],
+        margins=len(alphabet) <= MARGINS_UP_TO if margins is None else margins,
     )
-    assert isinstance(model, Transformer)
-    hooked = [name for name, point in model.hook_dict.items() if point.fwd_hooks]
-    require(not hooked, f"The model has a hook at {hooked and hooked[0]}, but a proof speaks of its weights alone.")
-    return model
+    return model, chosen, certificate
 
 
-def _asked(task: Any, questions: Sequence[tuple[int, int] | Sequences] | None) -> list[Sequences]:
+def require_fits(model: Transformer, questions: Sequence[Sequences], lengths: Sequence[int]) -> None:
+    """Raise `ConfigError` unless the model reads the ids and the lengths."""
+    largest, longest = int(questions[0].alphabet[-1]), lengths[-1]
+    require(
+        largest < model.cfg.d_vocab,
+        f"The set has ids up to {largest}, but the model's d_vocab is {model.cfg.d_vocab}.",
+    )
+    require(
+        model.pos_embed is None or longest <= model.cfg.n_ctx,
+        f"The length is {longest}, but the model has learned positions for n_ctx={model.cfg.n_ctx} tokens.",
+    )
+
+
+def _questions(task: Any, questions: Sequence[tuple[int, int] | Sequences] | None) -> list[Sequences]:
+    """Return the automata of all questions, sorted by query and answer."""
+    if questions is not None:
+        questions = list(questions)
+        require(len(questions) > 0, "questions is [], but must have at least one question (query, answer).")
     if questions is not None and all(isinstance(question, Sequences) for question in questions):
-        return list(questions)  # type: ignore[arg-type]
-    require(task is not None, "The task of the model is not known: give one.")
-    pairs, of_question = sequences_of(task)
-    chosen = pairs if questions is None else list(questions)
-    for question in chosen:
-        require(question in pairs, f"{question} is not a question (query, answer) of the task.")
-    return [of_question(*question) for question in chosen]  # type: ignore[misc]
+        own: Any = questions
+        same = all(np.array_equal(question.alphabet, own[0].alphabet) for question in own)
+        require(same, "The automata have different alphabets: certify those of each alphabet by themselves.")
+        chosen: list[Any] = own
+    else:
+        require(task is not None, "The task of the model is not known: give one.")
+        for question in questions or ():
+            pair = isinstance(question, tuple | list) and len(question) == 2
+            whole = pair and all(isinstance(token, Integral) and not isinstance(token, bool) for token in question)  # type: ignore[union-attr]
+            require(whole, f"A question is {shown(question)}, but must be a pair (query, answer) of ids.")
+        chosen = automata_of(task, None if questions is None else [(int(q), int(y)) for q, y in questions])  # type: ignore[misc]
+    return sorted(chosen, key=lambda question: (question.query, question.answer))
 
 
-class _Judged:
-    """Computes the verdicts on a model, for one query token at a time.
+def _lengths(lengths: Iterable[int] | None, task: Any) -> list[int]:
+    require(lengths is not None or task is not None, "The task is not known: give lengths=[...].")
+    require(
+        lengths is None or isinstance(lengths, Iterable), f"lengths is {shown(lengths)}, but must be several numbers."
+    )
+    wanted = list(range(2, task.length + 1) if lengths is None else lengths)
+    for length in wanted:
+        require_integer("A length", length, 2)
+    wanted = sorted({int(length) for length in wanted})
+    require(
+        len(wanted) > 0 and wanted[-1] <= LONGEST,
+        f"lengths is {shown(wanted)}, but must be numbers of tokens from 2 to {LONGEST}.",
+    )
+    return wanted
 
-    - `lengths`: numbers of tokens; `with_margin`: those whose margins are computed even if they are proved;
-    - `rounding`: a bound of the rounding error of a margin at the longest length, by type.
+
+def _require_same_call(path: Path, planned: Certificate) -> None:
+    """Raise `ConfigError` if a path has the certificate of another model or call."""
+    if path.exists():
+        stored = Certificate.open(path)
+        for name in ("model", "task", "lengths", "questions", "margins"):
+            require(
+                getattr(stored, name) == getattr(planned, name),
+                f"{path} is the certificate of another model or call ({name} differs): give another path.",
+            )
+
+
+def _rows(
+    model: Transformer, questions: Sequence[Sequences], lengths: list[int], with_margin: set[int]
+) -> list[dict[str, Any]]:
+    """Return what is known of each question at each length that has sequences."""
+    judge = judge_of(model, questions[0].alphabet, lengths[-1])
+    # With learned positions, every length is a problem of its own. Otherwise tables of the longest serve all.
+    groups = [lengths] if model.pos_embed is None else [[length] for length in lengths]
+    by_query = [list(group) for _, group in groupby(questions, key=lambda question: question.query)]
+    rows = []
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for some in groups:
+            for group in tracked(by_query, "certifying query tokens"):
+                judge.prepare(group[0].query, some[-1])
+                work = partial(judge.judge, lengths=some, with_margin=with_margin)
+                for question, judgements in zip(group, pool.map(work, group), strict=True):
+                    rows += [_row(question, judgement) for judgement in judgements]
+    return rows
+
+
+def _row(question: Sequences, judgement: Judgement) -> dict[str, Any]:
+    return {
+        "length": judgement.length,
+        "query": question.query,
+        "answer": question.answer,
+        "verdict": PROVED if judgement.proved else UNKNOWN,
+        "margin": judgement.margin,
+        "bound": judgement.bound,
+        "worst": question.alphabet[judgement.walk].tolist(),
+    }
+
+
+def _settled(rows: list[dict[str, Any]], model: Transformer) -> pd.DataFrame:
+    """Run the model on the sequences, and return the rows with their verdicts.
+
+    A row is refuted if its sequence has a margin of 0 or less and the model answers it wrongly. A row stays proved only
+    if the model, in its own arithmetic, answers its sequence rightly.
     """
+    table = pd.DataFrame(rows)
+    known = table[table["worst"].map(len) > 0]
+    for _, same_length in known.groupby("length"):
+        for start in range(0, len(same_length), SEQUENCES):
+            some = same_length.iloc[start : start + SEQUENCES]
+            right = answered_rightly(model, np.array(some["worst"].tolist()), some["answer"].to_numpy())
+            wrong = ~right & (some["margin"] <= 0)
+            doubted = ~right & (some["verdict"] == PROVED)
+            table.loc[some.index[doubted], "verdict"] = UNKNOWN
+            table.loc[some.index[wrong], "verdict"] = REFUTED
+    return table
 
-    def __init__(self, model: Transformer, alphabet: np.ndarray, lengths: list[int], with_margin: list[int]) -> None:
-        self.model, self.alphabet, self.lengths, self.with_margin = model, alphabet, lengths, set(with_margin)
-        self.learned = model.pos_embed is not None
-        # The tables of the longest length hold for every length, unless the model has learned positions.
-        self._tables = lru_cache(maxsize=1)(partial(pair_tables, model, alphabet))
-        self.rounding = dict(self._tables(lengths[-1]).rounding)
-        self._enclosed = lru_cache(maxsize=1)(partial(Enclosed, model, alphabet))
-        self._longer = lengthened(model, lengths[-1])
 
-    def rows(self, group: Sequence[Sequences], pool: ThreadPoolExecutor) -> list[Row]:
-        """Return the rows of all questions of one query."""
-        query = int(np.searchsorted(self.alphabet, group[0].query))
-        rows: list[Row] = []
-        for lengths in [[length] for length in self.lengths] if self.learned else [self.lengths]:
-            tables = self._tables(lengths[-1])
-            judge = partial(self._judge, tables=tables, mass=tables.masses(query), query=query, lengths=lengths)
-            rows += [row for of_question in pool.map(judge, group) for row in of_question]
-        return self._settled(rows)
-
-    def _judge(
-        self,
-        sequences: Sequences,
-        tables: PairTables,
-        mass: Float[np.ndarray, "head back token before"],
-        query: int,
-        lengths: list[int],
-    ) -> list[Row]:
-        """Return a row for each length: proved, or a candidate for a sequence that is answered wrongly."""
-        automaton = walks.Automaton(sequences.first, sequences.rule, sequences.follow, sequences.asks)
-        weighed = (mass, tables.read, tables.direct[query], sequences.answer)
-        weights = np.full(lengths[-1] + 1, -np.inf)  # above 0: proved, its margin not known
-        enclosed = None if self.model.layers[0].mlp is None else self._enclosed(lengths[-1])
-        limit = tables.rounding["float64"] if enclosed is None else 0.0
-        if len(mass) == 1 and enclosed is None and not self.with_margin.issuperset(lengths):
-            weights = walks.lightest_of_rivals(*weighed, automaton, query, lengths[-1], limit)
-        rows, rival = [], 0
-        for length in lengths:
-            row = {"length": length, "query": sequences.query, "answer": sequences.answer}
-            if weights[length] > 0 and length not in self.with_margin:
-                if weights[length] < np.inf:
-                    rows.append({**row, "verdict": PROVED, "margin": np.nan, "bound": np.nan, "worst": []})
-                continue
-            if enclosed is None:
-                bounds, of_heads = walks.smallest_margins(*weighed, automaton, query, length, False, rival)
-                bound, rival = bounds.min(), int(bounds.argmin())
-            else:
-                bound, of_heads = enclosed.bound(mass, automaton, query, sequences.answer, length)
-            if np.isinf(bound):  # the set has no sequence of this length
-                continue
-            if enclosed is None:
-                margins = walks.margins_of(*weighed, of_heads)
-            else:
-                margins = enclosed.margin(self.alphabet[of_heads], sequences.answer)
-            walk, margin = of_heads[margins.argmin()], margins.min()
-            if bound <= limit < margin and enclosed is None:
-                walk, margin = walks.descend(*weighed, walk, lambda tokens: sequences.holds(self.alphabet[tokens]))
-            verdict = PROVED if bound > limit else UNKNOWN if margin > limit else REFUTED
-            worst = self.alphabet[walk].tolist()
-            rows.append({**row, "verdict": verdict, "margin": margin, "bound": bound, "worst": worst})
-        return rows
-
-    @torch.no_grad()
-    def _settled(self, rows: list[Row]) -> list[Row]:
-        """Return the rows. A row stays refuted only if the model itself answers its sequence wrongly."""
-        for _, same_length in groupby(rows, key=lambda row: row["length"] * (row["verdict"] == REFUTED)):
-            refuted = [row for row in same_length if row["verdict"] == REFUTED]
-            if not refuted:
-                continue
-            tokens = torch.tensor([row["worst"] for row in refuted], device=self.model.embed.weight.device)
-            logits = self._longer(tokens)[:, -1].cpu()
-            for row, scores in zip(refuted, logits, strict=True):
-                right = scores[row["answer"]].item()
-                scores[row["answer"]] = -torch.inf
-                if right > scores.max():  # within the model's own rounding
-                    row["verdict"] = UNKNOWN
-                    if row["margin"] < -self.rounding["float32"]:
-                        raise AssertionError(
-                            f"The model answers {row['worst']} rightly, which its certificate refutes."
-                        )
-        return rows
+@on_one_thread()
+@torch.no_grad()
+def answered_rightly(model: Transformer, tokens: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """Return for which sequences [row, pos] the model gives the answer a larger logit than any other token."""
+    logits = last_logits(opened_model(model), tokens).cpu()
+    answer = torch.tensor(answers)[:, None]
+    others = logits.scatter(1, answer, -torch.inf).amax(dim=1)
+    return (logits.gather(1, answer)[:, 0] > others).numpy()

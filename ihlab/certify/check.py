@@ -1,160 +1,266 @@
-"""Check a stored certificate independently: from the weights, in plain NumPy, without the solver's tables and walks.
+"""Check a stored certificate: nothing in the file is believed but what it claims.
 
-It shares with the solver only the statement that is checked: which sequences a question has
-(`ihlab.certify.sequences`). Backwards from the query and for all rivals at once, it computes the potential of every
-token and state: the smallest sum over the positions after it. A certificate could store these potentials, but they take
-V^4 T numbers (500 MB for 32 tokens), and checking them takes as long as computing them.
+The check shares with the solver the enclosed tables of the model (`ihlab.certify.tables`) and the automata of the set.
+It has shortest paths of its own, by which it tests every claimed bound, and lists the rows that must be there by
+itself. `Certificate.export` writes a folder whose checker shares nothing with this package.
 """
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float
+import pandas as pd
 
-from ihlab.certify.certificate import PROVED, REFUTED, Certificate, model_digest
-from ihlab.certify.certify import opened_transformer
-from ihlab.certify.sequences import Sequences, sequences_of
-from ihlab.certify.tables import lengthened
-from ihlab.model.transformer import Transformer
+from ihlab.certify.certificate import PROVED, REFUTED, Certificate, dtype_of, model_digest, rows_of
+from ihlab.certify.certify import answered_rightly, require_fits
+from ihlab.certify.enclosures import Interval, below
+from ihlab.certify.plain import longer, opened_transformer, plain_copy
+from ihlab.certify.sequences import Sequences
+from ihlab.certify.tables import ModelTables, PairTables
+from ihlab.certify.walks import Array, compiled, margin_above, mean_above
 from tasks.config import require
 
-ROUNDS = 50
-"""The most steps of Dinkelbach's method, which ends after about five."""
+HALVINGS = 60
+"""Steps of the bisection that finds a head's level."""
+SLACK = 1e-9
+"""With several heads, a bound may be above the one found by this fraction of it. A sign never hangs on it."""
 
 
-@torch.no_grad()
 def check(path: str | Path, model: Any) -> int:
-    """Check every proved and every refuted row of a certificate, and return their number.
+    """Check every row of a certificate, and return the number of proved and refuted ones.
 
-    `model` is a source as for `certify`. Raises `ConfigError` if the certificate is of another model, if a sequence of
-    a proved row may be answered wrongly, or if the sequence of a refuted row is answered rightly or is not in the set.
+    Each row must be one of the set, and each of the set must be there once. In a proved row the bound must be positive.
+    No margin of the set may be below a bound. A margin must be that of the row's sequence, which must be in the set. A
+    refuted sequence must be answered wrongly by the model, in real arithmetic and in its own, and a proved row's
+    sequence rightly.
+
+    `model` is a source as for `certify`. Raises `ConfigError` if the certificate is of another model, for the first row
+    that does not hold, and for models with an MLP, whose bound is not checked.
     """
-    certificate, network = Certificate.open(path), opened_transformer(model).cpu()
-    require(certificate.model == model_digest(network), f"{path} is the certificate of another model.")
+    certificate, network = Certificate.open(path), opened_transformer(model)
+    same = certificate.model == model_digest(network) and certificate.dtype == dtype_of(network)
+    require(same, f"{path} is the certificate of another model.")
     require(network.cfg.mlp == "none", f"The model has mlp={network.cfg.mlp!r}, but the check has no bound of an MLP.")
-    _, of_question = sequences_of(certificate.task)
-    refuted = certificate.table[certificate.table["verdict"] == REFUTED]
-    for length, query, answer, worst in refuted[["length", "query", "answer", "worst"]].to_numpy().tolist():
-        logits = lengthened(network, length)(torch.tensor([worst]))[0, -1]
-        others = logits[torch.arange(len(logits)) != answer]
-        wrong = len(worst) == length and of_question(query, answer).holds(worst) and logits[answer] <= others.max()
-        require(bool(wrong), f"{path} does not hold: {worst} is answered rightly, or is not in the set.")
-    proved, slack = certificate.table[certificate.table["verdict"] == PROVED], certificate.rounding["float64"]
-    weights = {name: weight.detach().double().numpy() for name, weight in network.state_dict().items()}
-    questions: Any = proved.groupby(["query", "answer"])
-    for (query, answer), rows in questions:
-        sequences, lengths = of_question(query, answer), rows["length"].tolist()
-        in_one_pass = network.pos_embed is None and network.cfg.n_heads == 1
-        for some in [lengths] if in_one_pass else [[length] for length in lengths]:
-            failed = sorted(set(some) - _lengths_that_hold(network, weights, sequences, some, slack))
-            require(not failed, f"{path} does not hold: query {query}, answer {answer}, {failed} tokens.")
-    return len(refuted) + len(proved)
+    require_fits(network, certificate.automata, certificate.lengths)
+    _require_rows(path, certificate)
+    table, automata = certificate.table, {(each.query, each.answer): each for each in certificate.automata}
+    lengths, longest = certificate.lengths, certificate.lengths[-1]
+    plain = plain_copy(network, longest)
+    tables = ModelTables(plain, certificate.automata[0].alphabet, longest)
+    groups = [lengths] if plain.pos_embed is None else [[length] for length in lengths]
+    for some in groups:
+        chosen = table[table["length"].isin(some)]
+        for question, rows in chosen.groupby(["query", "answer"]):
+            sequences = automata[question]  # type: ignore[index]
+            query = int(np.searchsorted(sequences.alphabet, sequences.query))
+            failed = _failed(sequences, tables.of(query, some[-1]), rows)
+            require(failed is None, f"{path} does not hold: {failed}.")
+    _require_answers(path, table, longer(network, longest))
+    return int(table["verdict"].isin([PROVED, REFUTED]).sum())
 
 
-def _lengths_that_hold(
-    model: Transformer, weights: Mapping[str, np.ndarray], sequences: Sequences, lengths: Sequence[int], slack: float
-) -> set[int]:
-    """Return the lengths at which each rival's margin is above `slack` in every sequence."""
-    longest, cfg = max(lengths), model.cfg
-    score, read, direct = _scores_and_reads(model, weights, sequences, longest)
-    mass = np.exp(score - score.max(axis=(1, 2, 3), keepdims=True))
-    rivals = np.delete(np.arange(cfg.d_vocab), sequences.answer)
-    gain = read[..., sequences.answer, None] - read[..., rivals]  # [head, place, token, before, rival]
-    constant = direct[sequences.answer] - direct[rivals] - slack
-    if cfg.n_heads == 1:
-        weight, _ = _potentials(sequences, mass[0], gain[0] + constant, longest)
-        return {length for length in lengths if (weight[length] > 0).all()}
-    for head in range(cfg.n_heads):
-        level = np.zeros(len(rivals))
-        for _ in range(ROUNDS):  # each head's smallest mean, from above
-            weight, total = _potentials(sequences, mass[head], gain[head] - level, longest)
-            level = level + weight[longest] / total[longest]
-            if (np.abs(weight[longest]) < slack / 9 * total[longest]).all():
-                break
-        constant = constant + level - slack
-        weight, _ = _potentials(sequences, mass[head], gain[head] - level + slack, longest)
-        if not (weight[longest] > 0).all():
-            return set()
-    return {longest} if (constant > 0).all() else set()
+def _require_rows(path: str | Path, certificate: Certificate) -> None:
+    """Require exactly the rows of the set, with bounds where the options say so."""
+    expected = rows_of(certificate.automata, certificate.lengths)
+    rows = list(certificate.table[["length", "query", "answer"]].itertuples(index=False, name=None))
+    require(expected == rows, f"{path} does not hold: its {len(rows)} rows are not the {len(expected)} of its set.")
+    known = certificate.table["bound"].notna() & certificate.table["margin"].notna()
+    needed = certificate.table["length"].isin(certificate.lengths if certificate.margins else certificate.lengths[-1:])
+    require(bool(known[needed].all()), f"{path} does not hold: a row has no bound, though the options ask for it.")
 
 
-def _potentials(
-    sequences: Sequences,
-    mass: Float[np.ndarray, "back token before"],
-    gain: Float[np.ndarray, "place token before rival"],
-    longest: int,
-) -> tuple[Float[np.ndarray, "length rival"], Float[np.ndarray, "length rival"]]:
-    """Return the smallest sum of mass * gain over the sequences of each length, and the mass of that sequence."""
-    n_tokens = len(sequences.alphabet)
-    after = sequences.follow[sequences.rule]  # [state, before, token]
-    query = int(np.flatnonzero(sequences.alphabet == sequences.query)[0])
-    may_ask = (sequences.asks[:, None] & (after[:, :, query] >= 0))[..., None]
-    mine, total = mass[0, query, :-1, None], np.zeros((longest + 1, gain.shape[-1]))
-    value = np.where(may_ask, mine * gain[0, query, :-1], np.inf)  # [state, before, rival]
-    carried = np.broadcast_to(mine, value.shape)
-    smallest = np.full((longest + 1, gain.shape[-1]), np.inf)
-    begins, every = np.flatnonzero(sequences.first >= 0), np.arange(n_tokens)
-    for back in range(1, longest):
-        here, place = mass[back][..., None], gain[back % len(gain)]
-        alone = value[sequences.first[begins], begins] + (here * place)[begins, -1]
-        best = alone.argmin(axis=0)[None]
-        smallest[back + 1] = np.take_along_axis(alone, best, 0)[0]
-        with_mass = carried[sequences.first[begins], begins] + here[begins, -1]
-        total[back + 1] = np.take_along_axis(with_mass, best, 0)[0]
-        step = (here * place)[:, :-1].swapaxes(0, 1)  # [before, token, rival]
-        candidates = np.where(after[..., None] >= 0, value[after, every] + step, np.inf)
-        best = candidates.argmin(axis=2)[:, :, None]
-        added = carried[after, every] + here[:, :-1].swapaxes(0, 1)
-        value, carried = (np.take_along_axis(each, best, 2)[:, :, 0] for each in (candidates, added))
-    return smallest, total
+def _failed(sequences: Sequences, tables: PairTables, rows: pd.DataFrame) -> str | None:
+    """Return what is wrong with the rows of a question, or None."""
+    unbounded = rows[rows["bound"].isna() & (rows["verdict"] == PROVED)]
+    if len(unbounded):
+        positive = _hold(sequences, tables, unbounded["length"].tolist(), 0.0, positive=True)
+        if not all(positive):
+            return f"{_named(unbounded.iloc[positive.index(False)])} is not proved"
+    each: Any = rows.itertuples()
+    for row in each:
+        wrong = _wrong_bound(sequences, tables, row) or _wrong_sequence(sequences, tables, row)
+        if wrong is not None:
+            return f"{_named(row)} {wrong}"
+    return None
 
 
-def _scores_and_reads(
-    model: Transformer, weights: Mapping[str, np.ndarray], sequences: Sequences, longest: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a query's scores [head, back, token, before], the logits that pairs write, and the query's own logits."""
-    cfg, attn = model.cfg, model.layers[0].attn
-    d_head, group = cfg.head_width, cfg.n_heads // cfg.kv_heads
-    stream = weights["embed.weight"][sequences.alphabet][None]
-    if cfg.positional == "learned":
-        stream = stream + weights["pos_embed.weight"][longest - 1 :: -1][:, None]
+def _wrong_bound(sequences: Sequences, tables: PairTables, row: Any) -> str | None:
+    """Return what is wrong with a row's bound, or None."""
+    if np.isnan(row.bound):
+        return None
+    if row.verdict == PROVED and not row.bound > 0:
+        return f"is called proved with a bound of {row.bound}"
+    holds = _hold(sequences, tables, [row.length], row.bound, row.verdict == PROVED)
+    return None if all(holds) else f"has a sequence whose margin may be below {row.bound}"
 
-    def normed(x: np.ndarray, gain: str) -> np.ndarray:
-        return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + cfg.eps) * weights[gain] if gain in weights else x
 
-    def heads(side: str) -> np.ndarray:
-        name = f"blocks.0.attn.{side}_proj"
-        flat = normed(stream, "blocks.0.ln1.w") @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0.0)
-        return flat.reshape(*flat.shape[:2], -1, d_head)
+def _wrong_sequence(sequences: Sequences, tables: PairTables, row: Any) -> str | None:
+    """Return what is wrong with a row's sequence and its margin, or None."""
+    if not row.worst:
+        lacks = row.verdict == REFUTED or not np.isnan(row.margin)
+        return "names no sequence" if lacks else None
+    if len(row.worst) != row.length or not sequences.holds(row.worst):
+        return f"names {row.worst}, which is not a sequence of its set"
+    walk = np.searchsorted(sequences.alphabet, row.worst)
+    given = (tables.mass, tables.read, tables.direct, sequences.answer, walk)
+    high, low = margin_above(*given), _margin_below(*given)
+    if not low <= row.margin <= high + 1e-6 * (1 + abs(high)):
+        return f"claims a margin of {row.margin}, but it is between {low} and {high}"
+    certain = row.verdict != REFUTED or high <= 0
+    return None if certain else f"is called refuted, but the margin of its sequence may be {high}"
 
-    def in_pairs(x: np.ndarray, taps: np.ndarray) -> np.ndarray:
-        now, before = (taps[:, back].reshape(len(taps), -1) for back in (0, 1))
-        previous = np.concatenate([x[1:], x[-1:]]) if len(x) > 1 else x
-        alone = x if cfg.shift_first == "own" and cfg.shifted else now * x
-        return np.concatenate([(now * x)[:, :, None] + (before * previous)[:, None], alone[:, :, None]], axis=2)
 
-    query_at = int(np.flatnonzero(sequences.alphabet == sequences.query)[0])
-    q = normed(heads("q")[0, query_at], "blocks.0.attn.q_norm.w")
-    k = normed(in_pairs(heads("k"), attn.alpha.double().numpy()), "blocks.0.attn.k_norm.w").repeat(group, axis=3)
-    v = in_pairs(heads("v"), attn.beta.double().numpy()).repeat(group, axis=3)
-    if attn.rotary is not None:  # pairs of channels as complex numbers; keys are `back` positions before the query
-        angles = cfg.rotary_frequencies or cfg.rotary_base ** (-np.arange(0, d_head, 2) / d_head)
-        turn = cfg.rotary_scale**2 * np.exp(-1j * np.arange(longest)[:, None] * np.asarray(angles))
-        q, k = (x[..., : d_head // 2] + 1j * x[..., d_head // 2 :] for x in (q, k))
-        k = k * turn[:, None, None, None]
-        score = np.einsum("hd,ptahd->hpta", q.conj(), k).real / d_head**0.5
-    else:
-        score = np.einsum("hd,ptahd->hpta", q, k) / d_head**0.5
-    score = np.broadcast_to(score, (cfg.n_heads, longest, *score.shape[2:])).copy()
-    if attn.alibi is not None:
-        score -= attn.alibi.slopes.numpy()[:, None, None, None] * np.arange(longest)[:, None, None]
-    if cfg.mask == "strict":
-        score[:, 0] = -np.inf
-    unembed = weights["embed.weight" if cfg.tied_embeddings else "unembed.weight"] * weights.get("ln_final.w", 1.0)
-    written = weights["blocks.0.attn.o_proj.weight"].reshape(-1, cfg.n_heads, d_head)
-    read = np.einsum("ptahd,mhd,om->hptao", v, written, unembed, optimize=True)
-    residual = (stream[0, query_at] if cfg.residual_in(0) else 0.0) + weights.get("blocks.0.attn.o_proj.bias", 0.0)
-    return score, read, unembed @ (residual * np.ones(cfg.d_model))
+def _named(row: Any) -> str:
+    return f"the row of {row.length} tokens, query {row.query}, answer {row.answer}"
+
+
+def _require_answers(path: str | Path, table: pd.DataFrame, model: Any) -> None:
+    """Require that the model answers the sequences of refuted rows wrongly, and of proved rows rightly."""
+    known = table[(table["worst"].map(len) > 0) & table["verdict"].isin([PROVED, REFUTED])]
+    for _, rows in known.groupby("length"):
+        right = answered_rightly(model, np.array(rows["worst"].tolist()), rows["answer"].to_numpy())
+        odd = rows[right != (rows["verdict"] == PROVED)]
+        require(
+            odd.empty,
+            lambda odd=odd: f"{path} does not hold: the model answers the sequence of {_named(odd.iloc[0])} otherwise.",  # type: ignore[misc]
+        )
+
+
+def _hold(sequences: Sequences, tables: PairTables, lengths: list[int], level: float, positive: bool) -> list[bool]:
+    """Return for which lengths every margin is at least the level, and above 0 if it must be `positive`."""
+    query = int(np.searchsorted(sequences.alphabet, sequences.query))
+    paths = (sequences.first, sequences.follow[sequences.rule], sequences.asks, query, np.array(lengths))
+    given = (tables.mass, tables.read, tables.direct, sequences.answer)
+    if len(tables.mass.low) == 1:
+        shortest = _shortest_of_rivals(*given, *paths, level)
+        strictly = positive and level <= 0
+        return [weight > 0 or (weight == 0 and not strictly) for weight in shortest.tolist()]
+    found = [_sum_of_levels(*given, *paths[:-1], length) for length in lengths]
+    return [total >= level - SLACK * abs(level) and (total > 0 or not positive) for total in found]
+
+
+@compiled
+def _fill(step: Array, mass: Interval, gain: Array, level: float, back: int) -> None:
+    """Fill step [token, before] with the lengths, from below, of steps `back` positions before the query."""
+    low, high, gained = mass.low[back % len(mass.low)], mass.high[back % len(mass.low)], gain[back % len(gain)]
+    for token in range(step.shape[0]):
+        for before in range(step.shape[1]):
+            over = below(gained[token, before] - level)
+            step[token, before] = below(over * (low[token, before] if over > 0 else high[token, before]))
+
+
+@compiled
+def _shortest(
+    mass: Interval, gain: Array, level: float, first: Array, after: Array, asks: Array, query: int, lengths: Array
+) -> Array:
+    """Return the length, from below, of the shortest path of each length; after [state, before, token]."""
+    n_states, n_tokens = after.shape[:2]
+    found, step = np.full(len(lengths), np.inf), np.empty((n_tokens, n_tokens + 1))
+    rest, nearer = np.full((n_states, n_tokens), np.inf), np.full((n_states, n_tokens), np.inf)
+    _fill(step, mass, gain, level, 0)
+    for state in range(n_states):
+        for before in range(n_tokens):
+            if asks[state] and after[state, before, query] >= 0:
+                rest[state, before] = step[query, before]
+    for back in range(1, lengths[-1]):
+        _fill(step, mass, gain, level, back)
+        begun = np.inf
+        for token in range(n_tokens):
+            if first[token] >= 0 and rest[first[token], token] < np.inf:
+                begun = min(begun, below(step[token, n_tokens] + rest[first[token], token]))
+        found[lengths == back + 1] = begun
+        for state in range(n_states):
+            for before in range(n_tokens):
+                least = np.inf
+                for token in range(n_tokens):
+                    if after[state, before, token] >= 0:
+                        least = min(least, step[token, before] + rest[after[state, before, token], token])
+                nearer[state, before] = below(least) if least < np.inf else np.inf
+        rest, nearer = nearer, rest
+    return found
+
+
+@compiled
+def _shortest_of_rivals(
+    mass: Interval,
+    read: Interval,
+    direct: Interval,
+    answer: int,
+    first: Array,
+    after: Array,
+    asks: Array,
+    query: int,
+    lengths: Array,
+    level: float,
+) -> Array:
+    """Return the shortest path of each length over all rivals, whose gains are taken together where that suffices."""
+    of_head, together = Interval(mass.low[0], mass.high[0]), np.full(read.low.shape[2:], np.inf)
+    for rival in range(len(direct.low)):
+        if rival != answer:
+            together = np.minimum(together, _gain(read, direct, answer, rival))
+    found = _shortest(of_head, together, level, first, after, asks, query, lengths)
+    if found.min() > 0:
+        return found
+    found[:] = np.inf
+    for rival in range(len(direct.low)):
+        if rival != answer:
+            gain = _gain(read, direct, answer, rival)
+            found = np.minimum(found, _shortest(of_head, gain, level, first, after, asks, query, lengths))
+    return found
+
+
+@compiled
+def _gain(read: Interval, direct: Interval, answer: int, rival: int) -> Array:
+    """Return the gain over a rival with one head, with the query's own logits, from below."""
+    gain, constant = read.low[0, answer] - read.high[0, rival], below(direct.low[answer] - direct.high[rival])
+    for i in range(gain.size):
+        gain.flat[i] = below(below(gain.flat[i]) + constant)
+    return gain
+
+
+@compiled
+def _sum_of_levels(
+    mass: Interval,
+    read: Interval,
+    direct: Interval,
+    answer: int,
+    first: Array,
+    after: Array,
+    asks: Array,
+    query: int,
+    length: int,
+) -> float:
+    """Return the smallest sum, over rivals, of each head's highest level at which the shortest path is not negative."""
+    smallest, lengths = np.inf, np.array([length])
+    for rival in range(len(direct.low)):
+        if rival == answer:
+            continue
+        total = below(direct.low[answer] - direct.high[rival])
+        for head in range(len(mass.low)):
+            of_head, gain = Interval(mass.low[head], mass.high[head]), read.low[head, answer] - read.high[head, rival]
+            for i in range(gain.size):
+                gain.flat[i] = below(gain.flat[i])
+            low, high = gain.min(), gain.max()
+            for _ in range(HALVINGS):
+                middle = (low + high) / 2
+                if _shortest(of_head, gain, middle, first, after, asks, query, lengths)[0] >= 0:
+                    low = middle
+                else:
+                    high = middle
+            total = below(total + low)
+        smallest = min(smallest, total)
+    return smallest
+
+
+@compiled
+def _margin_below(mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array) -> float:
+    """Return a lower bound of the margin of a walk."""
+    smallest = np.inf
+    for rival in range(len(direct.low)):
+        if rival != answer:
+            margin = below(direct.low[answer] - direct.high[rival])
+            for head in range(len(mass.low)):
+                of_head = Interval(mass.low[head], mass.high[head])
+                margin = below(margin - mean_above(of_head, read.low[head, answer], read.high[head, rival], walk))
+            smallest = min(smallest, margin)
+    return smallest

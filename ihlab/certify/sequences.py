@@ -5,7 +5,7 @@ state after it: each pair of a state and a token has a *rule*, and the rule give
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,10 +13,12 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from tasks import InductionTask, MQARTask
-from tasks.config import require, shown
+from tasks.config import require, require_integer, shown
 
 FORBIDDEN = -1
 """The state after a token that may not come here."""
+_KINDS = {"b": "bools", "iu": "whole numbers"}
+REPEAT = "whose last token has come before, always followed by one and the same"
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,10 @@ class Sequences:
     - `first`: the state after each token as the first of a sequence, or `FORBIDDEN`;
     - `rule`: the rule of each state and token;
     - `follow`: the state that each rule gives after each next token, or `FORBIDDEN`;
-    - `asks`: whether the query may follow each state, as the last token.
+    - `asks`: whether the query may follow each state, as the last token;
+    - `sentence`: which sequences these are, in words that follow "every sequence of 3 tokens over 16 ids".
+
+    Raises `ConfigError` for arrays that do not fit each other.
     """
 
     alphabet: Int[np.ndarray, " token"]
@@ -38,6 +43,58 @@ class Sequences:
     rule: Int[np.ndarray, "state token"]
     follow: Int[np.ndarray, "rule token"]
     asks: Bool[np.ndarray, " state"]
+    sentence: str = "of your own set"
+
+    def __post_init__(self) -> None:
+        for name in ("alphabet", "first", "rule", "follow", "asks"):
+            given = np.asarray(getattr(self, name))
+            kind = "b" if name == "asks" else "iu"
+            require(
+                given.dtype.kind in kind, f"Sequences.{name} is {shown(given)}, but must be an array of {_KINDS[kind]}."
+            )
+            own = given.astype(bool if name == "asks" else np.int64)
+            own.flags.writeable = False  # compiled code reads it without looking at its bounds
+            object.__setattr__(self, name, own)
+        dimensions = (self.alphabet.ndim, self.rule.ndim, self.follow.ndim)
+        require(dimensions == (1, 2, 2), "Sequences.alphabet must have one axis, rule and follow two.")
+        ids, states, rules = self.alphabet, len(self.rule), len(self.follow)
+        require(
+            len(ids) > 0 and bool((np.diff(ids) > 0).all()) and int(ids[0]) >= 0,
+            f"Sequences.alphabet is {shown(ids.tolist())}, but must be different ids in ascending order.",
+        )
+        for name in ("query", "answer"):
+            token = getattr(self, name)
+            require_integer(f"Sequences.{name}", token, 0)
+            require(token in ids, f"Sequences.{name} is {token}, which is not in the alphabet {shown(ids.tolist())}.")
+        shapes = {"first": (len(ids),), "rule": (states, len(ids)), "follow": (rules, len(ids)), "asks": (states,)}
+        limits = {"first": (FORBIDDEN, states), "rule": (0, rules), "follow": (FORBIDDEN, states), "asks": (0, 2)}
+        for name, shape in shapes.items():
+            array, (low, stop) = getattr(self, name), limits[name]
+            require(array.shape == shape, f"Sequences.{name} has the shape {array.shape}, but must have {shape}.")
+            inside = bool(((array >= low) & (array < stop)).all())
+            require(inside, f"Sequences.{name} has numbers that are not from {low} to {stop - 1}.")
+
+    def counts(self, longest: int) -> list[int]:
+        """Return the exact number of sequences of each length up to `longest`."""
+        query = int(np.searchsorted(self.alphabet, self.query))
+        ends = self.asks[:, None] & (self.follow[self.rule][:, :, query] >= 0)  # [state, token before the query]
+        ways = np.zeros(self.rule.shape, object)
+        for token in np.flatnonzero(self.first >= 0):
+            ways[self.first[token], token] = 1
+        counts = [0, 0]
+        for _ in range(2, longest + 1):
+            counts.append(int(ways[ends].sum()))
+            of_rule = [ways[self.rule == number].sum() for number in range(len(self.follow))]
+            ways = np.zeros_like(ways)
+            for number, token in np.argwhere(self.follow >= 0):
+                ways[self.follow[number, token], token] += of_rule[number]
+        return counts
+
+    @property
+    def shape(self) -> tuple[bytes, ...]:
+        """What the counts depend on: equal for sets that differ only in the numbers of their tokens."""
+        columns = np.vstack([self.first, self.rule, self.follow, self.alphabet == self.query]).T
+        return (self.asks.tobytes(), *sorted(np.ascontiguousarray(column).tobytes() for column in columns))
 
     def holds(self, tokens: Any) -> bool:
         """Return whether a sequence of ids [pos] is in the set."""
@@ -57,6 +114,7 @@ def induction(alphabet: Iterable[int], query: int, answer: int, bos: int | None 
     """Return the sequences in which the query has occurred before, and only the answer has ever followed it.
 
     All other tokens are arbitrary. So the set has all sequences of `InductionTask` that end in this repeat, and more.
+    The answer may be the query itself.
     """
     tokens = np.array(sorted(alphabet))
     q, y = np.searchsorted(tokens, [query, answer])
@@ -66,7 +124,8 @@ def induction(alphabet: Iterable[int], query: int, answer: int, bos: int | None 
     rule = np.repeat([[new], [old]], len(tokens), axis=1)
     rule[:, q] = after_query
     first = (tokens == query).astype(int)
-    return _begun(Sequences(tokens, query, answer, first, rule, follow, np.array([False, True])), bos)
+    asks, sentence = np.array([False, True]), f"{REPEAT} other token" if query != answer else f"{REPEAT} token"
+    return _begun(Sequences(tokens, query, answer, first, rule, follow, asks, sentence), bos)
 
 
 def alternation(alphabet: Iterable[int], query: int, answer: int, bos: int | None = None) -> Sequences:
@@ -78,7 +137,8 @@ def alternation(alphabet: Iterable[int], query: int, answer: int, bos: int | Non
     rule = np.full((2, len(tokens)), 2)
     rule[:, q], rule[:, y] = 0, 1
     first = np.where(tokens == query, 0, np.where(tokens == answer, 0, FORBIDDEN))
-    return _begun(Sequences(tokens, query, answer, first, rule, follow, np.array([False, True])), bos)
+    asks, sentence = np.array([False, True]), "in which two tokens take turns"
+    return _begun(Sequences(tokens, query, answer, first, rule, follow, asks, sentence), bos)
 
 
 def recall(task: MQARTask, query: int, answer: int) -> Sequences:
@@ -118,7 +178,12 @@ def recall(task: MQARTask, query: int, answer: int) -> Sequences:
     asks = np.zeros(n_states, bool)
     asks[slot + 1] = True
     asks[2 * (n_front - 1) + 1] = True
-    return Sequences(tokens, query, answer, first, rule, np.concatenate([rules, key_rules]), asks)
+    filled = "blanks between queries" if task.fill == "blank" else "random tokens between queries"
+    sentence = (
+        f"that begin with {task.pairs} pairs of a key and a value, go on with {filled}, and end in a key that was "
+        "paired with one value only"
+    )
+    return Sequences(tokens, query, answer, first, rule, np.concatenate([rules, key_rules]), asks, sentence)
 
 
 def _begun(sequences: Sequences, bos: int | None) -> Sequences:
@@ -131,7 +196,7 @@ def _begun(sequences: Sequences, bos: int | None) -> Sequences:
     follow[start, :-1] = sequences.first
     rule = np.pad(sequences.rule, ((0, 0), (0, 1)), constant_values=start)
     first = np.append(np.full(len(tokens) - 1, FORBIDDEN), 0)
-    return Sequences(tokens, sequences.query, sequences.answer, first, rule, follow, sequences.asks)
+    return replace(sequences, alphabet=tokens, first=first, rule=rule, follow=follow)
 
 
 def sequences_of(task: Any) -> tuple[list[tuple[int, int]], Callable[[int, int], Sequences]]:
@@ -156,5 +221,9 @@ def sequences_of(task: Any) -> tuple[list[tuple[int, int]], Callable[[int, int],
     bos = task.vocab_size - 1 if task.bos else None
     alphabet = range(task.min_token, task.vocab_size - task.bos)
     kind = induction if task.period is None else alternation
-    questions = [(query, answer) for query in alphabet for answer in alphabet if query != answer]
-    return questions, lambda query, answer: kind(alphabet, query, answer, bos)
+    immediate = task.score_immediate and task.period is None
+    questions = [(query, answer) for query in alphabet for answer in alphabet if query != answer or immediate]
+    if not immediate:
+        return questions, lambda query, answer: kind(alphabet, query, answer, bos)
+    sentence = f"{REPEAT} token"
+    return questions, lambda query, answer: replace(kind(alphabet, query, answer, bos), sentence=sentence)

@@ -1,32 +1,46 @@
-"""A model of one attention-only layer as tables over pairs of neighbouring tokens.
+"""A model of one attention layer as tables over pairs of neighbouring tokens, enclosed from the stored weights.
 
 Keys and values of such a layer depend on their token b and on the token a before it, queries on the last token q. With
 D_k = w_final * U_k, the direction of the logit of token k before the final norm's positive scale,
 
-    scale * logit_k = direct(q)_k + sum over heads h of  [ sum_j e^{s_h(q; a_j, b_j, t - j)} read_h(a_j, b_j)_k ] / Z_h,
+    scale * logit_k = direct(q)_k + sum over heads h of [sum_j e^{s_h(q; a_j, b_j, t - j)} read_h(a_j, b_j)_k] / Z_h,
     Z_h = sum_j e^{s_h(q; a_j, b_j, t - j)}.
 
-These tables hold direct, s and read, in float64, from the weights as stored. Rotary angles are exact, so scores depend
-on the distance t - j only; with learned positions everything depends on the position as well.
+Angles are those of the formula, so scores depend on the distance t - j only; with learned positions everything depends
+on the position as well. A shifted key is a sum of a part of b and a part of a. So a score is such a sum, and a mass
+e^s is a product of two factors, which are exponentials of V numbers each instead of V^2.
 """
 
-import math
-from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache, reduce
+from math import ceil, log2
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from flint import arb, arb_mat, ctx
+from jaxtyping import Int
 
-from ihlab.model.config import ModelConfig
+from ihlab.certify.enclosures import (
+    PRECISION,
+    Interval,
+    columns_of,
+    ends,
+    exact,
+    normalised,
+    plus,
+    scaled,
+    stacked,
+    times,
+)
 from ihlab.model.registry import VARIANTS
-from ihlab.model.shift import TokenShift
+from ihlab.model.shift import ClippedShift, GatedShift, SumToOneShift, TokenShift
 from ihlab.model.transformer import Transformer
 from tasks.config import require
 
-UNIT = {"float64": 2.0**-53, "float32": 2.0**-24}
-"""Largest relative error of one floating-point operation, by type."""
+MOST_BITS = 900
+"""Masses are scaled so that the largest is at most 2^900: what is 1,300 nats below it is only known to be tiny."""
+LARGEST = 1e250
+"""The largest logit that is enclosed."""
 
 
 def require_pairs(model: Transformer) -> None:
@@ -65,165 +79,249 @@ def lengthened(model: Transformer, length: int) -> Transformer:
 
 @dataclass(frozen=True, eq=False)
 class PairTables:
-    """The tables of a model for one length. Tokens are numbered as in the alphabet; token V means "none before".
+    """The tables of one query, for sequences up to a length. Token V means "none before".
 
-    - `direct` [query, output];
-    - `read` [head, output, place, token, before]: one place for all positions, or with learned positions one for each,
-      counted back from the query;
-    - `query` [query, head, back, d_head]: queries, rotated by the distance back to the key;
-    - `key` [head, place, token, before, d_head];
-    - `slopes` [head]: ALiBi slopes; `strict`: whether a query does not see its own token;
-    - `rounding`: bounds of the rounding error of a margin, by type: any margin above it is positive in real arithmetic.
+    - `mass` [head, back, token, before]: e^s up to a common factor, `back` positions before the query, or one for all;
+    - `read` [head, output, place, token, before]: one place for all positions, or each position, counted back;
+    - `direct` [output].
     """
 
-    length: int
-    direct: Float[np.ndarray, "query output"]
-    read: Float[np.ndarray, "head output place token before"]
-    query: Float[np.ndarray, "query head back d_head"]
-    key: Float[np.ndarray, "head place token before d_head"]
-    slopes: Float[np.ndarray, " head"]
-    strict: bool
-    rounding: dict[str, float]
-
-    def masses(self, query: int) -> Float[np.ndarray, "head back token before"]:
-        """Return e^(s - largest s) of a query for each key, `back` positions before it."""
-        scores = np.einsum("hkd,hptad->hkpta", self.query[query], self.key, optimize=True)
-        places = self.key.shape[1]
-        scores = scores[:, :, 0] if places == 1 else scores[:, np.arange(places), np.arange(places)]
-        scores = scores - self.slopes[:, None, None, None] * np.arange(self.length)[:, None, None]
-        if self.strict:
-            scores[:, 0] = -np.inf
-        return np.exp(scores - scores.max(axis=(1, 2, 3), keepdims=True))
+    mass: Interval
+    read: Interval
+    direct: Interval
 
 
-@torch.no_grad()
-def pair_tables(
-    model: Transformer,
-    alphabet: Int[np.ndarray, " token"],
-    length: int,
-    directions: Float[Tensor, "output d_model"] | None = None,
-) -> PairTables:
-    """Return the tables of a model for sequences of `length` tokens of the alphabet.
+class ModelTables:
+    """Encloses the tables of a model, for sequences of tokens of an alphabet.
 
-    The outputs are the logits, or other `directions` of the stream after attention. Raises `ConfigError` as
-    `require_pairs` does, and with learned positions for a length above n_ctx.
+    The outputs are the logits, each minus the mean of all, which leaves margins as they are, or other `functions`: rows
+    [output, d_model] of the stream after attention. Raises `ConfigError` as `require_pairs` and `ends` do.
     """
-    require_pairs(model)
-    cfg, exact = model.cfg, deepcopy(model).eval().cpu().double()
-    require(
-        exact.pos_embed is None or length <= cfg.n_ctx,
-        f"The length is {length}, but the model has learned positions for n_ctx={cfg.n_ctx} tokens.",
-    )
-    block = exact.layers[0]
-    attn = block.attn
-    stream = exact.embed.weight[torch.from_numpy(alphabet)][None]  # [place, token, d_model]
-    if exact.pos_embed is not None:  # counted back from the query
-        stream = stream + exact.pos_embed.weight[:length].flip(0)[:, None]
-    normed = stream if block.ln1 is None else block.ln1(stream)
-    k, v = attn.project(normed)
-    k = _pairs(attn.key_shift, k, attn.first_own)
-    v = _pairs(attn.value_shift, v, attn.first_own)
-    k = k if attn.k_norm is None else attn.k_norm(k)
-    q = attn.q_proj(normed[0]).unflatten(-1, (attn.n_heads, -1))  # the query is at place 0
-    q = q if attn.q_norm is None else attn.q_norm(q)
-    group = attn.n_heads // attn.n_key_value_heads
-    k, v = (x.repeat_interleave(group, dim=3) for x in (k, v))  # [place, token, before, head, d_head]
-    direction = directions
-    if direction is None:
-        direction = exact.tokens_to_residual_directions(torch.arange(cfg.d_vocab)).double()
-    direct = attn.b_O.expand_as(stream[0]) + (stream[0] if block.residual else 0)
-    slopes = attn.alibi.slopes if attn.alibi is not None else torch.zeros(attn.n_heads)
-    read = torch.einsum("ptahd,hdm,om->hopta", v, attn.W_O, direction)
-    rotated = _rotated(q, cfg, length) if attn.rotary is not None else q[:, None].expand(-1, length, -1, -1)
-    tables = PairTables(
-        length=length,
-        direct=(direct @ direction.T).numpy(),
-        read=np.ascontiguousarray(read.numpy()),
-        query=(rotated.transpose(1, 2) / attn.d_head**0.5).numpy(),
-        key=k.permute(3, 0, 1, 2, 4).contiguous().numpy(),
-        slopes=slopes.double().numpy(),
-        strict=attn.strict,
-        rounding={},
-    )
-    tables.rounding.update(_rounding(exact, tables, normed, v, direction))
-    return tables
 
+    def __init__(
+        self,
+        model: Transformer,
+        alphabet: Int[np.ndarray, " token"],
+        longest: int,
+        functions: arb_mat | None = None,
+    ) -> None:
+        self.cfg, self.attn, self.longest = model.cfg, model.layers[0].attn, longest
+        self.n_tokens, self.learned = len(alphabet), model.pos_embed is not None
+        with ctx.workprec(PRECISION):
+            tokens = exact(model.embed.weight[torch.tensor(alphabet)])
+            self.streams = [tokens]
+            if model.pos_embed is not None:
+                self.streams = [tokens + _repeated(place, self.n_tokens) for place in model.pos_embed.weight[:longest]]
+            self._norm = model.layers[0].ln1
+            self.functions = centred_logits(model) if functions is None else functions
+            self._normed = [self._with_norm(stream, self._norm) for stream in self.streams]
+            self._keys = [self._key_rows(head) for head in range(self.cfg.n_heads)]
+            self._queries = [self._projected("q", head, self.attn.q_norm) for head in range(self.cfg.n_heads)]
+            self._read = self._reads()
+            self._direct = self._directs()
+        largest = max(np.abs(each).max() for table in (self._read, self._direct) for each in table)
+        require(largest < LARGEST, f"A logit of the model can be {largest:.3g}, which is too large to be enclosed.")
+        self._bits = min(MOST_BITS, 1000 - ceil(log2(4 * longest * (largest + 1))))
+        self._masses = lru_cache(maxsize=1)(self._masses_at)
+        self._reads_at = lru_cache(maxsize=1)(self._placed)
 
-def _pairs(
-    shift: TokenShift | None, x: Float[Tensor, "place token kv_head d_head"], first_own: bool
-) -> Float[Tensor, "place token before kv_head d_head"]:
-    """Return the shifted vectors of each token after every possible previous token; the last column is for none."""
-    n_tokens = x.shape[1]
-    if shift is None:
-        return x[:, :, None].expand(-1, -1, n_tokens + 1, -1, -1)
-    weight = shift.weights()
-    now, before = (weight[:, back].reshape(len(weight), -1) for back in (0, 1))
-    earlier = x if len(x) == 1 else torch.cat([x[1:], x[-1:]])  # one place further back
-    pairs = (now * x)[:, :, None] + (before * earlier)[:, None]
-    alone = x if first_own else now * x
-    return torch.cat([pairs, alone[:, :, None]], dim=2)
+    def of(self, query: int, length: int) -> PairTables:
+        """Return the tables of a query, the token of this number in the alphabet."""
+        factors = self._masses(length)
+        place = length - 1 if self.learned else 0
+        low, high = (table[place, query] for table in self._direct)
+        return PairTables(self._mass(factors, query), self._reads_at(length), Interval(low, high))
 
+    def _placed(self, length: int) -> Interval:
+        """Return the reads of each place, counted back from the last position of a length."""
+        if not self.learned:
+            return self._read
+        return Interval(*(np.ascontiguousarray(table[:, :, length - 1 :: -1]) for table in self._read))
 
-def _rotated(
-    q: Float[Tensor, "query head d_head"], cfg: ModelConfig, length: int
-) -> Float[Tensor, "query back head d_head"]:
-    """Return queries rotated by the distance back to each key: the score of q at t and k at j is (R(t - j) q) . k."""
-    d = q.shape[-1]
-    frequency = cfg.rotary_base ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
-    if cfg.rotary_frequencies is not None:
-        frequency = torch.tensor(cfg.rotary_frequencies, dtype=torch.float64)
-    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
-    cos, sin = (x.repeat(1, 2)[:, None] for x in (angle.cos(), angle.sin()))
-    first, second = q[:, None].chunk(2, dim=-1)
-    return cfg.rotary_scale**2 * (q[:, None] * cos + torch.cat([-second, first], dim=-1) * sin)
+    def _with_norm(self, matrix: arb_mat, norm: torch.nn.Module | None) -> arb_mat:
+        return matrix if norm is None else normalised(matrix, exact(norm.w).entries(), norm.eps)  # type: ignore[arg-type]
 
+    def _projected(self, side: str, head: int, norm: torch.nn.Module | None = None) -> list[arb_mat]:
+        """Return a head's queries, keys or values before the shift, at each position."""
+        linear, d_head = getattr(self.attn, f"{side}_proj"), self.attn.d_head
+        rows = slice(head * d_head, (head + 1) * d_head)
+        weight = exact(linear.weight[rows]).transpose()
+        projected = [normed * weight for normed in self._normed]
+        if linear.bias is not None:
+            projected = [x + _repeated(linear.bias[rows], self.n_tokens) for x in projected]
+        return [self._with_norm(x, norm) for x in projected]
 
-def _rounding(
-    exact: Transformer, tables: PairTables, normed: Tensor, v: Tensor, directions: Tensor
-) -> dict[str, float]:
-    """Return a bound of the rounding error of a margin, for each type.
+    def _parts(self, side: str, head: int) -> list[tuple[arb_mat, arb_mat, arb_mat]]:
+        """Return the parts of a head's keys or values at each position: of the token, of the one before; the first."""
+        shift: TokenShift | None = getattr(self.attn, f"{'key' if side == 'k' else 'value'}_shift")
+        own = head // (self.attn.n_heads // self.attn.n_key_value_heads)
+        vectors = self._projected(side, own)
+        if shift is None:
+            return [(x, x * 0, x) for x in vectors]
+        now, before = mixing(shift, own, self.attn.d_head)
+        earlier = [vectors[0], *vectors[:-1]]
+        shifted = [(scaled(x, now), scaled(y, before)) for x, y in zip(vectors, earlier, strict=True)]
+        return [(*parts, x if self.attn.first_own else parts[0]) for parts, x in zip(shifted, vectors, strict=True)]
 
-    This is a first-order analysis of vector norms, in units of u (`UNIT`). If x has an error of e, a linear map W of n
-    inputs gives W x with an error of at most |W|_2 e + n |W|_F |x|. If scores have errors of at most e, a key's weight
-    relative to others is off by at most a factor of exp(2 e). The factor 2 at the end covers products of errors.
-    """
-    attn, d_model, d_head = exact.layers[0].attn, exact.cfg.d_model, exact.layers[0].attn.d_head
-    size = normed.norm(dim=-1).max().item()
+    def _key_rows(self, head: int) -> list[arb_mat]:
+        """Return the rows of which scores are taken: the parts, or every whole key if it is normalised."""
+        parts, norm = self._parts("k", head), self.attn.k_norm
+        if norm is None:
+            return [stacked(each) for each in parts]
+        rows = []
+        for now, before, first in parts:
+            keys = [row for token in range(self.n_tokens) for row in _pairs_of(now, before, first, token)]
+            rows.append(self._with_norm(stacked(keys), norm))
+        return rows
 
-    def mapped(weight: Tensor, error: float, size: float) -> float:
-        largest = torch.linalg.matrix_norm(weight, 2).item()
-        return largest * error + weight.shape[1] * torch.linalg.matrix_norm(weight).item() * size
+    def _reads(self) -> Interval:
+        low, high = [], []
+        for head in range(self.cfg.n_heads):
+            d_head = self.attn.d_head
+            written = columns_of(exact(self.attn.o_proj.weight), head * d_head, (head + 1) * d_head)
+            to_outputs = (self.functions * written).transpose()
+            tables = [self._read_pairs(parts, to_outputs) for parts in self._parts("v", head)]
+            low.append(np.stack([table.low for table in tables], axis=1))
+            high.append(np.stack([table.high for table in tables], axis=1))
+        return Interval(np.stack(low), np.stack(high))
 
-    def of_heads(side: str) -> float:
-        """Return the error of a head's query, key or value."""
-        error = mapped(getattr(attn, f"{side[0]}_proj").weight, (d_model + 6) * size, size)
-        if (shift := getattr(attn, f"{side}_shift")) is not None:
-            error = (shift.weights().abs().sum(dim=1).max().item()) * (error + 4 * error / d_model)
-        return error
-
-    vectors = {"query": torch.from_numpy(tables.query) * d_head**0.5, "key": torch.from_numpy(tables.key)}
-    norms = {side: vectors[side].norm(dim=-1).max().item() for side in vectors}
-    errors = {side: of_heads(side) for side in ("query", "key", "value")}
-    for side, norm in (("query", attn.q_norm), ("key", attn.k_norm)):
-        if norm is not None:  # x / scale: a small scale enlarges the error
-            smallest = (vectors[side] / norm.w).norm(dim=-1).min().item() / norms[side]
-            errors[side] = 2 * errors[side] / max(smallest, 1e-12) + (d_head + 6) * norms[side]
-    score = (
-        norms["query"] * errors["key"] + errors["query"] * norms["key"] + (d_head + 8) * norms["query"] * norms["key"]
-    )
-    score = score / d_head**0.5 + np.abs(tables.slopes).max() * tables.length
-    longest = 2 * directions.norm(dim=-1).max().item()
-    written, constant = 0.0, size if exact.layers[0].residual else 0.0
-    for head, weight in enumerate(attn.W_O):
-        largest = v[..., head, :].norm(dim=-1).max().item()
-        written += (
-            mapped(weight.T, errors["value"], largest) + d_model * torch.linalg.matrix_norm(weight, 2).item() * largest
+    def _read_pairs(self, parts: tuple[arb_mat, arb_mat, arb_mat], to_outputs: arb_mat) -> Interval:
+        """Return what every pair of tokens writes [output, token, before]."""
+        table = ends((stacked(parts) * to_outputs).entries(), (3, self.n_tokens, to_outputs.ncols()))
+        now, before, first = (Interval(table.low[i].T, table.high[i].T) for i in range(3))
+        pairs = plus(
+            Interval(now.low[:, :, None], now.high[:, :, None]), Interval(before.low[:, None], before.high[:, None])
         )
-    gains = 2 * np.abs(tables.read).max(axis=(1, 2, 3, 4)).sum()
-    read = longest * (written + (d_model + 6) * constant)
-    return {
-        name: 2 * (read * unit + gains * math.expm1(2 * (score + 2 * tables.length + 16) * unit))
-        if score * unit < 1
-        else math.inf
-        for name, unit in UNIT.items()
-    }
+        return Interval(
+            np.concatenate([pairs.low, first.low[:, :, None]], axis=2),
+            np.concatenate([pairs.high, first.high[:, :, None]], axis=2),
+        )
+
+    def _directs(self) -> Interval:
+        streams = [stream if self.cfg.residual_in(0) else stream * 0 for stream in self.streams]
+        bias = self.attn.o_proj.bias
+        if bias is not None:
+            streams = [stream + _repeated(bias, self.n_tokens) for stream in streams]
+        shape = (len(streams), self.n_tokens, self.functions.nrows())
+        return ends((stacked(streams) * self.functions.transpose()).entries(), shape)
+
+    def _masses_at(self, length: int) -> list[Interval]:
+        """Return each head's e^(s - largest s) of all queries [query, back, row], for rows as in `_key_rows`."""
+        with ctx.workprec(PRECISION):
+            return [self._factors(head, length) for head in range(self.cfg.n_heads)]
+
+    def _factors(self, head: int, length: int) -> Interval:
+        attn, n_tokens = self.attn, self.n_tokens
+        by_distance = attn.rotary is not None or attn.alibi is not None or self.learned or attn.strict
+        n_backs = length if by_distance else 1
+        slope = arb(0) if attn.alibi is None else arb(float(attn.alibi.slopes[head]))
+        query = self._queries[head][length - 1 if self.learned else 0]
+        scores = []  # [back][query][row]
+        for back in range(n_backs):
+            rows = self._keys[head][length - 1 - back if self.learned else 0]
+            turned = query if attn.rotary is None else self._rotated(query, back)
+            each = turned * rows.transpose() / arb(attn.d_head).sqrt()
+            scores.append([[each[q, row] for row in range(rows.nrows())] for q in range(n_tokens)])
+        half = arb(2) ** (self._bits // 2)
+        balls = []
+        for q in range(n_tokens):
+            table = [of_back[q] for of_back in scores]
+            far = [slope * back for back in range(n_backs)]
+            if attn.k_norm is not None:
+                top = _largest([s - far[back] for back in range(n_backs) for s in table[back]])
+                balls += [(s - far[back] - top).exp() * half * half for back in range(n_backs) for s in table[back]]
+                continue
+            now = [[s - far[back] for s in table[back][:n_tokens]] for back in range(n_backs)]
+            before = [table[back][n_tokens : 2 * n_tokens] for back in range(n_backs)]
+            first = [[s - far[back] for s in table[back][2 * n_tokens :]] for back in range(n_backs)]
+            top_now, top_before, top_first = (_largest([s for row in x for s in row]) for x in (now, before, first))
+            top = _largest([top_now + top_before, top_first])
+            for back in range(n_backs):
+                balls += [(s - top_now).exp() * half for s in now[back]]
+                balls += [(s - (top - top_now)).exp() * half for s in before[back]]
+                balls += [(s - top).exp() * half * half for s in first[back]]
+        factors = ends(balls, (n_tokens, n_backs, -1))
+        if attn.strict:  # a query does not see its own token
+            factors.low[:, 0], factors.high[:, 0] = 0, 0
+        return Interval(np.maximum(factors.low, 0), factors.high)
+
+    def _rotated(self, query: arb_mat, back: int) -> arb_mat:
+        """Rotate queries by the distance back to the key: the score of q at t and k at j is (R(t - j) q) . k."""
+        d_head, cfg = self.attn.d_head, self.cfg
+        half, rows = d_head // 2, []
+        frequencies = [arb(cfg.rotary_base) ** (arb(-2 * i) / d_head) for i in range(half)]
+        if cfg.rotary_frequencies is not None:
+            frequencies = [arb(frequency) for frequency in cfg.rotary_frequencies]
+        turns = [(frequency * back).sin_cos() for frequency in frequencies]
+        scale = arb(cfg.rotary_scale) ** 2
+        for i in range(query.nrows()):
+            first = [query[i, j] * turns[j][1] - query[i, half + j] * turns[j][0] for j in range(half)]
+            second = [query[i, half + j] * turns[j][1] + query[i, j] * turns[j][0] for j in range(half)]
+            rows += [x * scale for x in first + second]
+        return arb_mat(query.nrows(), d_head, rows)
+
+    def _mass(self, factors: list[Interval], query: int) -> Interval:
+        """Return the masses of a query [head, back, token, before]."""
+        low, high = [], []
+        for of_head in factors:
+            n_backs, n_tokens = of_head.low.shape[1], self.n_tokens
+            if self.attn.k_norm is not None:
+                pairs = Interval(*(each[query].reshape(n_backs, n_tokens, n_tokens + 1) for each in of_head))
+            else:
+                parts = [each[query].reshape(n_backs, 3, n_tokens) for each in of_head]
+                now, before = (Interval(*(part[:, i] for part in parts)) for i in (0, 1))
+                product = times(
+                    Interval(now.low[:, :, None], now.high[:, :, None]),
+                    Interval(before.low[:, None], before.high[:, None]),
+                )
+                whole = (np.dstack([part, first[:, 2]]) for part, first in zip(product, parts, strict=True))
+                pairs = Interval(*whole)
+            low.append(pairs.low)
+            high.append(pairs.high)
+        masses = Interval(np.stack(low), np.stack(high))
+        # A number that is not finite would be lost in comparisons, and its row with it.
+        require(bool(np.isfinite(masses.high).all()), "The model's scores are too large to be enclosed.")
+        return masses
+
+
+def _largest(scores: list[arb]) -> arb:
+    """Return a number that no score is above."""
+    return arb(reduce(arb.max, scores).upper())
+
+
+def mixing(shift: TokenShift, head: int, d_head: int) -> tuple[list[arb], list[arb]]:
+    """Return the weights of the token and of the one before, for each channel of a head, from the stored parameter."""
+    row = shift.weight.detach()[head if len(shift.weight) > 1 else 0]
+    if isinstance(shift, ClippedShift):
+        row = row.clamp(0, 1)
+    columns = exact(row.reshape(len(row), -1))
+    stored = [[columns[i, j] for j in range(columns.ncols())] for i in range(columns.nrows())]
+    if isinstance(shift, GatedShift):
+        stored = [[1 / (1 + (-x).exp()) for x in stored[0]], [1 / (1 + x.exp()) for x in stored[0]]]
+    if isinstance(shift, SumToOneShift):
+        stored.append([1 - x for x in stored[0]])
+    now, before = ([*weights] * (d_head // len(weights)) for weights in stored)
+    return now, before
+
+
+def centred_logits(model: Transformer) -> arb_mat:
+    """Return the direction of each logit in the stream, minus their mean, which no margin depends on."""
+    directions = exact(model.unembed.weight)
+    if model.cfg.norm != "none":
+        directions = scaled(directions, exact(model.ln_final.w).entries())  # type: ignore[arg-type]
+    n_outputs = directions.nrows()
+    ones = arb_mat(1, n_outputs, [arb(1) / n_outputs] * n_outputs)
+    return directions - arb_mat(n_outputs, 1, [arb(1)] * n_outputs) * (ones * directions)
+
+
+def _repeated(vector: torch.Tensor, n_rows: int) -> arb_mat:
+    return arb_mat(n_rows, 1, [arb(1)] * n_rows) * exact(vector)
+
+
+def _pairs_of(now: arb_mat, before: arb_mat, first: arb_mat, token: int) -> list[arb_mat]:
+    """Return a token's whole keys after every token, and at last as the first of a sequence."""
+    d_head = now.ncols()
+    own = [now[token, j] for j in range(d_head)]
+    rows = [[own[j] + before[a, j] for j in range(d_head)] for a in range(now.nrows())]
+    rows.append([first[token, j] for j in range(d_head)])
+    return [arb_mat(1, d_head, row) for row in rows]

@@ -4,23 +4,28 @@ A sequence x_0 .. x_t is a walk. Its token b at position t - back, after a token
 
     mass[back, b, a] * (gain[b, a] - level),        gain = read_answer - read_rival.
 
-If the lightest walk of a set weighs more than 0, then in every sequence of the set the head's mean of gains, weighted
-by the masses, is above the level. The smallest mean is found by Dinkelbach's method (1967): set the level to the mean
-of the lightest walk, until it no longer falls.
+If the lightest walk of a set weighs 0 or more, then in every sequence of the set the head's mean of gains, weighted by
+the masses, is at least the level. Every number is a bound: a mass is an interval, a gain is known from below, and each
+operation is rounded down. So "weighs 0 or more" is a proof, whatever proposed the level. Levels are proposed by
+Dinkelbach's method (1967): the level becomes the mean of the lightest walk, until it no longer falls.
 
-Shapes, with V tokens, and index V for "none before": mass [back, V, V + 1]; gain [place, V, V + 1] and read
-[output, place, V, V + 1], with one place for all positions, or one for each; value [state, V]: the weight of all
-positions after a token, with the state there.
+Shapes, with V tokens, and index V for "none before": mass [back, V, V + 1] and gain [place, V, V + 1], with one back or
+place for all positions, or one for each; read [output, place, V, V + 1]; value [state, V]: the weight of all positions
+after a token, with the state there.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numba
 import numpy as np
 
+from ihlab.certify.enclosures import Interval, above, below
+
 compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
 Array = np.ndarray
+
+STEPS = 200
+"""The most steps of Dinkelbach's method, which usually ends after about five."""
 
 
 class Automaton(NamedTuple):
@@ -33,225 +38,329 @@ class Automaton(NamedTuple):
 
 
 @compiled
-def _step(mass: Array, gain: Array, level: float, automaton: Automaton, value: Array) -> None:
-    """Move `value` one position back, past a token of weight mass [V, V + 1] * (gain - level)."""
+def least_gains(read: Interval, direct: Interval, answer: int, start: int, stop: int) -> Array:
+    """Return the least gain of the answer over the rivals start .. stop - 1, with one head."""
+    least = np.full(read.low.shape[2:], np.inf)
+    flat, own = least.reshape(-1), np.ascontiguousarray(read.low[0, answer]).reshape(-1)
+    for rival in range(start, stop):
+        if rival != answer:
+            constant = below(direct.low[answer] - direct.high[rival])
+            other = np.ascontiguousarray(read.high[0, rival]).reshape(-1)
+            for i in range(len(flat)):
+                gain = below(below(own[i] - other[i]) + constant)
+                flat[i] = gain if gain < flat[i] else flat[i]
+    return least
+
+
+@compiled
+def _weight(low: float, high: float, gain: float, level: float) -> float:
+    """Return the least weight of a token whose mass is between low and high."""
+    over = below(gain - level)
+    return below((low if over > 0 else high) * over)
+
+
+@compiled
+def _fill(weight: Array, mass: Interval, gain: Array, level: float, back: int) -> None:
+    """Fill weight [V, V + 1] with those of a token `back` positions before the query."""
+    low, high = mass.low[back % len(mass.low)], mass.high[back % len(mass.low)]
+    here = gain[back % len(gain)]
+    for token in range(weight.shape[0]):
+        for before in range(weight.shape[1]):
+            weight[token, before] = _weight(low[token, before], high[token, before], here[token, before], level)
+
+
+@compiled
+def _step(weight: Array, automaton: Automaton, value: Array, lightest: Array) -> None:
+    """Move `value` one position back, past a token of weight [V, V + 1]. `lightest` [rule, V] is overwritten."""
     n_states, n_tokens = automaton.rule.shape
-    n_rules = len(automaton.follow)
-    lightest = np.full((n_rules, n_tokens), np.inf)
-    weight = np.empty(n_tokens)
-    for token in range(n_tokens):
-        for before in range(n_tokens):
-            weight[before] = mass[token, before] * (gain[token, before] - level)
-        for number in range(n_rules):
+    lightest[:] = np.inf
+    for number in range(len(lightest)):
+        for token in range(n_tokens):
             state = automaton.follow[number, token]
             if state >= 0 and value[state, token] < np.inf:
                 rest = value[state, token]
                 for before in range(n_tokens):
-                    total = weight[before] + rest
+                    total = weight[token, before] + rest
                     # Unlike min(), which must pass on NaN, this compiles to vector instructions.
                     lightest[number, before] = total if total < lightest[number, before] else lightest[number, before]
     for state in range(n_states):
         for before in range(n_tokens):
-            value[state, before] = lightest[automaton.rule[state, before], before]
+            # The smallest of rounded sums is the rounded smallest sum, so one step down is enough for all.
+            total = lightest[automaton.rule[state, before], before]
+            value[state, before] = below(total) if total < np.inf else np.inf
 
 
 @compiled
-def _rest(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, longest: int) -> Array:
+def _rest(mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, longest: int) -> Array:
     """Return the lightest sum of the weights after a token `back` positions before the query [back, state, token]."""
     n_states, n_tokens = automaton.rule.shape
     rest = np.full((longest, n_states, n_tokens), np.inf)
+    weight, lightest = np.empty((n_tokens, n_tokens + 1)), np.empty((len(automaton.follow), n_tokens))
+    same_everywhere = len(mass.low) == 1 and len(gain) == 1
     for state in range(n_states):
         for before in range(n_tokens):
             if automaton.asks[state] and automaton.follow[automaton.rule[state, before], query] >= 0:
-                rest[1, state, before] = mass[0, query, before] * (gain[0, query, before] - level)
+                low, high = mass.low[0, query, before], mass.high[0, query, before]
+                rest[1, state, before] = _weight(low, high, gain[0, query, before], level)
     for back in range(1, longest - 1):
+        if back == 1 or not same_everywhere:
+            _fill(weight, mass, gain, level, back)
         rest[back + 1] = rest[back]
-        _step(mass[back], gain[back % len(gain)], level, automaton, rest[back + 1])
+        _step(weight, automaton, rest[back + 1], lightest)
     return rest
 
 
 @compiled
+def _token_weight(mass: Interval, gain: Array, level: float, back: int, token: int, before: int) -> float:
+    low, high = mass.low[back % len(mass.low), token, before], mass.high[back % len(mass.low), token, before]
+    return _weight(low, high, gain[back % len(gain), token, before], level)
+
+
+@compiled
 def _lightest_first(
-    mass: Array, gain: Array, level: float, automaton: Automaton, rest: Array, back: int
+    mass: Interval, gain: Array, level: float, automaton: Automaton, rest: Array, back: int
 ) -> tuple[float, int]:
     """Return the weight of the lightest walk from a first token `back` positions before the query, and this token."""
-    smallest, first, none = np.inf, 0, mass.shape[2] - 1
+    smallest, first = np.inf, 0
     for token in range(len(automaton.first)):
-        if automaton.first[token] >= 0:
-            weight = mass[back, token, none] * (gain[back % len(gain), token, none] - level)
-            weight += rest[back, automaton.first[token], token]
-            if weight < smallest:
-                smallest, first = weight, token
+        state = automaton.first[token]
+        if state >= 0 and rest[back, state, token] < np.inf:
+            none = len(automaton.first)
+            total = below(_token_weight(mass, gain, level, back, token, none) + rest[back, state, token])
+            if total < smallest:
+                smallest, first = total, token
     return smallest, first
 
 
 @compiled
-def lightest(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, longest: int) -> Array:
-    """Return the weight of the lightest walk of each length up to `longest`, inf where there is none."""
-    rest, weights = _rest(mass, gain, level, automaton, query, longest), np.full(longest + 1, np.inf)
-    for back in range(1, longest):
-        weights[back + 1] = _lightest_first(mass, gain, level, automaton, rest, back)[0]
-    return weights
-
-
-@compiled
-def lightest_walk(mass: Array, gain: Array, level: float, automaton: Automaton, query: int, length: int) -> Array:
-    """Return the tokens of the lightest walk of a length, first to last; empty if there is none."""
-    rest, walk = _rest(mass, gain, level, automaton, query, length), np.full(length, query)
-    smallest, walk[0] = _lightest_first(mass, gain, level, automaton, rest, length - 1)
-    if smallest == np.inf:
-        return walk[:0]
+def _walk(
+    mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, rest: Array, length: int
+) -> tuple[float, Array]:
+    """Return the weight and the tokens of the lightest walk of a length, first to last; no tokens if there is none."""
+    walk = np.full(length, query)
+    lightest, walk[0] = _lightest_first(mass, gain, level, automaton, rest, length - 1)
+    if lightest == np.inf:
+        return lightest, walk[:0]
     state = automaton.first[walk[0]]
     for number in range(1, length - 1):
         back, before = length - 1 - number, walk[number - 1]
-        allowed, smallest, place = automaton.follow[automaton.rule[state, before]], np.inf, back % len(gain)
+        allowed, smallest = automaton.follow[automaton.rule[state, before]], np.inf
         for token in range(len(allowed)):
-            if allowed[token] >= 0:
-                weight = mass[back, token, before] * (gain[place, token, before] - level)
-                if rest[back, allowed[token], token] + weight < smallest:
-                    smallest, walk[number] = rest[back, allowed[token], token] + weight, token
+            if allowed[token] >= 0 and rest[back, allowed[token], token] < np.inf:
+                total = rest[back, allowed[token], token] + _token_weight(mass, gain, level, back, token, before)
+                if total < smallest:
+                    smallest, walk[number] = total, token
         state = allowed[walk[number]]
-    return walk
+    return lightest, walk
 
 
 @compiled
-def mean_of(mass: Array, gain: Array, walk: Array) -> float:
-    """Return the mean gain of a walk, weighted by its masses."""
-    total, weighted = 0.0, 0.0
+def lightest_walk(
+    mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, length: int
+) -> tuple[float, Array]:
+    """Return the weight and the tokens of the lightest walk of a length; inf and no tokens if there is none."""
+    rest = _rest(mass, gain, level, automaton, query, length)
+    return _walk(mass, gain, level, automaton, query, rest, length)
+
+
+@compiled
+def mean_above(mass: Interval, low: Array, high: Array, walk: Array) -> float:
+    """Return an upper bound of the mean of gains, which are between low and high [place, V, V + 1], over a walk."""
+    weighted, least, most = 0.0, 0.0, 0.0
     for number in range(len(walk)):
-        back = len(walk) - 1 - number
-        before = walk[number - 1] if number else mass.shape[2] - 1
-        total += mass[back, walk[number], before]
-        weighted += mass[back, walk[number], before] * gain[back % len(gain), walk[number], before]
-    return weighted / total
+        back, token = len(walk) - 1 - number, walk[number]
+        before = walk[number - 1] if number else mass.low.shape[2] - 1
+        gain = above(high[back % len(high), token, before] - low[back % len(low), token, before])
+        small, large = mass.low[back % len(mass.low), token, before], mass.high[back % len(mass.low), token, before]
+        weighted = above(weighted + above((large if gain > 0 else small) * gain))
+        least, most = below(least + small), above(most + large)
+    total = least if weighted > 0 else most
+    return above(weighted / total) if total > 0 else np.inf
 
 
 @compiled
-def smallest_mean(mass: Array, gain: Array, automaton: Automaton, query: int, length: int) -> tuple[float, Array]:
-    """Return the smallest mean of gains over all walks of a length, and its walk (empty if there is none)."""
-    level = 0.0
-    walk = lightest_walk(mass, gain, level, automaton, query, length)
+def margin_above(mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array) -> float:
+    """Return an upper bound of the margin of a walk: mass [head, ..], read [head, output, ..], direct [output]."""
+    return nearest_rival(mass, read, direct, answer, walk)[0]
+
+
+@compiled
+def nearest_rival(mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array) -> tuple[float, int]:
+    """Return `margin_above`, and the rival of this margin."""
+    smallest, nearest = np.inf, 0
+    for rival in range(len(direct.low)):
+        if rival != answer:
+            margin = above(direct.high[answer] - direct.low[rival])
+            for head in range(len(mass.low)):
+                of_head = Interval(mass.low[head], mass.high[head])
+                margin = above(margin + mean_above(of_head, read.low[head, rival], read.high[head, answer], walk))
+            if margin < smallest:
+                smallest, nearest = margin, rival
+    return smallest, nearest
+
+
+@compiled
+def least_mean(
+    mass: Interval, gain: Array, automaton: Automaton, query: int, length: int, start: float = 0.0
+) -> tuple[float, Array]:
+    """Return a lower bound of the mean of gains over all walks of a length, and a walk whose mean is near it.
+
+    The bound is the first level at which the lightest walk weighs 0 or more; `start` is a first guess. Return inf and
+    no tokens without a walk.
+    """
+    _, walk = lightest_walk(mass, gain, start, automaton, query, length)
     if not len(walk):
         return np.inf, walk
-    level = mean_of(mass, gain, walk)
-    while True:
-        nearer = lightest_walk(mass, gain, level, automaton, query, length)
-        mean = mean_of(mass, gain, nearer)
-        if mean >= level:
-            return level, walk
-        level, walk = mean, nearer
-
-
-@compiled
-def _margin_against(
-    mass: Array, read: Array, direct: Array, answer: int, other: int, automaton: Automaton, query: int, walks: Array
-) -> float:
-    """Return the sum of the heads' smallest means against one rival, inf without a walk; put their walks in `walks`."""
-    margin = direct[answer] - direct[other]
-    for head in range(len(mass)):
-        gain = read[head, answer] - read[head, other]
-        mean, walk = smallest_mean(mass[head], gain, automaton, query, walks.shape[1])
-        if not len(walk):
-            return np.inf
-        walks[head] = walk
-        margin += mean
-    return margin
-
-
-@compiled
-def smallest_margins(
-    mass: Array,
-    read: Array,
-    direct: Array,
-    answer: int,
-    automaton: Automaton,
-    query: int,
-    length: int,
-    every: bool = True,
-    rival: int = 0,
-) -> tuple[Array, Array]:
-    """Return a lower bound of the margin against every rival over all walks of a length, and each head's worst walk.
-
-    A bound is the sum of each head's smallest mean (exact for one head), inf where there is no walk. With one head, and
-    unless `every`, rivals whose bound is above the smallest one so far get inf. `rival` is tried first.
-    mass [head, back, V, V + 1], read [head, output, place, V, V + 1], direct [output] of the query.
-    """
-    n_heads, n_outputs = read.shape[:2]
-    margins, smallest = np.full(n_outputs, np.inf), np.inf
-    walks, trial = np.zeros((n_heads, length), np.int64), np.zeros((n_heads, length), np.int64)
-    for number in range(n_outputs):
-        other = (rival + number) % n_outputs
-        if other == answer:
-            continue
-        if n_heads == 1 and not every and smallest < np.inf:  # is the rival's bound at least the smallest so far?
-            gain, level = read[0, answer] - read[0, other], smallest - (direct[answer] - direct[other])
-            if lightest(mass[0], gain, level, automaton, query, length)[length] >= 0:
-                continue
-        margins[other] = _margin_against(mass, read, direct, answer, other, automaton, query, trial)
-        if margins[other] == np.inf:
+    zero, least, span = np.zeros_like(gain), gain.min(), gain.max() - gain.min()
+    level, off = min(mean_above(mass, zero, gain, walk), gain.max()), 0.0
+    for _ in range(STEPS):
+        if level - off <= least:  # no mean is below the least gain
             break
-        if margins[other] < smallest:
-            smallest = margins[other]
+        weight, near = lightest_walk(mass, gain, level - off, automaton, query, length)
+        if weight >= 0:
+            return level - off, walk
+        mean = mean_above(mass, zero, gain, near)
+        if mean < level - off:
+            level, walk, off = mean, near, 0.0
+        else:  # the weight is negative by rounding alone
+            off = max(16 * off, 2.0**-46 * span)
+    return least, walk
+
+
+@compiled
+def signs(
+    mass: Interval, read: Interval, direct: Interval, answer: int, automaton: Automaton, query: int, lengths: Array
+) -> tuple[Array, Array]:
+    """Return, for each length, the sign of the smallest margin of the one head, and a walk of a length's number.
+
+    1: the margin of every walk is above 0. -1: that of the returned walk is 0 or less. 0: neither is known, and the
+    walk is a candidate. 2: there is no walk. Rivals are first taken together, by the least gain of any at each pair.
+    That is a bound for each of them. Where it fails, they are taken in halves.
+    """
+    longest, of_head = lengths[-1], Interval(mass.low[0], mass.high[0])
+    found = np.ones(len(lengths), np.int64)
+    walks = np.full((len(lengths), longest), -1)
+    starts, stops = [0], [len(direct.low)]
+    while starts:
+        start, stop = starts.pop(), stops.pop()
+        if stop - start == 1 and start == answer:
+            continue
+        gain = least_gains(read, direct, answer, start, stop)
+        rest = _rest(of_head, gain, 0.0, automaton, query, longest)
+        halve = False
+        for i in range(len(lengths)):
+            if found[i] == -1 or found[i] == 2:
+                continue
+            weight, _ = _lightest_first(of_head, gain, 0.0, automaton, rest, lengths[i] - 1)
+            if weight == np.inf:
+                found[i] = 2
+            if weight > 0:
+                continue
+            _, walk = _walk(of_head, gain, 0.0, automaton, query, rest, lengths[i])
+            if margin_above(mass, read, direct, answer, walk) <= 0:
+                found[i], walks[i, : len(walk)] = -1, walk
+            elif stop - start > 1:
+                halve = True
+            else:
+                found[i], walks[i, : len(walk)] = 0, walk
+        if halve:
+            middle = (start + stop) // 2
+            starts += [start, middle]
+            stops += [middle, stop]
+    return found, walks
+
+
+@compiled
+def smallest_margin(
+    mass: Interval, read: Interval, direct: Interval, answer: int, automaton: Automaton, query: int, length: int
+) -> tuple[float, float, Array]:
+    """Return a lower bound of the margin of the one head over all walks of a length, and its margin on a walk near it.
+
+    The margin is an upper bound of that of the walk. Return inf without a walk. The first walk's nearest rival is
+    taken by itself. The others are taken together, and in halves where this fails, at the smallest known margin.
+    """
+    of_head = Interval(mass.low[0], mass.high[0])
+    gain = least_gains(read, direct, answer, 0, len(direct.low))
+    _, walk = lightest_walk(of_head, gain, 0.0, automaton, query, length)
+    if not len(walk):
+        return np.inf, np.inf, walk
+    margin, nearest = nearest_rival(mass, read, direct, answer, walk)
+    bound = np.inf
+    starts, stops = [0, nearest + 1, nearest], [nearest, len(direct.low), nearest + 1]
+    while starts:
+        start, stop = starts.pop(), stops.pop()
+        if start == stop or (stop - start == 1 and start == answer):
+            continue
+        gain = least_gains(read, direct, answer, start, stop)
+        level = min(margin, gain.max())
+        weight, near = lightest_walk(of_head, gain, level, automaton, query, length)
+        if weight >= 0:
+            continue
+        if stop - start == 1:
+            lowest, near = least_mean(of_head, gain, automaton, query, length, level)
+            bound = min(bound, lowest)
+        known = margin_above(mass, read, direct, answer, near)
+        if known < margin:
+            margin, walk = known, near
+        if stop - start == 1:
+            continue
+        middle = (start + stop) // 2
+        starts += [start, middle]
+        stops += [middle, stop]
+    return min(bound, margin), margin, walk
+
+
+@compiled
+def bounds_of_rivals(
+    mass: Interval, read: Interval, direct: Interval, answer: int, automaton: Automaton, query: int, length: int
+) -> tuple[Array, Array]:
+    """Return a lower bound of the margin against each rival, and each head's worst walk for the smallest one."""
+    n_heads, n_outputs = len(mass.low), len(direct.low)
+    bounds, smallest = np.full(n_outputs, np.inf), np.inf
+    walks, trial = np.zeros((n_heads, length), np.int64), np.zeros((n_heads, length), np.int64)
+    for rival in range(n_outputs):
+        if rival == answer:
+            continue
+        total = below(direct.low[answer] - direct.high[rival])
+        for head in range(n_heads):
+            low, high = read.low[head, answer], read.high[head, rival]
+            gain = np.empty_like(low)
+            for i in range(gain.size):
+                gain.flat[i] = below(low.flat[i] - high.flat[i])
+            level, walk = least_mean(Interval(mass.low[head], mass.high[head]), gain, automaton, query, length)
+            if not len(walk):
+                return bounds, walks
+            total = below(total + level)
+            trial[head] = walk
+        bounds[rival] = total
+        if total < smallest:
+            smallest = total
             walks[:] = trial
-    return margins, walks
+    return bounds, walks
 
 
 @compiled
 def extremes(
-    mass: Array, read: Array, direct: Array, automaton: Automaton, query: int, length: int
+    mass: Interval, read: Interval, direct: Interval, automaton: Automaton, query: int, length: int
 ) -> tuple[Array, Array]:
     """Return bounds, from below and from above, of direct plus the sum of the heads' means, for each output."""
-    low, high = direct.copy(), direct.copy()
-    for output in range(read.shape[1]):
-        for head in range(read.shape[0]):
-            low[output] += smallest_mean(mass[head], read[head, output], automaton, query, length)[0]
-            high[output] -= smallest_mean(mass[head], -read[head, output], automaton, query, length)[0]
+    low, high = direct.low.copy(), direct.high.copy()
+    for output in range(len(low)):
+        for head in range(len(mass.low)):
+            of_head = Interval(mass.low[head], mass.high[head])
+            low[output] = below(low[output] + least_mean(of_head, read.low[head, output], automaton, query, length)[0])
+            level, _ = least_mean(of_head, -read.high[head, output], automaton, query, length)
+            high[output] = above(high[output] - level)
     return low, high
 
 
 @compiled
-def lightest_of_rivals(
-    mass: Array, read: Array, direct: Array, answer: int, automaton: Automaton, query: int, longest: int, level: float
-) -> Array:
-    """Return the lightest weight of a walk of each length, over all rivals, with the gains taken relative to `level`.
-
-    It is above 0 if the margin of the one head is above `level` in every walk, and inf where there is no walk.
-    """
-    weights = np.full(longest + 1, np.inf)
-    for other in range(read.shape[1]):
-        if other != answer:
-            bound = level - (direct[answer] - direct[other])
-            gain = read[0, answer] - read[0, other]
-            weights = np.minimum(weights, lightest(mass[0], gain, bound, automaton, query, longest))
-    return weights
-
-
-def margins_of(mass: Array, read: Array, direct: Array, answer: int, walks: Array) -> Array:
-    """Return the margin of each of `walks` [walk, length], before the final norm's scale."""
-    back = np.arange(walks.shape[1])[::-1]
-    before = np.column_stack([np.full(len(walks), mass.shape[3] - 1), walks[:, :-1]])
-    weight = mass[:, back, walks, before]  # [head, walk, position]
-    weight = weight / weight.sum(axis=2, keepdims=True)
-    reads = read[:, :, back % read.shape[2], walks, before]  # [head, output, walk, position]
-    margins = direct[answer] - direct + np.einsum("hwp,howp->wo", weight, reads[:, [answer]] - reads)
-    return np.delete(margins, answer, axis=1).min(axis=1)
-
-
-def descend(
-    mass: Array, read: Array, direct: Array, answer: int, walk: Array, holds: Callable[[Array], bool]
-) -> tuple[Array, float]:
-    """Exchange one token of a walk at a time as long as the margin falls. Return the last walk and its margin.
-
-    `holds` returns whether a walk is in the set.
-    """
-    margin, before = margins_of(mass, read, direct, answer, walk[None])[0], np.inf
-    while margin < before:
-        before = margin
-        for number in range(len(walk) - 1):
-            near = np.tile(walk, (read.shape[3], 1))
-            near[:, number] = np.arange(len(near))
-            near = near[[holds(each) for each in near]]
-            margins = margins_of(mass, read, direct, answer, near)
-            if margins.min() < margin:
-                walk, margin = near[margins.argmin()], margins.min()
-    return walk, margin
+def values_on(mass: Interval, read: Interval, direct: Interval, walk: Array) -> tuple[Array, Array]:
+    """Return bounds of direct plus the sum of the heads' means on one walk, for each output."""
+    low, high = direct.low.copy(), direct.high.copy()
+    for output in range(len(low)):
+        for head in range(len(mass.low)):
+            of_head, zero = Interval(mass.low[head], mass.high[head]), np.zeros_like(read.low[head, output])
+            high[output] = above(high[output] + mean_above(of_head, zero, read.high[head, output], walk))
+            low[output] = below(low[output] - mean_above(of_head, read.low[head, output], zero, walk))
+    return low, high

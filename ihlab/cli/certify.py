@@ -23,43 +23,48 @@ def certify(
     csv: Path | None = None,
     out: Path | None = None,
     check: bool = False,
+    export: Path | None = None,
 ) -> None:
     """Prove or refute that a run's model (one layer of attention) answers every sequence of its task correctly.
 
-    With an MLP each question takes seconds, and most models stay unknown: `ihlab attack` finds wrong answers faster.
+    The proof is about the stored weights in real arithmetic. With an MLP each question takes seconds, and most models
+    stay unknown: `ihlab attack` finds wrong answers faster.
 
-    Exits with 0 if that is proved, with 1 if a sequence is answered wrongly, and with 2 if neither is known. After
-    Ctrl-C, the same command goes on with the next query token.
+    Exits with 0 if that is proved, with 1 if a sequence is answered wrongly, and with 2 if neither is known.
 
     Args:
         lengths: The smallest and the largest number of tokens; by default all up to the task's. Models without learned
             positions read longer sequences than they were trained on.
         margins: Compute the smallest margin of every length, not only of the largest; by default up to 32 token ids.
         csv: Write the table here, with the worst sequence of each row.
-        out: The certificate; by default the name of the run's folder, its step and .safetensors, in this folder.
-        check: Check the existing certificate, with independent code, instead of making one.
+        out: The certificate; by default the name of the run's folder, its step, and digits for the options.
+        check: Check the existing certificate of this call, instead of making one.
+        export: Also write this folder, with the proof and a checker that needs Python alone.
     """
     stored = found_run(run, None, root, task, corpus)
     assert stored is not None
     stored.require_task()
     step = stored.require_checkpoint(step)
-    path = out or Path(f"{stored.folder.name}-step-{step}.safetensors")
-    check_output("--out", path, CERTIFICATES, stored)
     check_output("--csv", csv, TABLES, stored)
     from ihlab.certify import Certificate
     from ihlab.certify import certify as prove
     from ihlab.certify import check as checked
+    from ihlab.certify.certify import plan
 
     model = stored.model(step)
+    wanted = None if lengths is None else range(lengths[0], lengths[1] + 1)
+    _, _, planned = plan(model, None, wanted, None, margins)
+    path = out or Path(f"{stored.folder.name}-step-{step}-{planned.key}.safetensors")
+    check_output("--out", path, CERTIFICATES, stored)
     if check:
         require(path.exists(), f"There is no certificate {path}: make it without --check.")
         print(f"{checked(path, model)} verdicts hold.")
         certificate = Certificate.open(path)
     else:
-        wanted = None if lengths is None else range(lengths[0], lengths[1] + 1)
-        certificate = prove(model, None, wanted, margins=margins, path=path)
         with writing(path):
-            certificate.save(path)
+            certificate = prove(model, None, wanted, margins=margins, path=path)
+    if export is not None:
+        certificate.export(export)
     print(certificate.verdict)
     words = " ".join(map(str, model.to_str_tokens(certificate.worst)))
     print(text(f"The sequence with the smallest margin: {words}"))

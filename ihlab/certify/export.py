@@ -1,0 +1,158 @@
+"""Write a certificate as a folder that anybody can check: with `standalone.py`, without installing anything."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ihlab.files import as_folder, write_text
+from ihlab.model.registry import VARIANTS
+from ihlab.model.shift import TokenShift
+from ihlab.model.transformer import Transformer
+from tasks import InductionTask
+from tasks.config import require
+
+MOST_IDS = 32
+FASTEST = 8.0
+"""Rotary angles, per position, must be smaller: the checker adds up a series of 100 terms."""
+STORED_AS_MIXED = (None, "free", "project", "frozen", "frozen_unit", "clip")
+"""The rules of shifts whose mixing weights can be written exactly."""
+
+README = """# A certificate that anybody can check
+
+The set: {set}.
+
+The verdict: {verdict}
+
+It holds for the weights in `model.json`, in real arithmetic. A right answer has a larger logit than every other id.
+To check every row, with Python 3.11 or later and nothing else, run
+
+    python check.py
+
+It prints one sentence and exits with 0 if every row holds. Otherwise it names the rows that do not, and exits with 1.
+A row called proved holds if the program finds its proof. Any other row holds if the program finds none.
+
+- `model.json`: the weights as hexadecimal floats, one vector a line; the first id and the one after the last; the
+  lengths. `alpha` and `beta` mix a token's key and value (first row) with those of the token before (second row).
+  `constants`: the eps of the norms, 1 if the layer adds to the residual stream, the slope of ALiBi, the factor on
+  rotated vectors. `angles` are the rotary angles per position; with `base`, they are base^(-2 i / d_head).
+- `rows.csv`: a verdict for each length, query and answer. `worst` is a sequence that is answered wrongly.
+- `check.py`: the checker. Its first lines say why it is right. Each number is enclosed by two decimals, a low one
+  rounded down and a high one rounded up. It believes neither the verdicts nor this page.
+"""
+
+
+def export(certificate: Any, folder: str | Path) -> Path:
+    """Write a `Certificate` as a folder with model.json, rows.csv, check.py and README.md, and return its path.
+
+    The folder may exist if it holds no other files. Raises `ConfigError`, with the reason, if it does, and for what
+    check.py does not cover.
+    """
+    require_covered(certificate)
+    path = as_folder("folder", folder)
+    files = {
+        "model.json": _model(certificate),
+        "rows.csv": _rows(certificate),
+        "check.py": Path(__file__).with_name("standalone.py").read_text(encoding="utf-8"),
+        "README.md": README.format(set=certificate.set, verdict=certificate.verdict),
+    }
+    others = sorted(each.name for each in path.iterdir() if each.name not in files) if path.exists() else []
+    require(not others, f"{path} holds other files ({others and others[0]}): give a new or an empty folder.")
+    for name, text in files.items():
+        write_text(path / name, text)
+    return path
+
+
+def require_covered(certificate: Any) -> None:
+    """Raise `ConfigError`, with the reason, unless check.py covers a certificate's model, task and questions."""
+    task, model = certificate.task, certificate._network
+    require(task is not None, "The certificate is of your own automata, but check.py knows the induction task only.")
+    require(
+        model is not None,
+        "The certificate was opened from a file, which has no weights: certify again, or export before you save.",
+    )
+    kind = getattr(task, "kind", type(task).__name__)
+    require(isinstance(task, InductionTask), f"The task is {kind!r}, but check.py knows the induction task only.")
+    require(
+        certificate.questions is None,
+        f"The certificate has {len(certificate.questions or ())} of the task's questions, but check.py expects all.",
+    )
+    for name, plain in {"period": None, "bos": False, "score_immediate": False}.items():
+        value = getattr(task, name)
+        require(value == plain, f"InductionTask.{name} is {value!r}, but check.py covers only {plain!r}.")
+    cfg = model.cfg
+    covered = {"n_heads": 1, "mlp": "none", "qk_norm": False, "bias": False, "mask": "causal"}
+    for name, only in covered.items():
+        value = getattr(cfg, name)
+        require(value == only, f"The model has {name}={value!r}, but check.py covers only {only!r}.")
+    variant = VARIANTS[cfg.attention]
+    require(
+        variant.key in STORED_AS_MIXED and variant.value in STORED_AS_MIXED,
+        f"The model has attention={cfg.attention!r}, but check.py covers only shifts whose weights are stored.",
+    )
+    require(cfg.d_vocab <= MOST_IDS, f"The model has {cfg.d_vocab} ids, but check.py is meant for at most {MOST_IDS}.")
+    rotary = model.layers[0].attn.rotary
+    fastest = 0.0 if rotary is None else max(abs(angle) for angle in _angles(model))
+    require(fastest < FASTEST, f"A rotary angle is {fastest:.3g} per position, but check.py covers those below 8.")
+
+
+def _angles(model: Transformer) -> list[float]:
+    cfg, width = model.cfg, model.layers[0].attn.d_head
+    if cfg.rotary_frequencies is not None:
+        return [float(frequency) for frequency in cfg.rotary_frequencies]
+    return [cfg.rotary_base ** (-i / width) for i in range(0, width, 2)]
+
+
+def _model(certificate: Any) -> str:
+    """Return the text of model.json: one vector a line."""
+    model, task = certificate._network, certificate.task
+    cfg, block = model.cfg, model.layers[0]
+    attn, zeros = block.attn, torch.zeros(1, cfg.d_model)
+    slope = 0.0 if attn.alibi is None else float(attn.alibi.slopes[0])
+    weights: dict[str, Any] = {
+        "constants": torch.tensor([[cfg.eps, block.residual, slope, cfg.rotary_scale]], dtype=torch.float64),
+        "embed": model.embed.weight,
+        "positions": zeros if model.pos_embed is None else model.pos_embed.weight,
+        "norm": torch.zeros(0, cfg.d_model) if block.ln1 is None else block.ln1.w[None],
+        "q": attn.q_proj.weight,
+        "k": attn.k_proj.weight,
+        "v": attn.v_proj.weight,
+        "alpha": _mixing(attn.key_shift, attn.d_head),
+        "beta": _mixing(attn.value_shift, attn.d_head),
+        "base": torch.zeros(1, 0),
+        "angles": torch.zeros(1, 0),
+        "out": attn.o_proj.weight,
+        "final": zeros + 1 if cfg.norm == "none" else model.ln_final.w[None],
+        "unembed": model.unembed.weight,
+    }
+    if attn.rotary is not None and cfg.rotary_frequencies is None:
+        weights["base"] = torch.tensor([[cfg.rotary_base]], dtype=torch.float64)
+    elif attn.rotary is not None:
+        weights["angles"] = torch.tensor([cfg.rotary_frequencies], dtype=torch.float64)
+    named = [f'  "{name}": [{_lines(matrix)}]' for name, matrix in weights.items()]
+    facts = {"ids": [task.min_token, task.vocab_size], "lengths": certificate.lengths, "own_first": attn.first_own}
+    lines = [f' "{name}": {json.dumps(fact)}' for name, fact in facts.items()]
+    return "{\n" + ",\n".join([*lines, ' "weights": {\n' + ",\n".join(named) + "\n }"]) + "\n}\n"
+
+
+def _lines(matrix: Tensor) -> str:
+    rows = [json.dumps([x.hex() for x in row]) for row in matrix.detach().cpu().double().tolist()]
+    return "\n   " + ",\n   ".join(rows) + "\n  " if rows else ""
+
+
+def _mixing(shift: TokenShift | None, d_head: int) -> Tensor:
+    """Return the weights of a token and of the one before [2, d_head]; 1 and 0 without a shift."""
+    if shift is None:
+        return torch.tensor([[1.0] * d_head, [0.0] * d_head])
+    weights = shift.weights().detach()[0]
+    return weights if weights.ndim == 2 else weights[:, None].expand(-1, d_head)
+
+
+def _rows(certificate: Any) -> str:
+    lines = ["length,query,answer,verdict,worst"]
+    for row in certificate.table.itertuples():
+        worst = " ".join(map(str, row.worst)) if row.verdict == "refuted" else ""
+        lines.append(f"{row.length},{row.query},{row.answer},{row.verdict},{worst}")
+    return "\n".join(lines) + "\n"

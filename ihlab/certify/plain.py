@@ -1,0 +1,185 @@
+"""A model that is nothing but its config and weights: a proof from the weights would not hold for any other."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
+from transformer_lens.hook_points import HookPoint
+
+from ihlab.certify.tables import require_pairs
+from ihlab.interp.sources import opened_model
+from ihlab.model.config import ModelConfig
+from ihlab.model.transformer import Transformer
+from ihlab.modes import evaluating
+from tasks.config import require, shown
+
+TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+FREE = {
+    "training", "trained_on", "special_tokens", "tokenizer", "_parameters", "_buffers", "_modules", "hook_dict",
+    "mod_dict", "_non_persistent_buffers_set", "_forward_hooks_with_kwargs", "_is_full_backward_hook",
+}  # fmt: skip
+"""Attributes that are compared by themselves, or that change no logit."""
+TRIED = 32
+"""Length of the sequence after which a model must give the logits of its weights."""
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Run torch on one thread. In a forked process its other threads do not exist, and it would wait for them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def opened_transformer(source: Any) -> Transformer:
+    """Return the `Transformer` of a source. Raises `ConfigError` for another class of model."""
+    from transformers import PreTrainedModel  # imported here, because the library takes seconds
+
+    if isinstance(source, PreTrainedModel | str | PathLike):
+        from ihlab.hf import from_hf
+
+        if isinstance(source, PreTrainedModel):
+            _require_no_hooks(source)
+        source = from_hf(source)
+    require(
+        not hasattr(source, "_orig_mod"),
+        "The source is a compiled wrapper, which can do more than its weights say: give the model itself.",
+    )
+    model = opened_model(source).module
+    require(
+        type(model) is Transformer,
+        f"The model is a {type(model).__name__}, but a proof needs a Transformer: convert it (ihlab.hf.from_hf).",
+    )
+    assert isinstance(model, Transformer)
+    require(type(model.cfg) is ModelConfig, f"model.cfg is a {type(model.cfg).__name__}, but must be a ModelConfig.")
+    require_pairs(model)
+    return model
+
+
+@torch.no_grad()
+def plain_copy(model: Transformer, n_ctx: int | None = None) -> Transformer:
+    """Return a new model with the same config and weights, in float64 on the CPU, with a larger n_ctx if needed.
+
+    Raises `ConfigError`, with the reason, if the given model does anything else than such a new model: for hooks,
+    replaced modules, methods or settings, buffers that differ from their formula, and weights that are not finite.
+    """
+    fresh = Transformer(model.cfg)
+    _require_same_parts(model, fresh)
+    _require_same_tensors(model, fresh)
+    weights = {name: weight.detach().cpu().double() for name, weight in model.named_parameters()}
+    fresh = _loaded(fresh, weights)
+    _require_same_logits(model, fresh)
+    if n_ctx is None or n_ctx <= model.cfg.n_ctx or model.pos_embed is not None:
+        return fresh
+    return _loaded(Transformer(model.cfg.replace(n_ctx=n_ctx)), weights)
+
+
+def longer(model: Transformer, length: int) -> Transformer:
+    """Return the model, or a copy that reads `length` tokens. Learned positions cannot be extended."""
+    if length <= model.cfg.n_ctx:
+        return model
+    copy = Transformer(model.cfg.replace(n_ctx=length)).to(model.embed.weight).eval()
+    copy.load_state_dict(model.state_dict())
+    return copy
+
+
+def _loaded(fresh: Transformer, weights: dict[str, Tensor]) -> Transformer:
+    """Fill a new model with weights. Tied weights are stored once, and missing in `weights` a second time."""
+    fresh.double().eval()
+    parameters = dict(fresh.named_parameters())
+    for name, weight in weights.items():
+        parameters[name].copy_(weight)
+    return fresh
+
+
+def _require_same_parts(model: Transformer, fresh: Transformer) -> None:
+    _require_no_hooks(model)
+    expected = dict(fresh.named_modules())
+    parts = dict(model.named_modules())
+    odd = sorted(expected.keys() ^ parts.keys())
+    require(not odd, f"The model's modules are not those of its config: {odd and odd[0]} is too many or missing.")
+    for name, part in parts.items():
+        where = f"The model's {name or 'network'}"
+        require(
+            type(part) is type(expected[name]),
+            f"{where} is a {type(part).__name__}, but by its config a {type(expected[name]).__name__}.",
+        )
+        for key, value in vars(part).items():
+            if key in FREE:
+                continue
+            own = vars(expected[name])
+            require(key in own, f"{where} has a {key} of its own, but a proof speaks of its class's.")
+            same = isinstance(part, HookPoint) or _outline(value) == _outline(own[key])
+            require(same, f"{where} has {key}={shown(value)}, but by its config {shown(own[key])}.")
+        still = not part.training or model.cfg.dropout == 0
+        require(still, f"{where} is in training mode with dropout: call eval().")
+
+
+def _require_no_hooks(model: nn.Module) -> None:
+    require(not _has_any_global_hook(), "torch has a global module hook, but a proof speaks of the weights alone.")
+    for name, part in model.named_modules():
+        hooked = part._forward_hooks or part._forward_pre_hooks
+        where = name or "network"
+        require(not hooked, f"The model's {where} has a hook, but a proof speaks of the weights alone: remove it.")
+
+
+def _outline(value: Any) -> Any:
+    """Return what can be compared of an attribute: plain values, and the same of what containers hold."""
+    if isinstance(value, Mapping):
+        return type(value), [(key, _outline(each)) for key, each in value.items()]
+    if isinstance(value, list | tuple | set):
+        return type(value), [_outline(each) for each in value]
+    plain = isinstance(value, bool | int | float | str | None)
+    return (type(value), value) if plain else type(value)
+
+
+def _require_same_tensors(model: Transformer, fresh: Transformer) -> None:
+    expected = dict(fresh.named_parameters())
+    weights = dict(model.named_parameters())
+    odd = sorted(expected.keys() ^ weights.keys())
+    require(not odd, f"The model's weights are not those of its config: {odd and odd[0]} is too many or missing.")
+    dtype = model.embed.weight.dtype
+    require(dtype in TYPES, f"The weights are {dtype}, but must be of one of these types: {shown(TYPES)}.")
+    for name, weight in weights.items():
+        usual = weight.dtype == dtype and weight.device.type != "meta" and weight.layout == torch.strided
+        require(usual, f"The weight {name} is {weight.dtype} on {weight.device}, but the others are {dtype}.")
+        require(
+            type(weight) is nn.Parameter and weight.shape == expected[name].shape and weight.is_floating_point(),
+            f"The weight {name} is a {type(weight).__name__} of {list(weight.shape)} {weight.dtype}, but must be a "
+            f"parameter of {list(expected[name].shape)} real numbers.",
+        )
+        finite = bool(torch.isfinite(weight).all())
+        require(finite, f"The weight {name} has a number that is NaN or infinite: nothing can be proved of it.")
+    buffers = dict(model.named_buffers())
+    for name, formula in fresh.named_buffers():
+        buffer = buffers.get(name)
+        require(
+            buffer is not None
+            and buffer.dtype in (formula.dtype, dtype)
+            and torch.equal(buffer.cpu(), formula.to(buffer.dtype)),
+            f"The buffer {name} differs from its formula, from which a proof takes it: make the model anew from its "
+            "config and weights.",
+        )
+
+
+@on_one_thread()
+def _require_same_logits(model: Transformer, fresh: Transformer) -> None:
+    """Compare with a copy in the model's own type: what hides from the checks above shows in the logits."""
+    cfg, weight = model.cfg, model.embed.weight
+    copy = Transformer(cfg).to(weight).eval()
+    copy.load_state_dict(fresh.state_dict())
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(cfg.d_vocab, (1, min(cfg.n_ctx, TRIED)), generator=generator).to(weight.device)
+    with evaluating(model):
+        given, expected = model(tokens).double(), copy(tokens).double()
+    finite = expected.isfinite()  # large weights can overflow the type in which the model runs
+    apart = (given - expected)[finite].abs()
+    near = apart <= 1e-3 * (1 + expected[finite].abs())
+    require(bool(near.all()), "The model's logits are not those of its config and weights: something changes them.")
