@@ -75,6 +75,9 @@ POSITIVE, NO_WALK = 1, 2
 class SeveralHeads(OneHead):
     """Judges questions on a model of several heads. A bound is the sum of each head's least mean."""
 
+    descends = True
+    """Whether to look for a worse sequence than those of the bound, which takes many margins."""
+
     def judge(self, question: Sequences, lengths: Sequence[int], with_margin: set[int]) -> list[Judgement]:
         """Return a judgement for each length that has sequences. The bound is computed at every length."""
         query = int(np.searchsorted(self.alphabet, question.query))
@@ -85,7 +88,7 @@ class SeveralHeads(OneHead):
                 continue
             margins = [self._margin(tables, question, walk) for walk in of_heads]
             walk, margin = of_heads[int(np.argmin(margins))], min(margins)
-            if bound <= 0 < margin:
+            if bound <= 0 < margin and self.descends:
                 walk, margin = self._descend(tables, question, walk, margin)
             judged.append(Judgement(length, bound > 0, bound, margin, walk.tolist()))
         return judged
@@ -131,6 +134,8 @@ class WithMLP(SeveralHeads):
     sums of each head's least mean. The coordinates and D . x bound r. What is left is interval arithmetic on each
     neuron, which forgets that one sequence must reach all extremes at once.
     """
+
+    descends = False
 
     def __init__(self, model: Transformer, alphabet: Int[np.ndarray, " token"], longest: int) -> None:
         block, cfg = model.layers[0], model.cfg
