@@ -17,6 +17,7 @@ from ihlab.hf.conformance.compare import (
     ROWS,
     FaultError,
     NotApplicableError,
+    alone,
     counted,
     demand,
     in_chunks,
@@ -28,6 +29,7 @@ from ihlab.hf.conformance.compare import (
     precise,
     read,
     same,
+    same_as_alone,
     takes,
     tokens,
 )
@@ -80,47 +82,42 @@ def padding(model: Any) -> None:
     """Read a padded batch, and a padded sequence alone."""
     for left in (True, False):
         for lengths in ([9, 6, 2], [9, 8]):
-            ids, mask, places = padded(model, lengths, left)
-            for rows in (slice(None), slice(1, 2)):
-                for positions in _positions(model, mask[rows]):
-                    results = logits(model, ids[rows], attention_mask=mask[rows], **positions)
-                    for row, alone, place in zip(results, ids[rows], places[rows], strict=True):
-                        right = logits(model, alone[None, place])[0]
-                        same(row[place], right, f"padded on the {'left' if left else 'right'}")
+            both = padded(model, lengths, left)
+            for some in (slice(None), slice(1, 2)):
+                ids, mask = (x[some] for x in both)
+                for positions in _positions(model, mask):
+                    results = logits(model, ids, attention_mask=mask, **positions)
+                    same_as_alone(model, results, ids, mask, f"padded on the {'left' if left else 'right'}")
 
 
 def after_padding(model: Any) -> None:
     """Read a prompt that is padded on the right, in one or two chunks, and then further tokens."""
-    ids, mask, places = padded(model, [4, 3, 2], left=False)  # within a window, which counts padding
-    more = tokens(model, 3, 2, seed=4)
-    mask = torch.cat([mask, torch.ones_like(more)], dim=1)
+    prompt, mask = padded(model, [4, 3, 2], left=False)  # within a window, which counts padding
+    ids = torch.cat([prompt, tokens(model, 3, 2, seed=4)], dim=1)
+    mask = torch.cat([mask, mask.new_ones(3, 2)], dim=1)
     positions = counted(mask) if takes(model, "position_ids") else None
+    right = alone(model, ids, mask)[:, -2:]
     for sizes in ([4, 1, 1], [2, 2, 1, 1]):
-        results = in_chunks(model, torch.cat([ids, more], dim=1), sizes, mask=mask, position_ids=positions)
-        for row, alone, place, new in zip(results, ids, places, more, strict=True):
-            right = logits(model, torch.cat([alone[place], new])[None])[0, -2:]
-            same(row[-2:], right, "decoding after padding on the right")
+        results = in_chunks(model, ids, sizes, mask=mask, position_ids=positions)
+        same(results[:, -2:], right, "decoding after padding on the right")
 
 
 def rows(model: Any) -> None:
-    """Read many rows, of one length in chunks, and of different lengths with padding; each alone is right."""
-    ids = tokens(model, ROWS, 7)
-    chunked = in_chunks(model, ids, [4, 1, 2])
-    for row, alone in enumerate(ids[:, None]):
-        same(chunked[row : row + 1], in_chunks(model, alone, [4, 1, 2]), f"row {row} of {ROWS}, in chunks", ROUGH)
-    ids, mask, places = padded(model, [2 + row % 6 for row in range(ROWS)], left=True)
+    """Read many rows, of one length in chunks, and of different lengths with padding."""
+    ids, sizes = tokens(model, ROWS, 7), [4, 1, 2]
+    right = torch.cat([in_chunks(model, row[None], sizes) for row in ids])
+    same(in_chunks(model, ids, sizes), right, f"{ROWS} rows, in chunks", ROUGH)
+    ids, mask = padded(model, [2 + row % 6 for row in range(ROWS)], left=True)
     positions = {"position_ids": counted(mask)} if takes(model, "position_ids") else {}
     results = logits(model, ids, attention_mask=mask, **positions)
-    for row, place in enumerate(places):
-        right = logits(model, ids[row, place][None])[0]
-        same(results[row, place], right, f"row {row} of {ROWS}, padded on the left", ROUGH)
+    same_as_alone(model, results, ids, mask, f"{ROWS} rows, padded on the left", ROUGH)
 
 
 def embeds(model: Any) -> None:
     """Pass the embeddings of the tokens instead of their ids."""
     if not takes(model, "inputs_embeds"):
         raise NotApplicableError("it takes no inputs_embeds")
-    ids, mask, _ = padded(model, [8, 6], left=True)
+    ids, mask = padded(model, [8, 6], left=True)
     vectors = model.get_input_embeddings()(ids)
     same(logits(model, vectors), logits(model, ids), "inputs_embeds")
     sizes = [5, 1, 1, 1]
@@ -132,11 +129,11 @@ def embeds(model: Any) -> None:
 
 def uneven(model: Any) -> None:
     """Generate from a batch that is padded on the left."""
-    ids, mask, places = padded(model, [7, 4, 2], left=True)
+    ids, mask = padded(model, [7, 4, 2], left=True)
     many = model.generate(ids, attention_mask=mask, max_new_tokens=5, do_sample=False)
-    for row, place, new in zip(ids, places, many[:, 7:], strict=True):
-        alone = model.generate(row[None, place], max_new_tokens=5, do_sample=False)[0, -5:]
-        demand(torch.equal(new, alone), "a batch padded on the left generates other tokens than its sequences alone")
+    for row, real, new in zip(ids, mask.bool(), many[:, 7:], strict=True):
+        single = model.generate(row[None, real], max_new_tokens=5, do_sample=False)[0, -5:]
+        demand(torch.equal(new, single), "a batch padded on the left generates other tokens than its sequences alone")
 
 
 def interleaved(model: Any) -> None:

@@ -62,7 +62,7 @@ def compiled(model: Any) -> None:
 
 def _generated(model: Any, lengths: list[int], what: str, **options: Any) -> None:
     """Raise `FaultError` unless a batch, padded on the left, is continued as without these options."""
-    ids, mask, _ = padded(model, lengths, left=True)
+    ids, mask = padded(model, lengths, left=True)
     continued, right = (
         model.generate(ids, attention_mask=mask, max_new_tokens=6, do_sample=False, **arguments)
         for arguments in (options, {})

@@ -161,14 +161,29 @@ def method(cache: Any, name: str) -> Any:
     return getattr(cache, name)
 
 
-def padded(model: Any, lengths: list[int], left: bool) -> tuple[Tensor, Tensor, list[slice]]:
-    """Return tokens and mask [rows, longest], and each sequence's slice. Padding consists of random tokens."""
-    ids = tokens(model, len(lengths), max(lengths), seed=3)
-    places = [slice(max(lengths) - n, max(lengths)) if left else slice(0, n) for n in lengths]
-    mask = torch.zeros_like(ids)
-    for row, place in enumerate(places):
-        mask[row, place] = 1
-    return ids, mask, places
+def padded(model: Any, lengths: list[int], left: bool) -> tuple[Tensor, Tensor]:
+    """Return tokens and mask [rows, longest]. Padding consists of random tokens."""
+    longest = max(lengths)
+    places = torch.arange(longest)
+    ends = torch.tensor(lengths)[:, None]
+    mask = places >= longest - ends if left else places < ends
+    return tokens(model, len(lengths), longest, seed=3), mask.long()
+
+
+def alone(model: Any, ids: Tensor, sequences: Tensor) -> Tensor:
+    """Return the logits of each sequence alone. `sequences`: the number of each token's sequence; 0 is padding."""
+    right = torch.zeros_like(logits(model, ids))
+    for row, numbers in enumerate(sequences):
+        for number in numbers[numbers > 0].unique():
+            places = numbers == number
+            right[row, places] = logits(model, ids[row, places][None])[0]
+    return right
+
+
+def same_as_alone(model: Any, results: Tensor, ids: Tensor, sequences: Tensor, what: str, most: float = CLOSE) -> None:
+    """Raise `FaultError` unless logits are those of each sequence alone."""
+    real = sequences > 0
+    same(results[real], alone(model, ids, sequences)[real], what, most)
 
 
 def counted(mask: Tensor) -> Tensor:

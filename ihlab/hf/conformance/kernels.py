@@ -7,7 +7,7 @@ flash-linear-attention. Other arguments are refused, and so are calls that the r
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -129,45 +129,37 @@ def _by_document(name: str, kernel: Kernel, given: dict[str, Any], documents: Te
     tokens = {key: given[key] for key in kernel.tokens.split() if given.get(key) is not None}
     first, states = next(iter(tokens.values())), given.get(kernel.state)
     rows, length = len(first), first.shape[kernel.axis]
-    outputs, finals = [], []
-    if kernel.documents == "seq_idx":
-        require(documents.shape == (rows, length), f"{name}: seq_idx is {list(documents.shape)}, not {[rows, length]}.")
-        if name == "causal_conv1d_fn":
-            require(documents.dtype == torch.int32, f"{name}: seq_idx is {documents.dtype}, but must be int32.")
-            require(length == 1 or first.stride(1) == 1, f"{name}: seq_idx needs channels in the last place in memory.")
-    else:
+    has_starts = kernel.documents == "cu_seqlens"
+    if has_starts:
         require(rows == 1, f"{name}: the batch has {rows} rows, but must have 1 with cu_seqlens.")
         require(int(documents[-1]) == length, f"{name}: cu_seqlens ends at {int(documents[-1])}, not {length}.")
         n = len(documents) - 1
         require(states is None or len(states) == n, f"{name}: {n} documents need as many initial states.")
+    else:
+        require(documents.shape == (rows, length), f"{name}: seq_idx is {list(documents.shape)}, not {[rows, length]}.")
+        require(states is None, f"{name}: the stand-in takes no initial states with seq_idx.")
+    if name == "causal_conv1d_fn":
+        require(documents.dtype == torch.int32, f"{name}: seq_idx is {documents.dtype}, but must be int32.")
+        require(length == 1 or first.stride(1) == 1, f"{name}: seq_idx needs channels in the last place in memory.")
+    outputs, finals = [], []
     for row in range(rows):
-        pieces = []
-        for document, (start, stop) in enumerate(_spans(kernel, documents, row)):
+        if has_starts:
+            bounds = documents.tolist()
+        else:
+            bounds = [0, *(documents[row].diff().nonzero().flatten() + 1).tolist(), length]
+        results = []
+        for document, (start, stop) in enumerate(pairwise(bounds)):
             parts = {key: x[row : row + 1].narrow(kernel.axis, start, stop - start) for key, x in tokens.items()}
             if states is not None:
-                own = document if kernel.documents == "cu_seqlens" else row
-                continued = document == 0 or kernel.documents == "cu_seqlens"
-                parts[kernel.state] = states[own : own + 1] if continued else torch.zeros_like(states[own : own + 1])
+                parts[kernel.state] = states[document : document + 1]
             result = call(**parts)
-            piece, final = result if isinstance(result, tuple) else (result, None)
-            pieces.append(piece)
-            finals.append(final)
-        if kernel.documents == "seq_idx":  # the state after the last document
-            finals[row:] = finals[-1:]
-        outputs.append(torch.cat(pieces, dim=kernel.axis))
+            results.append(result if isinstance(result, tuple) else (result, None))
+        outputs.append(torch.cat([piece for piece, _ in results], dim=kernel.axis))
+        finals += [final for _, final in (results if has_starts else results[-1:])]
     output = torch.cat(outputs)
     if not isinstance(result, tuple):
         return output
     return output, None if finals[0] is None else torch.cat(finals)
-
-
-def _spans(kernel: Kernel, documents: Tensor, row: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and the end of each document of a row."""
-    if kernel.documents == "cu_seqlens":
-        bounds = documents.tolist()
-    else:
-        bounds = [0, *(documents[row].diff().nonzero().flatten() + 1).tolist(), documents.shape[1]]
-    yield from pairwise(bounds)
 
 
 def use_stand_ins() -> None:

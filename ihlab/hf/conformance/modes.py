@@ -26,7 +26,7 @@ SIZES = [4, 5]
 
 def inputs_of(model: Any) -> list[tuple[str, Tensor, dict[str, Any], Tensor]]:
     """Return inputs of each kind: its name, tokens, arguments, and which tokens count. Refused ones are left out."""
-    ids, mask, _ = padded(model, [9, 6], left=True)
+    ids, mask = padded(model, [9, 6], left=True)
     every = torch.ones_like(mask)
     kinds = [("", ids, {}, every), ("padded on the left, ", ids, {"attention_mask": mask}, mask)]
     if takes(model, "position_ids"):
@@ -77,7 +77,7 @@ def training(model: Any) -> None:
     right = [logits(model, ids, **given) for _, ids, given, _ in kinds]
     ids = kinds[0][1]
     later = torch.cat([ids[:, :5], ids[:, 5:].flip(0)], dim=1)
-    model = without_dropout(model).train()
+    model, gradients = without_dropout(model).train(), []
     for checkpointing in (False, True):
         if checkpointing and not model.supports_gradient_checkpointing:
             break
@@ -87,6 +87,11 @@ def training(model: Any) -> None:
         for labels in ({}, {"labels": ids}):
             earlier = logits(model, later, **labels)[:, :5]
             same(earlier, logits(model, ids, **labels)[:, :5], f"{where}, tokens see later ones")
+        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        of_weights = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+        gradients.append(torch.cat([gradient.flatten() for gradient in of_weights]))
+        same(gradients[-1], gradients[0], f"{where}, other gradients")
         for (what, given_ids, given, real), expected in zip(kinds, right, strict=True):
             result = logits(model, given_ids, **given)
             same(result[real.bool()], expected[real.bool()], f"{what}{where} and in evaluation mode")

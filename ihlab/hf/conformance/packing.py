@@ -15,6 +15,7 @@ from ihlab.hf.conformance.compare import (
     ROWS,
     FaultError,
     NotApplicableError,
+    alone,
     in_chunks,
     logits,
     off,
@@ -22,6 +23,7 @@ from ihlab.hf.conformance.compare import (
     positions_of,
     read,
     same,
+    same_as_alone,
     takes,
     tokens,
 )
@@ -40,6 +42,11 @@ def collated(sizes: list[int], **convention: bool) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if name not in ("input_ids", "labels")}
 
 
+def numbered(sizes: list[list[int]]) -> torch.Tensor:
+    """Return the number of each token's document [row, pos], counted from 1."""
+    return torch.stack([torch.arange(1, len(row) + 1).repeat_interleave(torch.tensor(row)) for row in sizes])
+
+
 def packed(model: Any, **convention: bool) -> None:
     """Read documents in one sequence: a few, many, and long ones.
 
@@ -47,13 +54,12 @@ def packed(model: Any, **convention: bool) -> None:
     """
 
     def error(one: Any) -> float:
-        results = logits(one, ids, **collated(sizes, **convention)).split(sizes, dim=1)
-        return max(off(row, logits(one, alone)) for row, alone in zip(results, ids.split(sizes, dim=1), strict=True))
+        return off(logits(one, ids, **inputs), alone(one, ids, numbered([sizes])))
 
     for sizes, most in (([4, 1, 5, 2], CLOSE), ([1, 2] * 10, CLOSE), ([200, 3, 100, 230], ROUGH)):
         if max(sizes) > positions_of(model):
             continue
-        ids = tokens(model, 1, sum(sizes))
+        ids, inputs = tokens(model, 1, sum(sizes)), collated(sizes, **convention)
         if (worst := error(model)) > most:
             parts = [f"{error(without_attention(copy.deepcopy(model))):.1e} without attention"]
             if any(isinstance(module, nn.Conv1d) for module in model.modules()):
@@ -69,10 +75,7 @@ def packed_rows(model: Any, seq_idx: bool = False) -> None:
     sizes = [[1 + row % 7, 7 - row % 7] for row in range(ROWS)]
     each = [collated(row, return_seq_idx=seq_idx) for row in sizes]
     results = logits(model, ids, **{name: torch.cat([inputs[name] for inputs in each]) for name in each[0]})
-    for row, of_row in enumerate(sizes):
-        documents = zip(ids[row].split(of_row), results[row].split(of_row), strict=True)
-        for alone, result in documents:
-            same(result, logits(model, alone[None])[0], f"documents of row {row} of {ROWS}", ROUGH)
+    same_as_alone(model, results, ids, numbered(sizes), f"documents in {ROWS} rows", ROUGH)
 
 
 def by_seq_idx(model: Any) -> None:
@@ -82,22 +85,22 @@ def by_seq_idx(model: Any) -> None:
         packed_rows(model, seq_idx=True)
 
 
+def bias_of(visible: torch.Tensor) -> torch.Tensor:
+    """Return a mask [batch, 1, query, key] that is added to scores."""
+    return torch.where(visible, 0.0, torch.finfo(torch.float32).min)[:, None]
+
+
 def mask_4d(model: Any) -> None:
     """Pass a mask [batch, 1, query, key], of a padded batch and of packed documents, in one pass and in chunks."""
-    _, mask, _ = padded(model, [5, 4, 2], left=True)
-    documents = torch.tensor([[1, 1, 1, 1, 2, 3, 3, 3]])
-    for what, sequence in (("padding", mask), ("documents", documents)):  # the sequence of each token, 0 is padding
-        ids = tokens(model, *sequence.shape)
-        visible = (sequence[:, None, :, None] == sequence[:, None, None]).tril()
-        positions = visible[:, 0].sum(dim=2) - 1 if takes(model, "position_ids") else None
-        bias = torch.where(visible, 0.0, torch.finfo(torch.float32).min)
+    _, padding = padded(model, [5, 4, 2], left=True)
+    for what, sequences in (("padding", padding), ("documents", numbered([[4, 1, 3]]))):
+        ids = tokens(model, *sequences.shape)
+        visible = (sequences[:, :, None] == sequences[:, None]).tril()
+        positions = visible.sum(dim=2) - 1 if takes(model, "position_ids") else None
         for sizes in ([ids.shape[1]], [3, 1, ids.shape[1] - 4]):
-            results = in_chunks(model, ids, sizes, mask=bias, position_ids=positions)
-            for row in range(len(ids)):
-                for name in range(1, int(sequence[row].max()) + 1):
-                    alone = sequence[row] == name
-                    right = logits(model, ids[row, alone][None])[0]
-                    same(results[row, alone], right, f"{what} by a mask with four dimensions, in chunks of {sizes}")
+            results = in_chunks(model, ids, sizes, mask=bias_of(visible), position_ids=positions)
+            text = f"{what} by a mask with four dimensions, in chunks of {sizes}"
+            same_as_alone(model, results, ids, sequences, text)
 
 
 def tree(model: Any) -> None:
@@ -110,7 +113,7 @@ def tree(model: Any) -> None:
     for row, parents in enumerate(TREES.tolist()):
         for token, parent in enumerate(parents[1:], start=1):
             visible[row, token] |= visible[row, parent]
-    bias = torch.where(visible, 0.0, torch.finfo(torch.float32).min)[:, None]
+    bias = bias_of(visible)
     positions = visible.sum(dim=2) - 1
     for masked_prompt in (False, True):
         cache = None
