@@ -170,20 +170,20 @@ def padded(model: Any, lengths: list[int], left: bool) -> tuple[Tensor, Tensor]:
     return tokens(model, len(lengths), longest, seed=3), mask.long()
 
 
-def alone(model: Any, ids: Tensor, sequences: Tensor) -> Tensor:
-    """Return the logits of each sequence alone. `sequences`: the number of each token's sequence; 0 is padding."""
-    right = torch.zeros_like(logits(model, ids))
+def off_alone(model: Any, results: Tensor, ids: Tensor, sequences: Tensor) -> float:
+    """Return the largest difference to a sequence alone. `sequences`: the number of each token's; 0 is padding."""
+    errors = []
     for row, numbers in enumerate(sequences):
         for number in numbers[numbers > 0].unique():
             places = numbers == number
-            right[row, places] = logits(model, ids[row, places][None])[0]
-    return right
+            errors.append(off(results[row, places], logits(model, ids[row, places][None])[0]))
+    return max(errors)
 
 
 def same_as_alone(model: Any, results: Tensor, ids: Tensor, sequences: Tensor, what: str, most: float = CLOSE) -> None:
     """Raise `FaultError` unless logits are those of each sequence alone."""
-    real = sequences > 0
-    same(results[real], alone(model, ids, sequences)[real], what, most)
+    error = off_alone(model, results, ids, sequences)
+    demand(error <= most, f"{what}: logits differ by {error:.1e}")
 
 
 def counted(mask: Tensor) -> Tensor:

@@ -15,10 +15,9 @@ from ihlab.hf.conformance.compare import (
     ROWS,
     FaultError,
     NotApplicableError,
-    alone,
     in_chunks,
     logits,
-    off,
+    off_alone,
     padded,
     positions_of,
     read,
@@ -54,7 +53,7 @@ def packed(model: Any, **convention: bool) -> None:
     """
 
     def error(one: Any) -> float:
-        return off(logits(one, ids, **inputs), alone(one, ids, numbered([sizes])))
+        return off_alone(one, logits(one, ids, **inputs), ids, numbered([sizes]))
 
     for sizes, most in (([4, 1, 5, 2], CLOSE), ([1, 2] * 10, CLOSE), ([200, 3, 100, 230], ROUGH)):
         if max(sizes) > positions_of(model):

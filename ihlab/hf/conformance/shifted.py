@@ -22,12 +22,12 @@ from transformers import AutoModelForCausalLM
 from ihlab.hf.conformance.compare import (
     CLOSE,
     NotApplicableError,
-    alone,
     counted,
     demand,
     in_chunks,
     logits,
     off,
+    off_alone,
     padded,
     same,
     tokens,
@@ -135,7 +135,7 @@ def padded_chunk(model: Any) -> None:
         ids, mask = (torch.cat(both, dim=1) for both in zip(*parts, strict=True))
         for one in (unshifted(model), model):
             result = in_chunks(one, ids, [3, 2], mask=mask, position_ids=counted(mask))
-            worst = off(result[mask > 0], alone(one, ids, mask)[mask > 0])
+            worst = off_alone(one, result, ids, mask)
             if worst > CLOSE and one is not model:
                 break  # the unshifted model cannot do this either
             demand(worst <= CLOSE, f"after a second, padded chunk: logits differ by {worst:.1e}")
