@@ -113,9 +113,7 @@ OWN = {
     "ihlab.study.ledger": "likewise",
     "ihlab.hf.model": "folders that the boundary of models has checked",
     "ihlab.hf.convert": "likewise",
-    **dict.fromkeys(
-        ("ihlab.hf.conformance.black_box", "ihlab.hf.conformance.shifted"), "a model that the suite has saved"
-    ),
+    **dict.fromkeys(("ihlab.hf.conformance.modes", "ihlab.hf.conformance.shifted"), "a model that the suite has saved"),
 }
 """Modules that read files, and whose these are."""
 

@@ -82,7 +82,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         for package in packages()
     ]
     log_pages = ["docs/LOG.md", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/log/*.md"))]
-    filled = {"API": reference, "FIGURES": figures, "LOG": log_pages}
+    issues = [
+        "docs/issues/README.md",
+        *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/issues/[a-z]*.md")),
+    ]
+    filled = {"API": reference, "FIGURES": figures, "LOG": log_pages, "ISSUES": issues}
     for section in config.nav or []:
         for pages in section.values():
             for page in pages if isinstance(pages, list) else []:

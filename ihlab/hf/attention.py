@@ -62,6 +62,7 @@ def shifted_attention(base: Any) -> type[nn.Module]:
     )
 
     class Shifted(base):
+        stores_numbers = False  # only the first attention of a model does
         __reduce_ex__ = pickled_by(shifted_attention, base)
 
         def forward(
@@ -72,6 +73,8 @@ def shifted_attention(base: Any) -> type[nn.Module]:
                 f"The layers around {base.__name__} do not pass keyword arguments on to it.",
             )
             layer = None if past_key_values is None else shift_layer(past_key_values, self.layer_idx)
+            if self.stores_numbers and layer is not None:
+                layer.exchange("number", kv_shift.numbers, kv_shift, getattr(self, SHIFT).window - 1)
             stand_in = _Projecting(self, kv_shift, layer)
             return base.forward(stand_in, hidden_states, past_key_values=past_key_values, **kwargs)
 
@@ -133,10 +136,16 @@ def tell_links(decoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
         "or [batch, head, query, key].",
     )
     past, hidden = (0, 0) if cache is None else (cache.get_seq_length(layer), cache.get_mask_sizes(n, layer)[1])
+    numbers = past + torch.arange(1, n + 1, device=tokens.device)[:, None].expand(len(tokens), n, 1)
+    back = window - 1
     if mask is not None and mask.ndim == 4:
         visible = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] > torch.finfo(mask.dtype).min / 2
-        links = links_of_mask(window - 1, n, past - hidden, visible)
+        if cache is None:
+            seen = nn.functional.pad(numbers, (0, 0, back, 0))
+        else:
+            seen = shift_layer(cache, decoder.layer_of_numbers).seen("number", numbers, back, tree=True)
+        links = links_of_mask(back, n, seen[..., 0] - 1 - hidden, visible)
     else:
         positions = None if positions is None or positions.ndim != 2 else positions
         links = find_links(window, n, past, mask, positions, inputs.get("cu_seq_lens_q"))
-    return args, {**kwargs, "kv_shift": links}
+    return args, {**kwargs, "kv_shift": links._replace(numbers=numbers)}

@@ -2,7 +2,8 @@
 
 A layer stores only the last window - 1 raw keys and values: 2 (window - 1) vectors per sequence. To remove tokens
 (`crop`), it needs earlier ones too. So transformers calls `activate_past_recording` before assisted generation, and the
-layer then keeps the raw vectors of every token until the next `crop`.
+layer then keeps the raw vectors of every token until the next `crop`. Tokens that are read with a mask of four
+dimensions may all be continued, so a layer keeps theirs until it reads tokens without such a mask.
 """
 
 from collections.abc import Callable
@@ -26,10 +27,13 @@ from tasks.config import require
 
 
 class RawStates(CacheLayerMixin):
-    """A mixin that adds two buffers to a cache layer, each keyed by side ("key" or "value").
+    """A mixin that adds three buffers to a cache layer, each keyed by side ("key", "value" or "number").
 
     - `raw` [batch, window - 1, channel]: the vectors that the next token mixes in, oldest first;
-    - `recorded` [batch, token, window - 1, channel]: what `raw` was before the recorded tokens, and after each.
+    - `recorded` [batch, token, window - 1, channel]: what `raw` was before the recorded tokens, and after each;
+    - `tree` [batch, token, channel]: `raw` before a tree of continuations, and the vector of each of its tokens.
+
+    The side "number", in the first layer only, has which token each vector belongs to, counted from 1; 0 is none.
     """
 
     record_past = False
@@ -38,9 +42,10 @@ class RawStates(CacheLayerMixin):
         super().__init__(*args, **kwargs)
         self.raw: dict[str, Tensor] = {}
         self.recorded: dict[str, Tensor] = {}
+        self.tree: dict[str, Tensor] = {}
 
-    def exchange(self, side: str, raw: Projected, links: Links, back: int) -> Seen:
-        """Return the raw vectors of the `back` previous tokens followed by `raw`, and store the last ones."""
+    def seen(self, side: str, raw: Projected, back: int, tree: bool) -> Seen:
+        """Return the stored raw vectors followed by `raw`: those of the tree, or of the `back` previous tokens."""
         if side not in self.raw:
             require(
                 self.get_seq_length() == 0,
@@ -49,8 +54,16 @@ class RawStates(CacheLayerMixin):
             self.raw[side] = raw.new_zeros(len(raw), back, raw.shape[-1])
             if self.is_compileable and not torch.compiler.is_compiling():
                 torch._dynamo.mark_static_address(self.raw[side])  # as transformers does with its own buffers
+        stored = self.tree.get(side, self.raw[side]) if tree else self.raw[side]
+        return torch.cat([stored, raw], dim=1)
+
+    def exchange(self, side: str, raw: Projected, links: Links, back: int) -> Seen:
+        """Return what `seen` does, and store the last vectors."""
+        raw_states = self.seen(side, raw, back, links.tree)
         before = self.raw[side]
-        raw_states = torch.cat([before, raw], dim=1)
+        self.tree.pop(side, None)
+        if links.tree and not self.is_compileable:
+            self.tree[side] = raw_states
         if self.record_past:
             after = links.stored(raw_states, back, slice(None))
             self.recorded[side] = torch.cat([self.recorded.get(side, before[:, None]), after], dim=1)
@@ -72,7 +85,7 @@ class RawStates(CacheLayerMixin):
 
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last -`tokens_to_remove` tokens, and drop recorded vectors that are no longer needed."""
-        for side in self.raw if tokens_to_remove < 0 else ():
+        for side in sorted(self.raw.keys() - {"number"}) if tokens_to_remove < 0 else ():
             tokens = self.recorded[side].shape[1] - 1 if side in self.recorded else 0
             require(
                 -tokens_to_remove <= tokens,
@@ -83,11 +96,14 @@ class RawStates(CacheLayerMixin):
         if tokens_to_remove <= 0:
             self.raw |= {side: states[:, tokens_to_remove - 1].clone() for side, states in self.recorded.items()}
             self.recorded = {}
+            tree = {side: states[:, : states.shape[1] + tokens_to_remove] for side, states in self.tree.items()}
+            self.tree = {side: states for side, states in tree.items() if states.shape[1] > self.raw[side].shape[1]}
 
     def reset(self) -> None:
         """Empty the cache."""
         super().reset()
         self.recorded = {}
+        self.tree = {}
         if self.is_compileable:
             for raw in self.raw.values():
                 raw.zero_()
@@ -112,6 +128,7 @@ class RawStates(CacheLayerMixin):
     def _each(self, change: Callable[[Tensor], Tensor]) -> None:
         self.raw = {side: change(raw) for side, raw in self.raw.items()}
         self.recorded = {side: change(states) for side, states in self.recorded.items()}
+        self.tree = {side: change(states) for side, states in self.tree.items()}
 
 
 _MADE: dict[type, type[RawStates]] = {}  # torch.compile looks into a dictionary, but calls a cached function again
@@ -140,7 +157,7 @@ def shift_layer(cache: Cache, number: int) -> RawStates:
             f"empty {type(cache).__name__}.",
         )
         shifted = object.__new__(shifted_layer(type(layer)))
-        shifted.__dict__.update(vars(layer), raw={}, recorded={})
+        shifted.__dict__.update(vars(layer), raw={}, recorded={}, tree={})
         cache.layers[number] = layer = shifted
     return layer
 

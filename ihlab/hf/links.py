@@ -3,40 +3,52 @@
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
+
+from tasks.config import require
+
+WENT_BACK = (
+    "attention_mask continues an earlier token, whose raw keys and values the cache no longer has. It has those of the "
+    "last tokens of a text, and, unless it is static, of all tokens that were read with masks of four dimensions since."
+)
 
 
 class Links(NamedTuple):
     """For each of the next tokens, the indices of the tokens right before it.
 
-    Indices count the `window - 1` tokens that a cache stores, followed by the next tokens.
+    Indices count the tokens whose raw vectors a cache layer returns, followed by the next tokens.
 
     - `begins`: True if no token came before the next ones;
     - `chain` [batch, pos, window - 1]: whether the 1st, 2nd, ... token back belongs to the same sequence; None: every
       earlier token does;
     - `index` [batch, pos, window - 1]: the index of the 1st, 2nd, ... token back; None: they are adjacent;
-    - `real` [batch, pos]: whether the token itself is not padding; None: there is no padding.
+    - `real` [batch, pos]: whether the token itself is not padding; None: there is no padding;
+    - `tree`: whether each of the next tokens may be continued more than once;
+    - `numbers` [batch, pos, 1]: which token of the text each is, counted from 1.
     """
 
     begins: bool
     chain: Bool[Tensor, "#batch pos back"] | None = None
     index: Int[Tensor, "#batch pos back"] | None = None  # type: ignore[assignment]  # it hides tuple.index
     real: Bool[Tensor, "#batch pos"] | None = None
+    tree: bool = False
+    numbers: Int[Tensor, "batch pos 1"] | None = None
 
     def stored(
-        self, raw_states: Float[Tensor, "batch seen channel"], back: int, after: slice
-    ) -> Float[Tensor, "batch some back channel"]:
+        self, raw_states: Shaped[Tensor, "batch seen channel"], back: int, after: slice
+    ) -> Shaped[Tensor, "batch some back channel"]:
         """Return what a cache stores after each of the next tokens in a slice: the last vectors, oldest first.
 
-        `raw_states` has the `back` vectors stored before, followed by those of the next tokens. Padding is
-        skipped, and a vector of another sequence is 0.
+        `raw_states` has the vectors stored before, followed by those of the next tokens. Padding is skipped, and a
+        vector of another sequence is 0.
         """
         if self.chain is None:
             return raw_states.unfold(1, back, 1)[:, 1:][:, after].transpose(2, 3)
         chain = self.chain[:, after]
-        places = torch.arange(back, raw_states.shape[1], device=raw_states.device)[None, after, None]
+        seen = raw_states.shape[1]
+        places = torch.arange(seen - self.chain.shape[1], seen, device=raw_states.device)[None, after, None]
         index = (
             places - torch.arange(1, back + 1, device=raw_states.device) if self.index is None else self.index[:, after]
         )
@@ -50,10 +62,10 @@ class Links(NamedTuple):
 
 
 def take(
-    raw_states: Float[Tensor, "batch seen channel"],
+    raw_states: Shaped[Tensor, "batch seen channel"],
     index: Int[Tensor, "#batch n"],
     keep: Bool[Tensor, "#batch n"] | None,
-) -> Float[Tensor, "batch n channel"]:
+) -> Shaped[Tensor, "batch n channel"]:
     """Return the vectors at n indices in each sequence; zeros where `keep` is False."""
     places = index + torch.arange(len(raw_states), device=index.device)[:, None] * raw_states.shape[1]
     taken = raw_states.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
@@ -121,17 +133,27 @@ def _around_padding(
     return Links(False, torch.stack(columns, dim=-1), index, new)
 
 
-def links_of_mask(back: int, n: int, first: int | Tensor, visible: Bool[Tensor, "#batch pos key"]) -> Links:
-    """Return the links of the next n tokens, given which keys each sees. The first of these n tokens is key `first`.
+def links_of_mask(back: int, n: int, keys: Int[Tensor, "batch seen"], visible: Bool[Tensor, "#batch pos key"]) -> Links:
+    """Return the links of the next n tokens, given which keys each sees.
 
-    The previous token is the last earlier one that is visible. So a mask may encode padding, documents, or a tree of
-    continuations. The tokens that a cache stores are the last visible ones before the next tokens.
+    `keys`: the key of each raw vector, those of the next tokens last; negative if the vector belongs to no key. The
+    previous token is the last earlier one that is visible. So a mask may encode padding, documents, or a tree of
+    continuations. Raises `ConfigError` if the raw vectors of the previous token are not there.
     """
-    keys = torch.arange(visible.shape[2], device=visible.device)
-    new = visible.index_select(2, keys[:n] + first)
-    cached = (visible & (keys < first)).sum(dim=2, keepdim=True)
-    stored = cached >= torch.arange(back, 0, -1, device=visible.device)
-    visible_states = torch.cat([stored, new.tril(-1)], dim=2)
-    places = torch.arange(back + n, dtype=torch.int32, device=visible.device)
-    latest = torch.where(visible_states, places, -1).topk(back, dim=2).values.long()
-    return Links(False, latest >= 0, latest.clamp(min=0), new.diagonal(dim1=1, dim2=2))
+    visible = visible.expand(len(keys), -1, -1)
+    numbers = torch.arange(visible.shape[2], dtype=torch.int32, device=visible.device)
+    own = keys[:, -n:, None]
+    earlier = torch.where(visible & (numbers < own), numbers, -1)
+    latest = F.pad(earlier, (back, 0), value=-1).topk(back, dim=2).values.long()
+    real = visible.gather(2, own)[..., 0]
+    place_of = torch.full((len(keys), len(numbers) + 1), -1, device=keys.device)  # of each key; column 0 is no key
+    places = torch.arange(keys.shape[1], device=keys.device).expand_as(keys)
+    place_of = place_of.scatter(1, keys.clamp(min=-1) + 1, places)
+    index = place_of.gather(1, latest.flatten(1) + 1).view_as(latest)
+    chain = latest >= 0
+    is_there = (~chain | (index >= 0) | ~real[..., None]).all()
+    if torch.compiler.is_compiling():
+        torch._assert_async(is_there, WENT_BACK)
+    else:
+        require(bool(is_there), WENT_BACK)
+    return Links(False, chain, index.clamp(min=0), real, tree=True)

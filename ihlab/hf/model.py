@@ -271,6 +271,8 @@ def _install(model: Any) -> None:
         setattr(attention, SHIFT, shift)
         attention.__class__ = shifted_attention(attention.__class__)
     decoder = model.base_model
+    first = attentions(model)[0]
+    first.stores_numbers, decoder.layer_of_numbers = True, first.layer_idx
     decoder.register_forward_pre_hook(tell_links, with_kwargs=True)
     if config.shift_rule == "partial_key_offset":
         decoder.rotary_emb.register_forward_hook(unrotated)

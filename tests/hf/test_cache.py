@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from transformers import CompileConfig
+from transformers import CompileConfig, DynamicCache, StaticCache
 
+from ihlab import ConfigError
 from ihlab.hf import unshifted
 from ihlab.hf.conformance.compare import counted
 from ihlab.hf.conformance.suite import prepared
@@ -82,3 +83,91 @@ def test_a_mask_of_queries_and_keys_may_hold_a_tree(additive):
     for token in range(len(parents)):
         path = torch.cat([root, tree[:, seen[token]]], 1)
         torch.testing.assert_close(found[:, token], model(path).logits[:, -1], atol=1e-5, rtol=1e-5)
+
+
+STATIC = 16
+"""Size of static caches."""
+LOWEST = torch.finfo(torch.float32).min
+
+
+class Forest:
+    """One tree of continuations for each row of a cache. A token is right if it is what its path gives alone."""
+
+    def __init__(self, model, prompt, cache):
+        self.model, self.cache, self.ids = model, cache, prompt
+        mask = {"attention_mask": torch.ones(1, 1, *[prompt.shape[1]] * 2).tril().bool()}
+        model(prompt, past_key_values=cache, **(mask if isinstance(cache, DynamicCache) else {}))
+        self.paths = [[list(range(token + 1)) for token in range(prompt.shape[1])] for _ in prompt]
+
+    def grow(self, ids, parents, forward=None):
+        """Read one token after each parent, and compare it. `parents`: for each row, the parents' columns."""
+        start, n = self.ids.shape[1], ids.shape[1]
+        visible = torch.zeros(len(ids), n, start + n, dtype=torch.bool)
+        positions = torch.zeros_like(ids)
+        for row, paths in enumerate(self.paths):
+            for token, parent in enumerate(parents[row]):
+                paths.append([*paths[parent], start + token])
+                visible[row, token, paths[-1]] = True
+                positions[row, token] = len(paths[-1]) - 1
+        if isinstance(self.cache, StaticCache):
+            visible = torch.nn.functional.pad(visible, (0, STATIC - start - n))
+        bias = torch.where(visible, 0.0, LOWEST)[:, None]
+        given = {"attention_mask": bias, "position_ids": positions, "past_key_values": self.cache}
+        found = (self.model if forward is None else forward)(ids, **given)
+        self.ids = torch.cat([self.ids, ids], 1)
+        for row, paths in enumerate(self.paths):
+            for token in range(n):
+                alone = self.model(self.ids[row : row + 1, paths[start + token]], use_cache=False).logits[:, -1]
+                torch.testing.assert_close(found.logits[row : row + 1, token], alone, atol=1e-5, rtol=1e-5)
+
+    def crop(self, n):
+        self.cache.crop(-n)
+        self.ids = self.ids[:, :-n]
+        self.paths = [paths[:-n] for paths in self.paths]
+
+
+@pytest.mark.parametrize("first", ["zero", "own"])
+@pytest.mark.parametrize("window", [2, 3, 4])
+@torch.no_grad()
+def test_each_cached_token_of_a_tree_may_be_continued(window, first):
+    """Also an earlier branch, or one in a prompt; after tokens are taken back, and after rows are reordered."""
+    model = prepared(maker("qwen3", window=window, first=first))
+    cache = DynamicCache(config=model.config)
+    cache.activate_past_recording()
+    forest = Forest(model, IDS[:, :4], cache)
+    forest.grow(IDS[:, 4:6], [[3, 3], [3, 1]])
+    forest.grow(IDS[:, 6:9], [[4, 5, 4], [5, 4, 0]])
+    forest.crop(2)
+    cache.activate_past_recording()
+    forest.grow(IDS[:, 9:11], [[4, 6], [6, 7]])
+    cache.reorder_cache(torch.tensor([1, 0]))
+    forest.ids, forest.paths = forest.ids.flip(0), forest.paths[::-1]
+    forest.grow(IDS[:, 11:], [[2, 6, 7, 11], [3, 5, 8, 8]])
+
+
+def going_back(forward=None):
+    """Continue the last token but one of a static cache, which has the raw vectors of the last one only."""
+    model = prepared(maker())
+    cache = StaticCache(model.config, max_cache_len=STATIC)
+    forest = Forest(model, IDS[:, :4], cache)
+    forest.grow(IDS[:, 4:5], [[3], [3]], forward and forward(model))
+    forest.grow(IDS[:, 5:6], [[3], [3]], forward and forward(model))
+
+
+@torch.no_grad()
+def test_a_mask_that_goes_back_to_what_is_not_stored_is_refused():
+    with pytest.raises(ConfigError, match=r"^attention_mask continues an earlier token"):
+        going_back()
+    model = prepared(maker())
+    cache = model(IDS[:, :4]).past_key_values  # read without such a mask, so only its last token may be continued
+    mask = torch.tensor([True, True, False, False, True])[None, None, None]
+    with pytest.raises(ConfigError, match=r"^attention_mask continues an earlier token"):
+        model(IDS[:, 4:5], attention_mask=mask, past_key_values=cache)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # dynamo's own
+@torch.no_grad()
+def test_compiled_code_refuses_a_mask_that_goes_back():
+    with pytest.raises(RuntimeError, match="attention_mask continues an earlier token"):
+        going_back(lambda model: torch.compile(model, fullgraph=True, dynamic=False))

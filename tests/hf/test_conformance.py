@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ihlab.hf import add_shift, attention, cache, model, shift
+from ihlab.hf import add_shift, attention, cache, links, model, shift
 from ihlab.hf.conformance import CHECKS, as_tests, black_box, run, table
 from ihlab.hf.conformance.__main__ import main
-from ihlab.hf.conformance.causes import CAUSES
+from ihlab.hf.conformance.causes import BUILDS_ON, CAUSES
 from ihlab.hf.conformance.families import has_local_state, tiny
 from ihlab.hf.links import Links, find_links
 from tests.hf.conftest import FAMILIES, maker, plain
@@ -85,6 +85,13 @@ def links_of_the_first_row(patch):
     def first(window, n, past, mask, positions, starts):
         wide = None if mask is None else mask[:1].expand_as(mask)
         return find_links(window, n, past, wide, None, starts)
+
+    patch.setattr(attention, "find_links", first)
+
+
+def links_of_the_first_row_of_documents(patch):
+    def first(window, n, past, mask, positions, starts):
+        return find_links(window, n, past, mask, None if positions is None else positions[:1], starts)
 
     patch.setattr(attention, "find_links", first)
 
@@ -245,7 +252,100 @@ def detached(*sides):
     return mutant
 
 
+def mixes(change, when=lambda self: True):
+    """Return a mutant that changes the earlier vectors [batch, pos, channel] that a shift mixes in."""
+
+    def mutant(patch):
+        mix = shift.Taps.mix
+
+        def wrong(self, side, raw, earlier):
+            return mix(self, side, raw, [change(x) for x in earlier] if when(self) else earlier)
+
+        patch.setattr(shift.Taps, "mix", wrong)
+
+    return mutant
+
+
+def loses_its_state_between_blocks(earlier):
+    earlier = earlier.clone()
+    earlier[:, 256::256] = 0
+    return earlier
+
+
+def unshifted_with_eager_attention(patch):
+    shifted = attention._Projecting._shifted
+
+    def wrong(self, side, raw):
+        is_eager = self._attention.config._attn_implementation == "eager"
+        return raw if is_eager else shifted(self, side, raw)
+
+    patch.setattr(attention._Projecting, "_shifted", wrong)
+
+
+def crop_restores_row_0(patch):
+    crop = cache.RawStates.crop
+
+    def wrong(self, tokens_to_remove):
+        crop(self, tokens_to_remove)
+        self._each(lambda raw: raw[:1].expand_as(raw).clone())
+
+    patch.setattr(cache.RawStates, "crop", wrong)
+
+
+def cache_detaches(patch):
+    seen = cache.RawStates.seen
+
+    def wrong(self, side, raw, back, tree):
+        if side in self.raw:
+            self.raw[side] = self.raw[side].detach()
+        return seen(self, side, raw, back, tree)
+
+    patch.setattr(cache.RawStates, "seen", wrong)
+
+
+def earlier_branches_are_forgotten(patch):
+    seen = cache.RawStates.seen
+
+    def wrong(self, side, raw, back, tree):
+        self.tree = {}
+        return seen(self, side, raw, back, tree)
+
+    patch.setattr(cache.RawStates, "seen", wrong)
+    patch.setattr(links, "require", lambda *_: None)
+
+
+def reads_the_future_in_training(patch):
+    forward = attention._Projecting.v_proj
+
+    def wrong(self, hidden):
+        values = forward(self, hidden)
+        if not self._attention.training:
+            return values
+        return torch.cat([values[:, :1] + values[:, -1:], values[:, 1:]], 1)
+
+    patch.setattr(attention._Projecting, "v_proj", wrong)
+
+
+def row_of_eight(earlier):
+    return earlier[torch.arange(len(earlier)) % 8]
+
+
+def nothing(earlier):
+    return torch.zeros_like(earlier)
+
+
+NEW = {
+    "long": mixes(loses_its_state_between_blocks),
+    "rows": mixes(row_of_eight),
+    "attention": unshifted_with_eager_attention,
+    "training": reads_the_future_in_training,
+    "autocast": mixes(nothing, lambda self: torch.is_autocast_enabled("cpu")),
+    "cached_gradient": cache_detaches,
+    "tree": earlier_branches_are_forgotten,
+    "packed_rows": links_of_the_first_row_of_documents,
+}
 MUTANTS = {
+    **NEW,
     **dict.fromkeys(("positions", "seq_idx", "cu_seqlens"), leaks_across_documents),
     **{"chunks": zero_at_each_chunk, "padding": reads_padding, "uneven": links_of_the_first_row},
     **{"interleaved": state_of_the_model, "prefix": copies_lose_their_state, "beams": beams_keep_their_raw_keys},
@@ -263,6 +363,15 @@ MUTANTS = {
 
 def test_each_check_has_a_mutant_and_a_usual_cause():
     assert set(MUTANTS) == set(CHECKS) == set(CAUSES)
+    places = {check: place for place, check in enumerate(CHECKS)}
+    for check, others in BUILDS_ON.items():
+        assert all(places[other] < places[check] for other in others)
+
+
+def test_crop_that_restores_row_0_is_named(monkeypatch):
+    crop_restores_row_0(monkeypatch)
+    (rollback,) = run(maker(), ["rollback"])
+    assert rollback.outcome == "FAIL"
 
 
 def test_a_crash_of_one_method_hides_no_fault_of_the_next(monkeypatch):
@@ -367,16 +476,36 @@ def test_half_precision_is_compared_in_float32(make, dtype):
 
 
 def test_a_report_names_the_first_failure_and_its_cause(monkeypatch):
-    checks = ["chunks", "positions", "interleaved"]
+    checks = ["chunks", "long", "positions", "interleaved"]
     assert "cause" not in table(run(maker(), checks))
     zero_at_each_chunk(monkeypatch)
     leaks_across_documents(monkeypatch)
-    *lines, last = table(run(maker(), checks)).splitlines()
-    assert [line.split()[:2] for line in lines] == [["FAIL", check] for check in checks]
-    assert last == f"3 checks failed, first: chunks. Usual cause: {CAUSES['chunks']}."
-    assert "without attention" in lines[1]
-    assert "convolutions" not in lines[1]
+    *lines, verdict, other = table(run(maker(), checks)).splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["FAIL", "chunks"],
+        ["FAIL", "long"],
+        ["FAIL", "positions"],
+        ["pass", "interleaved"],  # with one chunk after another, too, so it has no fault of its own
+    ]
+    cause = f"Usual cause: {CAUSES['chunks']}. It may be why long failed."
+    assert verdict == f"3 checks failed, first: chunks. {cause}"
+    assert lines[1].endswith("may follow from chunks")
+    assert other == f"Also: positions. Usual cause: {CAUSES['positions']}."
+    assert "without attention" in lines[2]
+    assert "convolutions" not in lines[2]
     assert "without convolutions" in run(partial(tiny, "lfm2"), ["positions"])[0].detail
+
+
+def test_a_crash_has_no_usual_cause():
+    assert "1 check failed: select. It crashed." in table(run(partial(tiny, "lfm2"), ["chunks", "select"]))
+
+
+def test_a_gradient_that_cannot_be_measured_is_no_fault(monkeypatch):
+    """Half precision inside a part makes a loss go in steps."""
+    mix = shift.Taps.mix
+    monkeypatch.setattr(shift.Taps, "mix", lambda self, *given: mix(self, *given).half().to(given[1].dtype))
+    (gradient,) = run(maker(), ["gradient"])
+    assert (gradient.outcome, gradient.detail.split(":")[0]) == ("-", "not measurable")
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ def test_cache_has_two_vectors_a_layer_more(window):
         held = {id(x.untyped_storage()): x for layer in cache.layers for x in tensors_in(vars(layer))}
         lengths[isinstance(model, KVShiftForCausalLM)] = sum(x.untyped_storage().nbytes() for x in held.values())
     one = 2 * 16 * 4  # batch, kv_head * d_head, bytes of a float32
-    assert lengths[True] - lengths[False] == 2 * 2 * (window - 1) * one
+    numbers = 2 * 8  # batch, bytes of an integer
+    assert lengths[True] - lengths[False] == (window - 1) * (2 * 2 * one + numbers)
 
 
 def tensors_in(given):

@@ -11,7 +11,6 @@ from ihlab.hf.conformance.compare import (
     NotApplicableError,
     demand,
     in_chunks,
-    logits,
     method,
     padded,
     read,
@@ -33,7 +32,7 @@ def reset(model: Any) -> None:
     ids, other = tokens(model, 2, 6), tokens(model, 2, 6, seed=5)
     _, cache = read(model, None, ids)
     method(cache, "reset")()
-    same(in_chunks(model, other, [4, 1, 1], cache), logits(model, other), "after reset")
+    same(in_chunks(model, other, [4, 1, 1], cache), in_chunks(model, other, [4, 1, 1]), "after reset")
 
 
 def static(model: Any) -> None:
@@ -41,7 +40,8 @@ def static(model: Any) -> None:
     for seed, cache in ((0, fixed(model)), (5, fixed(model))):
         ids = tokens(model, 2, 12, seed)
         for sizes in ([5, *[1] * 7], [1] * 12, [5, 4, 1, 2]):
-            same(in_chunks(model, ids, sizes, cache), logits(model, ids), f"with a static cache, in chunks of {sizes}")
+            result, right = in_chunks(model, ids, sizes, cache), in_chunks(model, ids, sizes)
+            same(result, right, f"with a static cache, in chunks of {sizes}")
             cache.reset()
     for lengths in ([5, 5], [4, 2]):  # generate keeps the cache, and resets it
         _generated(model, lengths, "a static cache", cache_implementation="static")
@@ -50,10 +50,10 @@ def static(model: Any) -> None:
 def compiled(model: Any) -> None:
     """Read with compiled steps and a static cache, and generate with them."""
     torch.compiler.reset()  # the limit of recompilations is per process
-    ids, cache = tokens(model, 2, 8), fixed(model)
-    right, forward = logits(model, ids), model.forward
+    ids, sizes, cache = tokens(model, 2, 8), [4, *[1] * 4], fixed(model)
+    right, forward = in_chunks(model, ids, sizes), model.forward
     model.forward = torch.compile(forward, backend="eager")
-    same(in_chunks(model, ids, [4, *[1] * 4], cache), right, "with compiled steps")
+    same(in_chunks(model, ids, sizes, cache), right, "with compiled steps")
     model.forward = forward
     config = CompileConfig(backend="eager", fullgraph=False, mode=None)
     config._compile_all_devices = True
@@ -62,7 +62,7 @@ def compiled(model: Any) -> None:
 
 def _generated(model: Any, lengths: list[int], what: str, **options: Any) -> None:
     """Raise `FaultError` unless a batch, padded on the left, is continued as without these options."""
-    ids, mask, _ = padded(model, lengths, left=True)
+    ids, mask = padded(model, lengths, left=True)
     continued, right = (
         model.generate(ids, attention_mask=mask, max_new_tokens=6, do_sample=False, **arguments)
         for arguments in (options, {})
@@ -76,7 +76,8 @@ def changed(model: Any, name: str, argument: Any, rows: list[int]) -> None:
     _, cache = read(model, None, ids)
     method(cache, name)(argument)
     result = in_chunks(model, more, [1, 1], cache)
-    same(result, logits(model, torch.cat([ids[rows], more], dim=1))[:, 5:], f"after {name}")
+    right = in_chunks(model, torch.cat([ids[rows], more], dim=1), [5, 1, 1])[:, 5:]
+    same(result, right, f"after {name}")
 
 
 TURNED = torch.tensor([1, 0])

@@ -1,4 +1,6 @@
-"""What usually causes a failed check, for the end of a report."""
+"""What usually causes a failed check, and which checks build on which, for the end of a report."""
+
+from collections.abc import Collection
 
 CAUSES = {
     "chunks": "a chunk starts its state anew, or takes it from the wrong tokens, instead of reading it from the cache",
@@ -24,6 +26,14 @@ CAUSES = {
     "window": "the state leaves the cache with the keys outside the window",
     "bf16": "the state is rounded more coarsely in the cache than in one pass",
     "gradient": "the state is detached, or its backward pass is wrong",
+    "long": "one pass works in blocks, and does not pass the state from one to the next",
+    "rows": "a row takes the state or the mask of another row",
+    "packed_rows": "the documents of one row are used for all rows",
+    "tree": "the cache gives each new token the state of the token that was read last, not that of its parent",
+    "attention": "the state is computed in one implementation of attention only",
+    "training": "the code has a branch for training, which reads other tokens",
+    "autocast": "the state is skipped, or rounded too early, in autocast",
+    "cached_gradient": "the state is detached when the cache stores it",
     "equation_5": "the taps are swapped, or the first token has the other rule",
     "identity": "the shift rounds, scales or reorders keys and values even where its taps are (1, 0)",
     "padded_chunk": "the mask of earlier chunks, or that of another sequence, is used for the new one",
@@ -33,3 +43,27 @@ CAUSES = {
     "no_decay": "the names of the taps do not end in a name that Trainer exempts, such as norm",
 }
 """The usual cause of a failure, keyed by the name of the check."""
+
+BUILDS_ON = {
+    "long": ("chunks",),
+    "window": ("chunks",),
+    "after_padding": ("chunks", "padding"),
+    "rows": ("chunks", "padding"),
+    "uneven": ("chunks", "padding"),
+    "packed_rows": ("positions",),
+    "mask_4d": ("chunks",),
+    "tree": ("chunks", "mask_4d"),
+    "assisted": ("chunks", "rollback"),
+    "compiled": ("static",),
+    "beams": ("chunks", "reorder"),
+    "cached_gradient": ("chunks", "gradient"),
+    "padded_chunk": ("chunks", "padding"),
+    "lifecycle": ("padding",),
+}
+"""The checks whose failure may make another fail, keyed by the name of that other."""
+
+
+def root(check: str, failed: Collection[str]) -> str:
+    """Return the first of the failed checks that a failed check builds on, or the check itself."""
+    earlier = [name for name in BUILDS_ON.get(check, ()) if name in failed]
+    return root(earlier[0], failed) if earlier else check

@@ -14,6 +14,10 @@ from torch import Tensor
 MakeModel = Callable[[], Any]
 CLOSE = 1e-5
 """Largest difference of float32 logits, as a fraction of the largest logit (at least 1)."""
+ROUGH = 1e-3
+"""Largest difference after so many tokens that rounding adds up."""
+ROWS = 33
+"""Size of a large batch. It is more than a kernel may take at once."""
 
 
 class NotApplicableError(Exception):
@@ -89,6 +93,16 @@ def logits(model: Any, ids: Tensor, **inputs: Any) -> Tensor:
     return result
 
 
+def precise(model: Any) -> Any:
+    """Return a copy in float64, or the model itself if it does not run so. Over many tokens, rounding adds up."""
+    double = copy.deepcopy(model).double()
+    try:
+        logits(double, tokens(model, 1, 4))
+    except RuntimeError:
+        return model
+    return double
+
+
 def reach(model: Any) -> float:
     """Return by how much the logits at the last of 8 tokens change if the 7 tokens before it are replaced."""
     ids = tokens(model, 1, 8)
@@ -109,6 +123,15 @@ def read(model: Any, cache: Any, ids: Tensor, **inputs: Any) -> tuple[Tensor, An
 def takes(model: Any, name: str) -> bool:
     """Return whether a model's forward has an argument of this name."""
     return name in inspect.signature(model.forward).parameters
+
+
+def positions_of(model: Any) -> float:
+    """Return how many positions a model has. Rotary embeddings that are not scaled have no end."""
+    config = model.config
+    ropes = getattr(config, "rope_parameters", None) or {}
+    kinds = {rope.get("rope_type") for rope in (ropes, *ropes.values()) if isinstance(rope, dict)} - {None}
+    most = getattr(config, "max_position_embeddings", None)
+    return math.inf if most is None or kinds == {"default"} else most
 
 
 def in_chunks(
@@ -138,14 +161,29 @@ def method(cache: Any, name: str) -> Any:
     return getattr(cache, name)
 
 
-def padded(model: Any, lengths: list[int], left: bool) -> tuple[Tensor, Tensor, list[slice]]:
-    """Return tokens and mask [rows, longest], and each sequence's slice. Padding consists of random tokens."""
-    ids = tokens(model, len(lengths), max(lengths), seed=3)
-    places = [slice(max(lengths) - n, max(lengths)) if left else slice(0, n) for n in lengths]
-    mask = torch.zeros_like(ids)
-    for row, place in enumerate(places):
-        mask[row, place] = 1
-    return ids, mask, places
+def padded(model: Any, lengths: list[int], left: bool) -> tuple[Tensor, Tensor]:
+    """Return tokens and mask [rows, longest]. Padding consists of random tokens."""
+    longest = max(lengths)
+    places = torch.arange(longest)
+    ends = torch.tensor(lengths)[:, None]
+    mask = places >= longest - ends if left else places < ends
+    return tokens(model, len(lengths), longest, seed=3), mask.long()
+
+
+def off_alone(model: Any, results: Tensor, ids: Tensor, sequences: Tensor) -> float:
+    """Return the largest difference to a sequence alone. `sequences`: the number of each token's; 0 is padding."""
+    errors = []
+    for row, numbers in enumerate(sequences):
+        for number in numbers[numbers > 0].unique():
+            places = numbers == number
+            errors.append(off(results[row, places], logits(model, ids[row, places][None])[0]))
+    return max(errors)
+
+
+def same_as_alone(model: Any, results: Tensor, ids: Tensor, sequences: Tensor, what: str, most: float = CLOSE) -> None:
+    """Raise `FaultError` unless logits are those of each sequence alone."""
+    error = off_alone(model, results, ids, sequences)
+    demand(error <= most, f"{what}: logits differ by {error:.1e}")
 
 
 def counted(mask: Tensor) -> Tensor:

@@ -21,7 +21,8 @@ WIDTHS = {
     8: """head_dim rotary_dim mamba_d_state ssm_state_size state_size linear_head_dim linear_key_head_dim
         linear_value_head_dim qk_nope_head_dim qk_rope_head_dim v_head_dim attention_head_dim swa_head_dim
         chunk_size mamba_chunk_size block_size""",
-    64: """max_position_embeddings n_positions mamba_d_ssm""",
+    64: """mamba_d_ssm""",
+    1024: """max_position_embeddings n_positions""",
     4: """num_hidden_layers num_attention_heads num_heads n_head decoder_attention_heads encoder_attention_heads
         num_experts num_local_experts n_routed_experts mamba_n_heads mamba_num_heads linear_num_heads
         linear_num_value_heads n_mamba_heads indexer_n_heads swa_num_attention_heads""",

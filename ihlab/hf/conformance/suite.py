@@ -1,5 +1,6 @@
 """Run the checks of a model: those of `black_box`, and for shifted keys and values those of `shifted`."""
 
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -7,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedModel
 
-from ihlab.hf.conformance import black_box, shifted
-from ihlab.hf.conformance.causes import CAUSES
+from ihlab.hf.conformance import black_box, kernels, shifted
+from ihlab.hf.conformance.causes import CAUSES, root
 from ihlab.hf.conformance.compare import (
     FaultError,
     MakeModel,
@@ -29,13 +30,19 @@ class Result(NamedTuple):
     """The outcome of one check.
 
     "pass"; "FAIL"; "limit" (it fails, and the caller allows that); "refuses" (the model says that it does not support
-    this); "-" (the check does not apply).
+    this); "-" (the check does not apply). `follows`: the first failed check that a failed one builds on.
     """
 
     check: str
     requirement: str
     outcome: str
     detail: str = ""
+    follows: str = ""
+
+    @property
+    def crashed(self) -> bool:
+        """Whether an error ended the check, and not a comparison."""
+        return self.outcome in ("FAIL", "limit") and bool(re.match(r"[\w.]*(Error|Exit)\b", self.detail))
 
 
 def prepared(make: MakeModel) -> Any:
@@ -92,6 +99,7 @@ def each(
     model = require_checkable(make)
     has_shift, half = shifted.is_shifted(model), half_types(model)
     asked = checks if checks is not None else (CHECKS if has_shift else black_box.CHECKS)
+    failed: set[str] = set()
     for name in tracked(asked, "checking"):
         requirement, check = CHECKS[choose("check", name, CHECKS)]
         outcome, detail = "pass", ""
@@ -107,13 +115,20 @@ def each(
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an implementation may fail in any way, SystemExit(0) among them
-            may_refuse = name in black_box.MAY_REFUSE and not has_shift
+            may_refuse = name in black_box.MAY_REFUSE and (not has_shift or name == "tree")
             outcome, detail = "refuses" if may_refuse and is_refusal(error) else "FAIL", said(error)
         if outcome == "FAIL" and name in allowed:
             outcome = "limit"
+        notes = [detail] if detail else []
         if half and outcome != "-":
-            detail += f"{'; ' if detail else ''}in a float32 copy of the {half} model"
-        yield Result(name, requirement, outcome, detail)
+            notes.append(f"in a float32 copy of the {half} model")
+        if kernels.are_stand_ins_used() and name in ("seq_idx", "cu_seqlens"):
+            notes.append("with stand-in kernels")
+        follows = ""
+        if outcome in ("FAIL", "limit"):
+            failed.add(name)
+            follows = root(name, failed)
+        yield Result(name, requirement, outcome, "; ".join(notes), "" if follows == name else follows)
 
 
 def run(
@@ -125,20 +140,29 @@ def run(
 
 def line(result: Result) -> str:
     """Return a result as a line of text."""
-    name, requirement, outcome, detail = result
-    return f"{outcome:<7}  {name:<13}  {requirement}{': ' if detail else ''}{detail}"
+    name, requirement, outcome, detail, follows = result
+    reason = f"; may follow from {follows}" if follows else ""
+    return f"{outcome:<7}  {name:<15}  {requirement}{': ' if detail else ''}{detail}{reason}"
 
 
 def verdict(results: Iterable[Result]) -> str:
-    """Return how many checks failed, which was the first, and what usually causes that. Empty if none failed.
-
-    The checks go from simple to complex, so later failures often have the cause of the first.
-    """
-    failed = [result.check for result in results if result.outcome == "FAIL"]
+    """Return how many checks failed, and for each that follows from no other its usual cause. Empty if none failed."""
+    failed = [result for result in results if result.outcome == "FAIL"]
     if not failed:
         return ""
+    names = {result.check for result in failed}
+    first, *others = (result.check for result in failed if result.follows not in names)
     count = "1 check failed" if len(failed) == 1 else f"{len(failed)} checks failed, first"
-    return f"{count}: {failed[0]}. Usual cause: {CAUSES[failed[0]]}."
+    return "\n".join([f"{count}: {_cause(first, failed)}", *(f"Also: {_cause(name, failed)}" for name in others)])
+
+
+def _cause(check: str, failed: list[Result]) -> str:
+    """Return the usual cause of a failed check, and which others may follow from it."""
+    has_crashed = any(result.crashed for result in failed if result.check == check)
+    cause = "It crashed." if has_crashed else f"Usual cause: {CAUSES[check]}."
+    followers = [result.check for result in failed if result.follows == check]
+    also = f" It may be why {', '.join(followers)} failed." if followers else ""
+    return f"{check}. {cause}{also}"
 
 
 def table(results: Iterable[Result]) -> str:
