@@ -13,10 +13,13 @@ from ihlab.attribution.problems import INPUTS, Problem
 from ihlab.interp.head_model import OurModel
 from ihlab.progress import tracked
 from ihlab.settings import own_settings
-from tasks.config import require, require_integer
+from tasks.config import require
 
 MOST_NODES = 16
 """Maximum number of nodes for which every set of nodes is measured: 65,536 sets."""
+
+ORDERS = 100
+"""Number of random orders for Shapley values of more nodes."""
 
 MOST_KEPT = 32
 """Maximum number of circuit sizes on a faithfulness curve, besides the empty circuit."""
@@ -159,24 +162,24 @@ def best_area(table: pd.DataFrame) -> float:
 
 
 @own_settings()
-def shapley(problem: Problem, nodes: str = "head", orders: int = 100, seed: int = 0) -> pd.DataFrame:
-    """Return the nodes with their Shapley value: what a node adds to faithfulness, mean over all orders of the nodes.
+def shapley(problem: Problem) -> pd.DataFrame:
+    """Return the heads with their Shapley value: what a head adds to faithfulness, mean over all orders of the heads.
 
         sum over sets S without i of |S|! (n - |S| - 1)! / n! (f(S and i) - f(S))       (Shapley 1953)
 
-    The values add up to 1. They are exact for at most `MOST_NODES` nodes; then `low` and `high` are equal to
-    `shapley`. Otherwise they are means over random `orders`, with a 95% interval (normal). Each order takes as many
-    forward passes as there are nodes. Raises `ConfigError` as `circuits` does, except for many nodes.
+    The values add up to 1. They are exact for at most `MOST_NODES` heads; then `low` and `high` are equal to
+    `shapley`. Otherwise they are means over `ORDERS` random orders, with a 95% interval (normal). Each order takes as
+    many forward passes as there are heads. Raises `ConfigError` as `circuits` does, except for many heads.
     """
-    require_integer("orders", orders, 2)
-    names = _measurable(problem, nodes).nodes(nodes)
+    names = _measurable(problem, "head").nodes("head")
     n = len(names)
     if n > MOST_NODES:
-        measured, rng = Faithfulness(problem, nodes), np.random.default_rng(seed)
-        added = np.stack([_added(measured, rng.permutation(n)) for _ in range(orders)])
-        value, width = added.mean(axis=0), 1.96 * added.std(axis=0, ddof=1) / orders**0.5
+        measured = Faithfulness(problem, "head")
+        rng = np.random.default_rng(0)
+        added = np.stack([_added(measured, rng.permutation(n)) for _ in range(ORDERS)])
+        value, width = added.mean(axis=0), 1.96 * added.std(axis=0, ddof=1) / ORDERS**0.5
         return names.assign(shapley=value, low=value - width, high=value + width)
-    f = circuits(problem, nodes)["faithfulness"].to_numpy()
+    f = circuits(problem)["faithfulness"].to_numpy()
     masks = np.arange(len(f))
     size = np.array([mask.bit_count() for mask in masks.tolist()])
     weight = np.array([factorial(k) * factorial(n - k - 1) / factorial(n) if k < n else 0.0 for k in range(n + 1)])
