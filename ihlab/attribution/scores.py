@@ -72,8 +72,8 @@ def compare(
       (`best_area`), NaN for more than `REGRET_NODES` nodes;
     - `forward`, `backward`: passes of all prompts through the model; `seconds`, and `relative` to those of exact
       patching. A method's first call in a process is not timed, because it may load libraries;
-    - `note`: why a method gives no estimates, or what it changed besides its own copy of the problem. Without
-      `methods`, a method that refuses the problem has a row of NaN; one with estimates that are not finite always has.
+    - `note`: why a method gives no estimates. Without `methods`, a method that refuses the problem has a row of NaN;
+      one with estimates that are not finite always has.
 
     Ties are averaged: recall and areas are means over the orders of equal estimates (`orders`). The rows of "random"
     and "previous-position" are means over their draws and over their first nodes, with the 2.5% and 97.5% quantiles of
@@ -88,7 +88,7 @@ def compare(
     names += [name for name in CONTROLS if name not in names]
     for name in names:
         choose("method", name, METHODS)
-    effects, _, exact_cost = _timed(problem, "exact", nodes)
+    effects, exact_cost = _timed(problem, "exact", nodes)
     scores = ProblemScores(problem, nodes, effects if truth == "effect" else -exact_effects(problem.swapped, nodes))
     rows: list[dict[str, Any]] = []
     for method in tracked(names, "methods"):
@@ -96,16 +96,13 @@ def compare(
             if method in CONTROLS:
                 rows.append({"method": method, **scores.control(method), **dict.fromkeys(exact_cost, 0.0), "note": ""})
                 continue
-            estimates, changed, cost = (
-                (effects, [], exact_cost) if method == "exact" else _timed(problem, method, nodes)
-            )
+            estimates, cost = (effects, exact_cost) if method == "exact" else _timed(problem, method, nodes)
         except ConfigError as refused:
             if methods is not None and not isinstance(refused, NotFiniteError):
                 raise
             rows.append({"method": method, "note": str(refused)})
             continue
-        note = f"changed the {', the '.join(changed)} (put back)" if changed else ""
-        rows.append({"method": method, **scores.scores(estimates), **cost, "note": note})
+        rows.append({"method": method, **scores.scores(estimates), **cost, "note": ""})
     table = pd.DataFrame(rows, columns=COLUMNS)
     return table.assign(relative=table["seconds"] / exact_cost["seconds"])
 
@@ -243,9 +240,7 @@ def faithfulness(
     return pd.DataFrame({"kept": fractions, "faithfulness": curves.mean(axis=0)})
 
 
-def _timed(
-    problem: Problem, method: str, nodes: str
-) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
+def _timed(problem: Problem, method: str, nodes: str) -> tuple[Float[Tensor, "prompt node"], dict[str, float]]:
     if method not in _called_before:
         examined(problem, method, nodes)
         _called_before.add(method)
