@@ -1,27 +1,30 @@
-"""Write a page on all members that can be loaded, with a table and a picture per task."""
+"""Write docs/suite_members.md: all members of the suite that can be loaded, with a table and a picture per task."""
 
 from collections.abc import Iterable
 from datetime import datetime
 from importlib.metadata import version
+from math import isnan
 from pathlib import Path
 from typing import Any
 
+import tyro
+from circuit import LEAST_SWING, Measured, circuits
+from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
-from ihlab.files import as_folder, write_text
-from ihlab.plots.circuit import LEAST_SWING, Measured, circuits
+from ihlab.files import write_text
 from ihlab.plots.style import write_picture
 from ihlab.suite.members import HAND_SET, LEARNED, accuracy_of, models, run, task_of
-from ihlab.suite.template import filled
 from ihlab.suite.truth import truth
 
+PAGES = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
-def gallery(folder: str | Path, root: str | Path = "runs") -> Path:
-    """Write `suite_members.md`, and a picture per task, of all members that can be loaded; return the page.
+
+def write(folder: Path, root: Path = Path("runs")) -> Path:
+    """Write `suite_members.md`, and a picture per task, to a folder; `root` has the members. Return the page.
 
     Raises `OSError` for a folder in which no file can be written.
     """
-    folder = as_folder("folder", folder)
     listed = models(root)
     seeds = dict(zip(listed["name"], listed["seeds"].str.split(), strict=True))
     tasks = []
@@ -39,7 +42,8 @@ def gallery(folder: str | Path, root: str | Path = "runs") -> Path:
             tasks.append({"name": task, "rows": rows, "picture": picture.name})
     path = folder / "suite_members.md"
     versions = {package: version(package) for package in ("ihlab", "torch")}
-    write_text(path, filled("members", date=datetime.now().date(), **versions, least=LEARNED, tasks=tasks))
+    template = PAGES.from_string(Path(__file__).with_suffix(".md.jinja").read_text(encoding="utf-8"))
+    write_text(path, template.render(date=datetime.now().date(), **versions, least=LEARNED, tasks=tasks))
     return path
 
 
@@ -62,3 +66,18 @@ def _row(name: str, seeds: Iterable[Measured]) -> dict[str, Any]:
         "swings": [each["swing"] for each in of_seeds],
         "layers": [[by_layer.get(layer) for by_layer in largest] for layer in range(n_layers)],
     }
+
+
+def _span(values: list[float | None], digits: int) -> str:
+    """Return the smallest and largest number as text, and how many are missing; "" if there is no number."""
+    there = [
+        f"{value:z.{digits}f}" for value in sorted(value for value in values if value is not None and not isnan(value))
+    ]
+    missing = f" ({len(values) - len(there)} without)" if there and len(there) < len(values) else ""
+    return "–".join(dict.fromkeys(there[:1] + there[-1:])) + missing
+
+
+PAGES.filters["span"] = _span
+
+if __name__ == "__main__":
+    print(tyro.cli(write))
