@@ -67,8 +67,10 @@ def compare(
     - `recall`: the fraction of the n true nodes that are among the n largest |estimates|, NaN if no node is true or all
       are. A node is true if its |effect| is at least `TRUE_LEAST` of the swing; no node is unless `Problem.answered`;
       `sign_errors`: how many true nodes have an estimate that is 0 or has the wrong sign;
-    - `cpr`, `cmd`: areas of `faithfulness`, NaN for edges and for inputs of models with grouped keys; `cpr_gap`: cpr of
-      the exact effects minus cpr of the method; `regret`: the area below the best circuits of every size minus cpr
+    - `cpr`: the area below the faithfulness (`Faithfulness`) of circuits that keep ever more nodes, ranked by effect
+      in the direction of the swing; `cmd`: the area between faithfulness and 1, ranked by |effect| (MIB, Mueller et al.
+      2025, arXiv 2504.13151); NaN for edges and for inputs of models with grouped keys; `cpr_gap`: cpr of the exact
+      effects minus cpr of the method; `regret`: the area below the best circuits of every size minus cpr
       (`best_area`), NaN for more than `REGRET_NODES` nodes;
     - `forward`, `backward`: passes of all prompts through the model; `seconds`, and `relative` to those of exact
       patching. A method's first call in a process is not timed, because it may load libraries;
@@ -222,22 +224,6 @@ def rank_correlations(x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "ro
     with np.errstate(invalid="ignore"):
         correlations = (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
     return np.where((a == 0).all(axis=1) & (b != 0).any(axis=1), 0.0, correlations)
-
-
-@own_settings()
-def faithfulness(
-    problem: Problem, effects: Float[np.ndarray, " node"], nodes: str, absolute: bool = False
-) -> pd.DataFrame:
-    """Return the faithfulness of circuits of the nodes with the largest effects: columns `kept` and `faithfulness`.
-
-    `kept` is the fraction of kept nodes. This is the curve of MIB (Mueller et al. 2025, arXiv 2504.13151). CPR is the
-    area under f, CMD that between f and 1 (`Faithfulness` defines f). For CPR, nodes are ranked by effect in the
-    direction of the swing, for CMD by `absolute` effect. With equal effects, the curve is a mean over their orders.
-    """
-    fractions, curves = Faithfulness(problem, nodes).curves(
-        np.abs(effects) if absolute else effects * np.sign(problem.swing)
-    )
-    return pd.DataFrame({"kept": fractions, "faithfulness": curves.mean(axis=0)})
 
 
 def _timed(problem: Problem, method: str, nodes: str) -> tuple[Float[Tensor, "prompt node"], dict[str, float]]:
