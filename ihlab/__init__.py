@@ -4,7 +4,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import ihlab.moved  # noqa: F401  # old module paths
 from ihlab.lazy import lazy
 
 _tasks = find_spec("tasks")
@@ -27,13 +26,11 @@ if TYPE_CHECKING:
     from ihlab.training.train import train
     from tasks import (
         Batch,
-        BrevoTask,
         CheckerTask,
         ConfigError,
         DepoTask,
         IGSMTask,
         InductionTask,
-        ManoTask,
         MQARTask,
         MultiHopTask,
         NGramTask,
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
-    "BrevoTask",
     "CheckerTask",
     "Clamp",
     "ConfigError",
@@ -55,7 +51,6 @@ __all__ = [
     "IGSMTask",
     "InductionTask",
     "MQARTask",
-    "ManoTask",
     "ModelConfig",
     "MultiHopTask",
     "NGramTask",

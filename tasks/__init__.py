@@ -3,13 +3,11 @@
 from tasks.batch import IGNORE as IGNORE
 from tasks.batch import Batch as Batch
 from tasks.batch import Task as Task
-from tasks.brevo import BrevoTask as BrevoTask
 from tasks.checker import CheckerTask as CheckerTask
 from tasks.config import ConfigError as ConfigError
 from tasks.depo import DepoTask as DepoTask
 from tasks.igsm import IGSMTask as IGSMTask
 from tasks.induction import InductionTask as InductionTask
-from tasks.mano import ManoTask as ManoTask
 from tasks.mqar import MQARTask as MQARTask
 from tasks.multihop import MultiHopTask as MultiHopTask
 from tasks.ngram import NGramTask as NGramTask

@@ -1,6 +1,7 @@
 """Studies that are notebooks: their verdicts are the stored ones, and their code measures right on small models."""
 
 import json
+import math
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from ihlab.theory import landscape
 from tests.test_notebooks import ROOT, read, run
 
 pytestmark = pytest.mark.slow
@@ -91,6 +93,36 @@ def test_verdicts_on_coefficients_come_out_either_way(coefficients, miss, of_aim
     noise = 1 + 0.01 * np.random.default_rng(0).normal(size=len(data))
     answers = coefficients["answers"](data.assign(estimate=miss * data["aim"] * noise))
     assert [claim.verdict for claim in answers] == expected
+
+
+def around(minimum, n):
+    """Draw points from the box of half width .5 around a minimum, in its free parameters."""
+    generator = torch.Generator().manual_seed(0)
+    w = torch.tensor(minimum.at, dtype=torch.float64)[:, None].repeat(1, n)
+    w[list(minimum.free)] += torch.rand(len(minimum.free), n, generator=generator, dtype=torch.float64) - 0.5
+    return w
+
+
+@pytest.mark.parametrize("name", ["regular", "line", "quartic", "plane", "crossing"])
+def test_every_point_is_a_minimum_whose_volume_scales_with_its_coefficient(coefficients, name):
+    """V(eps) ~ eps^lambda (log 1/eps)^(m - 1): the slope of log V, less that of the logarithm, is lambda."""
+    minimum = coefficients["MINIMA"][name]
+    assert minimum.excess(torch.tensor(minimum.at, dtype=torch.float64)).item() == pytest.approx(0, abs=1e-14)
+    assert minimum.excess(around(minimum, 10_000)).min() > -1e-15
+    k = minimum.excess(around(minimum, 3_000_000)).clamp_min(0).sort().values / minimum.stiffness
+    few, many = 300, 3000
+    small, large = float(k[few]), float(k[many])
+    width = math.log(large / small)
+    logarithm = math.log(math.log(1 / large) / math.log(1 / small)) / width
+    slope = math.log(many / few) / width - (minimum.multiplicity - 1) * logarithm
+    assert slope == pytest.approx(minimum.coefficient, abs=0.05)
+
+
+def test_the_loss_is_theorem_3_4s(coefficients):
+    w = 2 * torch.randn(4, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = coefficients["log_probabilities"](w)
+    torch.testing.assert_close(-found[0], torch.from_numpy(landscape.loss(*w.numpy(), coefficients["N_TOKENS"])))
+    torch.testing.assert_close(found.exp().sum(dim=0), torch.ones(50, dtype=torch.float64))
 
 
 def test_exact_means_are_the_stored_ones(coefficients):

@@ -6,14 +6,14 @@ from math import factorial, prod
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from ihlab.attribution.activations import Patch, activations, in_each_layer, patched
 from ihlab.attribution.problems import INPUTS, Problem
 from ihlab.interp.head_model import OurModel
 from ihlab.progress import tracked
 from ihlab.settings import own_settings
-from tasks.config import require, require_integer
+from tasks.config import require
 
 MOST_NODES = 16
 """Maximum number of nodes for which every set of nodes is measured: 65,536 sets."""
@@ -112,8 +112,7 @@ def circuits(problem: Problem, nodes: str = "head", measured: Faithfulness | Non
     n = len(measured.places)
     require(
         n <= MOST_NODES,
-        f"The model has {n} nodes, but all circuits can be measured of at most {MOST_NODES}: use shapley, which draws "
-        "orders of the nodes.",
+        f"The model has {n} nodes, but all circuits can be measured of at most {MOST_NODES}.",
     )
     masks = np.arange(1 << n)
     return pd.DataFrame(
@@ -159,35 +158,21 @@ def best_area(table: pd.DataFrame) -> float:
 
 
 @own_settings()
-def shapley(problem: Problem, nodes: str = "head", orders: int = 100, seed: int = 0) -> pd.DataFrame:
-    """Return the nodes with their Shapley value: what a node adds to faithfulness, mean over all orders of the nodes.
+def shapley(problem: Problem) -> pd.DataFrame:
+    """Return the heads with their Shapley value: what a head adds to faithfulness, mean over all orders of the heads.
 
         sum over sets S without i of |S|! (n - |S| - 1)! / n! (f(S and i) - f(S))       (Shapley 1953)
 
-    The values add up to 1. They are exact for at most `MOST_NODES` nodes; then `low` and `high` are equal to
-    `shapley`. Otherwise they are means over random `orders`, with a 95% interval (normal). Each order takes as many
-    forward passes as there are nodes. Raises `ConfigError` as `circuits` does, except for many nodes.
+    The values add up to 1. Raises `ConfigError` as `circuits` does.
     """
-    require_integer("orders", orders, 2)
-    names = _measurable(problem, nodes).nodes(nodes)
+    f = circuits(problem)["faithfulness"].to_numpy()
+    names = problem.nodes("head")
     n = len(names)
-    if n > MOST_NODES:
-        measured, rng = Faithfulness(problem, nodes), np.random.default_rng(seed)
-        added = np.stack([_added(measured, rng.permutation(n)) for _ in range(orders)])
-        value, width = added.mean(axis=0), 1.96 * added.std(axis=0, ddof=1) / orders**0.5
-        return names.assign(shapley=value, low=value - width, high=value + width)
-    f = circuits(problem, nodes)["faithfulness"].to_numpy()
     masks = np.arange(len(f))
     size = np.array([mask.bit_count() for mask in masks.tolist()])
-    weight = np.array([factorial(k) * factorial(n - k - 1) / factorial(n) if k < n else 0.0 for k in range(n + 1)])
-    without = [masks[masks >> node & 1 == 0] for node in range(n)]
-    value = np.array([(weight[size[s]] * (f[s | 1 << node] - f[s])).sum() for node, s in enumerate(without)])
-    return names.assign(shapley=value, low=value, high=value)
-
-
-def _added(measured: Faithfulness, order: Int[np.ndarray, " node"]) -> Float[np.ndarray, " node"]:
-    """Return what each node adds to the nodes before it in an order."""
-    f = measured([mask_of(order[:k]) for k in range(len(order) + 1)])
-    added = np.empty(len(order))
-    added[order] = np.diff(f)
-    return added
+    weight = np.array([factorial(k) * factorial(n - k - 1) / factorial(n) for k in range(n)])
+    value = []
+    for node in range(n):
+        without = masks[masks >> node & 1 == 0]
+        value.append((weight[size[without]] * (f[without | 1 << node] - f[without])).sum())
+    return names.assign(shapley=value)

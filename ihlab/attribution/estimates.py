@@ -1,6 +1,10 @@
 """Run a method of the registry, and check what it returns."""
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -9,7 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ihlab.attribution.isolation import isolated
 from ihlab.attribution.libraries import METHODS
 from ihlab.attribution.problems import Problem, counted, table_of
 from ihlab.settings import own_settings
@@ -25,7 +28,7 @@ def attribute(
     `options` are those of the method, such as `steps` of "eap-ig" and `frozen_norms`. `attribute(p.swapped, ...)`
     estimates the effects of the reverse direction, with the opposite sign. The method gets a copy of the problem
     (`isolated`). Raises `ConfigError` for an unknown method, option or kind of nodes, for a method that returns other
-    nodes or numbers that are not finite, and as the method does.
+    nodes or numbers that are not finite or changes the given problem, and as the method does.
     """
     return table_of(problem, nodes, estimated(problem, method, nodes, **options))
 
@@ -42,15 +45,15 @@ class NotFiniteError(ConfigError):
 
 def examined(
     problem: Problem, method: str, nodes: str, **options: Any
-) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
-    """Return a method's estimates, a description of each change it made (`isolated`), and its passes and seconds."""
+) -> tuple[Float[Tensor, "prompt node"], dict[str, float]]:
+    """Return a method's estimates, and its passes and seconds."""
     function = METHODS[choose("method", method, METHODS)]
     known = list(inspect.signature(function).parameters)[2:]
     for name in options:
         require(bool(known), f"The method {method!r} has no options, but {name} is given.")
         choose(f"option of {method}", name, known)
     table = problem.nodes(nodes)
-    with isolated(problem, method) as (copied, changed), counted(copied) as passes:
+    with isolated(problem, method) as copied, counted(copied) as passes:
         start = perf_counter()
         estimates = function(copied, nodes, **options)
         cost = {"seconds": perf_counter() - start}
@@ -64,7 +67,25 @@ def examined(
         raise NotFiniteError(
             f"The method {method!r} returned NaN or infinite estimates for {wrong} of {len(table)} nodes."
         )
-    return estimates.detach(), changed, {**passes, **cost}
+    return estimates.detach(), {**passes, **cost}
+
+
+@contextmanager
+def isolated(problem: Problem, method: str) -> Iterator[Problem]:
+    """Yield a copy of a problem, with a model, prompts and a metric of its own (a plain function cannot be copied).
+
+    Raises `ConfigError` if the metric of the given problem differs afterwards.
+    """
+    ends = problem.ends
+    with own_settings(), torch.random.fork_rng():
+        try:
+            copied = replace(deepcopy(problem))  # without the cached metric of the original
+        except (RuntimeError, TypeError, NotImplementedError):  # some models of other libraries
+            copied = replace(problem, clean=problem.clean.clone(), corrupted=problem.corrupted.clone())
+        _ = copied.ends
+        yield copied
+    same = all(torch.allclose(*pair, rtol=1e-3, atol=1e-5) for pair in zip(replace(problem).ends, ends, strict=True))
+    require(same, f"The method {method!r} changed what the metric measures: no later number would be comparable.")
 
 
 def _of_table(table: pd.DataFrame, method: str, nodes: pd.DataFrame, problem: Problem) -> Tensor:

@@ -67,13 +67,15 @@ def compare(
     - `recall`: the fraction of the n true nodes that are among the n largest |estimates|, NaN if no node is true or all
       are. A node is true if its |effect| is at least `TRUE_LEAST` of the swing; no node is unless `Problem.answered`;
       `sign_errors`: how many true nodes have an estimate that is 0 or has the wrong sign;
-    - `cpr`, `cmd`: areas of `faithfulness`, NaN for edges and for inputs of models with grouped keys; `cpr_gap`: cpr of
-      the exact effects minus cpr of the method; `regret`: the area below the best circuits of every size minus cpr
+    - `cpr`: the area below the faithfulness (`Faithfulness`) of circuits that keep ever more nodes, ranked by effect
+      in the direction of the swing; `cmd`: the area between faithfulness and 1, ranked by |effect| (MIB, Mueller et al.
+      2025, arXiv 2504.13151); NaN for edges and for inputs of models with grouped keys; `cpr_gap`: cpr of the exact
+      effects minus cpr of the method; `regret`: the area below the best circuits of every size minus cpr
       (`best_area`), NaN for more than `REGRET_NODES` nodes;
     - `forward`, `backward`: passes of all prompts through the model; `seconds`, and `relative` to those of exact
       patching. A method's first call in a process is not timed, because it may load libraries;
-    - `note`: why a method gives no estimates, or what it changed besides its own copy of the problem. Without
-      `methods`, a method that refuses the problem has a row of NaN; one with estimates that are not finite always has.
+    - `note`: why a method gives no estimates. Without `methods`, a method that refuses the problem has a row of NaN;
+      one with estimates that are not finite always has.
 
     Ties are averaged: recall and areas are means over the orders of equal estimates (`orders`). The rows of "random"
     and "previous-position" are means over their draws and over their first nodes, with the 2.5% and 97.5% quantiles of
@@ -88,7 +90,7 @@ def compare(
     names += [name for name in CONTROLS if name not in names]
     for name in names:
         choose("method", name, METHODS)
-    effects, _, exact_cost = _timed(problem, "exact", nodes)
+    effects, exact_cost = _timed(problem, "exact", nodes)
     scores = ProblemScores(problem, nodes, effects if truth == "effect" else -exact_effects(problem.swapped, nodes))
     rows: list[dict[str, Any]] = []
     for method in tracked(names, "methods"):
@@ -96,16 +98,13 @@ def compare(
             if method in CONTROLS:
                 rows.append({"method": method, **scores.control(method), **dict.fromkeys(exact_cost, 0.0), "note": ""})
                 continue
-            estimates, changed, cost = (
-                (effects, [], exact_cost) if method == "exact" else _timed(problem, method, nodes)
-            )
+            estimates, cost = (effects, exact_cost) if method == "exact" else _timed(problem, method, nodes)
         except ConfigError as refused:
             if methods is not None and not isinstance(refused, NotFiniteError):
                 raise
             rows.append({"method": method, "note": str(refused)})
             continue
-        note = f"changed the {', the '.join(changed)} (put back)" if changed else ""
-        rows.append({"method": method, **scores.scores(estimates), **cost, "note": note})
+        rows.append({"method": method, **scores.scores(estimates), **cost, "note": ""})
     table = pd.DataFrame(rows, columns=COLUMNS)
     return table.assign(relative=table["seconds"] / exact_cost["seconds"])
 
@@ -227,25 +226,7 @@ def rank_correlations(x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "ro
     return np.where((a == 0).all(axis=1) & (b != 0).any(axis=1), 0.0, correlations)
 
 
-@own_settings()
-def faithfulness(
-    problem: Problem, effects: Float[np.ndarray, " node"], nodes: str, absolute: bool = False
-) -> pd.DataFrame:
-    """Return the faithfulness of circuits of the nodes with the largest effects: columns `kept` and `faithfulness`.
-
-    `kept` is the fraction of kept nodes. This is the curve of MIB (Mueller et al. 2025, arXiv 2504.13151). CPR is the
-    area under f, CMD that between f and 1 (`Faithfulness` defines f). For CPR, nodes are ranked by effect in the
-    direction of the swing, for CMD by `absolute` effect. With equal effects, the curve is a mean over their orders.
-    """
-    fractions, curves = Faithfulness(problem, nodes).curves(
-        np.abs(effects) if absolute else effects * np.sign(problem.swing)
-    )
-    return pd.DataFrame({"kept": fractions, "faithfulness": curves.mean(axis=0)})
-
-
-def _timed(
-    problem: Problem, method: str, nodes: str
-) -> tuple[Float[Tensor, "prompt node"], list[str], dict[str, float]]:
+def _timed(problem: Problem, method: str, nodes: str) -> tuple[Float[Tensor, "prompt node"], dict[str, float]]:
     if method not in _called_before:
         examined(problem, method, nodes)
         _called_before.add(method)

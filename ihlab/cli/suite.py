@@ -10,7 +10,7 @@ from tasks.config import require
 
 
 def suite(
-    action: Annotated[Literal["list", "build", "export", "card", "gallery"], tyro.conf.Positional] = "list",
+    action: Annotated[Literal["list", "build", "export", "card"], tyro.conf.Positional] = "list",
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
     /,
     seed: int = 0,
@@ -22,9 +22,8 @@ def suite(
 
     Args:
         action: list; build (train the missing members, about half an hour on two cores for all); export (a
-            Hugging Face folder); card (print the model card); or gallery (a page with a picture of every member).
+            Hugging Face folder); or card (print the model card).
         names: For build, members (default: all). For export, a member and a new folder. For card, a member.
-            For gallery, a folder.
         seed: The seed of the member, for export and card.
         step: The checkpoint, for export and card; by default the last.
         root: Where trained members are kept.
@@ -32,7 +31,7 @@ def suite(
     """
     from ihlab import suite as members
 
-    needed = {"list": 0, "export": 2, "card": 1, "gallery": 1}.get(action, len(names))
+    needed = {"list": 0, "export": 2, "card": 1}.get(action, len(names))
     require(len(names) == needed, f"'ihlab suite {action}' takes {needed} names, but {len(names)} are given.")
     if action == "build":
         for run in members.build(names, root, jobs):
@@ -40,8 +39,6 @@ def suite(
             print(text(f"{run.folder}: accuracy {run.metrics['accuracy'].iloc[-1]:.3f}, {seconds:.0f} s"))
     elif action == "export":
         print(text(members.export(names[0], names[1], seed, step, root)))
-    elif action == "gallery":
-        print(text(members.gallery(names[0], root)))
     elif action == "card":
         print(members.card(names[0], seed, step, root))
     else:

@@ -134,8 +134,6 @@ def locate_induction_heads(
     ids: Sequence[int] | None = None,
     *,
     rows: int = 16,
-    length: int | None = None,
-    bos: bool | None = None,
     probes: int = 1,
     attention_mask: Any = None,
 ) -> pd.DataFrame:
@@ -157,8 +155,7 @@ def locate_induction_heads(
     sequence, repeated at least once. Equally spaced repeats cannot tell an induction head from one that attends by
     position. Raises `ConfigError` for a `batch` of a single sequence, and as `head_scores` does.
     """
-    probe: dict[str, Any] = {"rows": rows, "length": length, "bos": bos, "probes": probes}
-    table = scored_heads(source, batch, ids=ids, seed=seed, tokens=tokens, attention_mask=attention_mask, **probe)
+    table = scored_heads(source, batch, attention_mask, rows=rows, ids=ids, seed=seed, tokens=tokens, probes=probes)
     table = table[table["pattern"] == table["pattern"].iloc[-1]]  # effective, where it is known
     return table.drop(columns="pattern").reset_index(drop=True)
 

@@ -29,9 +29,7 @@ previous-token heads often share the work and compensate for an ablated one, so 
 
 
 @transformer_only
-def find_induction_pair(
-    model: Transformer, batch: Batch | None = None, how: str = "mean", seed: int = 0, attention_mask: Any = None
-) -> pd.DataFrame:
+def find_induction_pair(model: Transformer, batch: Batch | None = None, attention_mask: Any = None) -> pd.DataFrame:
     """Score every pair of an earlier and a later head. Pairs are sorted by stripe_fall, largest first.
 
     Columns: from_layer, from_head, to_layer, to_head; the earlier head's previous_token and the later head's
@@ -41,18 +39,17 @@ def find_induction_pair(
     `PREFIX_LEAST`, and stripe_fall `FALL_LEAST` times induction_stripe. All scores are of effective patterns.
 
     `attention_mask` [batch, pos] is 1 at the batch's tokens and 0 at its padding, which comes last in each sequence.
-    A model with one layer gives an empty table. `how` and `seed` are those of `ablate_heads` (`seed` also
-    of `head_scores`). Raises `ConfigError` as these two functions do.
+    A model with one layer gives an empty table. Raises `ConfigError` as `ablate_heads` and `head_scores` do.
     """
-    scores = head_scores(model, seed=seed)
+    scores = head_scores(model)
     scores = scores[scores["pattern"] == "effective"].set_index(["layer", "head"])
     pairs = _k_composition(model)
     senders = list(zip(pairs["from_layer"], pairs["from_head"], strict=True))
     receivers = list(zip(pairs["to_layer"], pairs["to_head"], strict=True))
-    probe = OurModel(model).probe_rows(STRIPE_REPEATS, 16, None, None, seed)
+    probe = OurModel(model).probe_rows(STRIPE_REPEATS, 16, None, None, 0)
     without = []
     for sender, receiver in zip(senders, receivers, strict=True):
-        pattern, _ = without_key_path(model, probe, sender, receiver, how, seed)
+        pattern, _ = without_key_path(model, probe, sender, receiver)
         without.append(mean_attention(pattern[None, :, None], follows(probe)).item())
     pairs = pairs.assign(
         previous_token=scores["previous_token"].reindex(senders).to_numpy(),
@@ -64,7 +61,7 @@ def find_induction_pair(
     if batch is not None:
         whole = totals(row_scores(model, batch))
         paths = zip(senders, receivers, strict=True)
-        ablated = [_task_without(model, batch, *path, how, seed, attention_mask) for path in paths]
+        ablated = [_task_without(model, batch, *path, attention_mask) for path in paths]
         pairs["loss_rise"] = np.array([task["loss"] for task in ablated], dtype=float) - whole["loss"]
         pairs["accuracy_fall"] = whole["accuracy"] - np.array([task["accuracy"] for task in ablated], dtype=float)
     alike = (pairs["previous_token"] >= PREVIOUS_LEAST) & (pairs["prefix_matching"] >= PREFIX_LEAST)
@@ -97,12 +94,13 @@ def _k_composition(model: Transformer) -> pd.DataFrame:
 
 
 def _task_without(
-    model: Transformer, batch: Batch, sender: Head, receiver: Head, how: str, seed: int, attention_mask: Any
+    model: Transformer, batch: Batch, sender: Head, receiver: Head, attention_mask: Any
 ) -> dict[str, float]:
     """Return the task's loss and accuracy with the path ablated."""
     layer, head = receiver
     opened = OurModel(model)
-    _, z = without_key_path(model, opened.on_device(tokens_of(batch)), sender, receiver, how, seed, attention_mask)
+    tokens = opened.on_device(tokens_of(batch))
+    _, z = without_key_path(model, tokens, sender, receiver, attention_mask=attention_mask)
     values = z[:, :, None].expand(-1, -1, opened.n_heads, -1)
     with opened.replacing({layer: replacer([head], values)}):
         return totals(row_scores(opened, batch))

@@ -28,6 +28,9 @@ from tasks.config import require
 LEAST_POINTS = 12
 """Minimum number of values of a curve: the fit has eight parameters."""
 
+LEVEL = 0.01
+"""Rate of false alarms on pure noise."""
+
 DEGREE = 3
 """Degree of the polynomial in the drift."""
 
@@ -65,28 +68,27 @@ class Onset:
     p: float
 
 
-def onset(steps: ArrayLike, values: ArrayLike, level: float = 0.01, draws: int = 999, seed: int = 0) -> Onset | None:
+def onset(steps: ArrayLike, values: ArrayLike, draws: int = 999) -> Onset | None:
     """Return the phase change of a curve, or None if a drift plus noise fits as well.
 
-    `level`: the false-alarm rate on pure noise; `draws`: the number of noise curves, and of refits for the intervals.
-    Values that are NaN are left out. Raises `ConfigError` for fewer than 12 values, steps that do not increase,
-    steps and values of different lengths, infinite values, and fewer draws than the level needs.
+    Pure noise gives a false alarm at the rate `LEVEL`. `draws`: the number of noise curves, and of refits for the
+    intervals. Values that are NaN are left out. Raises `ConfigError` for fewer than 12 values, steps that do not
+    increase, steps and values of different lengths, infinite values, and fewer than 1 / `LEVEL` draws.
     """
     t, v = _points(steps, values)
-    require(0 < level < 1, f"level is {level}, but must be between 0 and 1.")
-    require(draws >= 1 / level, f"draws is {draws}, but level {level} needs at least {int(np.ceil(1 / level))}.")
+    require(draws >= 1 / LEVEL, f"draws is {draws}, but must be at least {round(1 / LEVEL)}.")
     fit = _Fit(t)
     about = v - fit.drift(v)
     if np.abs(about).max() <= 1e-9 * np.abs(v).max():  # a drift, up to rounding errors
         return None
     pairs, taken = fit.best(v[None])
     pair = int(pairs[0])
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     noise = _autoregressive(rng, draws, len(t), fit.correlation(v))
     explained = float(taken[0] / (about @ about + len(v) * (FLOOR * np.ptp(v)) ** 2))
     by_noise = fit.best(noise)[1] / ((noise - fit.drift(noise)) ** 2).sum(axis=1)
     p = (1 + int((by_noise >= explained).sum())) / (1 + draws)
-    if p > level:
+    if p > LEVEL:
         return None
     curve = fit.curve(v, pair)
     again = fit.best(curve + _blocks(rng, v - curve, draws))[0]

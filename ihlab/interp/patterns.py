@@ -92,10 +92,6 @@ def patterns_of_kind(cache: ActivationCache, kind: str) -> Float[Tensor, "layer 
     return raw_patterns(cache) if kind == "raw" else effective_patterns(cache, fix_gauge=True)
 
 
-pattern_of = patterns_of_kind
-"""The name of `patterns_of_kind` in version 0.3, kept until version 0.5."""
-
-
 @own_settings()
 def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window batch head query key"]:
     """Split a layer's attention scores by the key's route: this token's raw key, the previous token's, ...:

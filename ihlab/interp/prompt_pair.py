@@ -244,12 +244,11 @@ _ARITHMETIC = "its answers are results of arithmetic"
 _TABLE = "its answers are those of one table for all sequences"
 _ELSEWHERE = "its answers are not what followed an earlier occurrence of the scored token alone"
 UNFIT = {
-    "answer": {"mano": _ARITHMETIC, "ngram": _TABLE},
+    "answer": {"ngram": _TABLE},
     "key": {
-        "mano": _ARITHMETIC,
         "igsm": _ARITHMETIC,
         "ngram": _TABLE,
-        **dict.fromkeys(("depo", "brevo", "checker", "pairs"), _ELSEWHERE),
+        **dict.fromkeys(("depo", "checker", "pairs"), _ELSEWHERE),
     },
 }
 """Why a corruption is refused, keyed by corruption and kind of task."""

@@ -12,11 +12,9 @@ from ihlab.suite.truth import problem, stages, truth
 
 if TYPE_CHECKING:
     from ihlab.suite.hub_folder import card, export, read_truth
-    from ihlab.suite.member_page import gallery
 
 _HOME = dict.fromkeys(("card", "export", "read_truth"), "ihlab.suite.hub_folder")
-_HOME["gallery"] = "ihlab.suite.member_page"
 
-__all__ = ["build", "card", "export", "gallery", "load", "models", "problem", "read_truth", "run", "stages", "truth"]
+__all__ = ["build", "card", "export", "load", "models", "problem", "read_truth", "run", "stages", "truth"]
 
 __getattr__, __dir__ = lazy(__name__, _HOME)

@@ -170,7 +170,7 @@ class _Setting:
         elif method == "exact":
             estimate = self.effect
         else:
-            estimates, _, cost = examined(self.problem, method, self.nodes)
+            estimates, cost = examined(self.problem, method, self.nodes)
             estimate = over_prompts(estimates)
         return estimate, self._scored(estimate), cost
 

@@ -7,33 +7,9 @@ import numpy as np
 import pandas as pd
 
 from ihlab.study import stats
-from ihlab.study.markdown import table as markdown
 from ihlab.suite.bench import KINDS, SCORES, Entry, settings
 from ihlab.suite.standard import VERSION
-
-HEAD = """# The leaderboard of attribution methods
-
-`ihlab bench --leaderboard` wrote this page from the entries in `benchmarks/entries`, for version {version} of the
-standard set. [What is measured](attribution.md), and [how to enter](../CONTRIBUTING.md#adding-to-it).
-
-- **rank**: rank correlation with the exact effects, mean over members with its 95% interval (Student's t).
-- **worst**: the lowest rank correlation of a setting, with the setting.
-- **reverse**: rank correlation with the other truth, `reverse` of `exact`.
-- **recall**: fraction of the n true nodes that are among the n largest estimates, mean and lowest.
-- **signs**: fraction of the true nodes with a wrong sign.
-- **largest**: estimated / exact effect of the node with the largest effect: median, and the range of 90% of settings.
-- **CPR gap**: the CPR of exact patching minus that of the method (heads only): mean and largest.
-- **regret**: the area below the best circuits of each size minus the CPR (at most 8 heads): mean and largest.
-- **worst ablation**: faithfulness of the method's n best heads, where n are true, with the other heads patched in the
-  combination that harms most (at most 8 heads): mean and lowest.
-- **passes**: forward + backward, of all prompts, on heads.
-
-The row `exact` is the oracle. `constant`, `random` (mean over 200 draws) and `previous-position` know nothing. Compare
-rows with equal numbers of settings: those with fewer may leave out the models of three and four layers, which are
-harder."""
-
-WITH_WORST = {"cpr_gap": "worst_gap", "regret": "worst_regret", "worst_ablation": "lowest_ablation"}
-"""Scores of heads that the page shows as mean and worst over settings, and the column of `summary` with the worst."""
+from ihlab.suite.template import filled
 
 TITLES = {"head": "Heads", "input": "Inputs of heads", "position": "Heads at positions", "edge": "Edges between heads"}
 
@@ -90,45 +66,17 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 def page(entries: Iterable[Entry]) -> str:
     """Return the leaderboard of entries as Markdown."""
     listed = list(entries)
-    table, passes = scores_table(listed), {entry["method"]: entry["passes"] for entry in listed}
-    parts = [HEAD.format(version=VERSION)]
+    table = scores_table(listed)
     overall = summary(table)
-    for nodes, group in overall.groupby("nodes", sort=False):
-        parts += [f"## {TITLES[str(nodes)]}", markdown(*_cells(group, passes))]
+    there = set(overall["nodes"])
     heads = table[table["nodes"] == "head"]
     order = overall[overall["nodes"] == "head"]["method"]
-    for column in ("corruption", "metric", "member"):
-        middle = heads.pivot_table("rank", "method", column, sort=False).reindex(order)
-        rows = [
-            [method, *(f"{value:z.2f}" for value in row)]
-            for method, row in zip(middle.index, middle.to_numpy(), strict=True)
-        ]
-        parts += [f"## Heads, mean rank correlation by {column}", markdown(["method", *middle.columns], rows)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _cells(group: pd.DataFrame, passes: dict[str, list[float] | None]) -> tuple[list[str], list[list[str]]]:
-    columns = ["method", "rank", "worst", "in setting", "reverse", "recall", "signs", "largest"]
-    columns += ["CPR gap", "regret", "worst ablation", "passes"]
-    rows = []
-    for row in group.to_dict("records"):
-        cost = passes[row["method"]]
-        knows_sizes = np.isfinite(row["largest"])
-        rows.append(
-            [
-                f"{row['method']} ({row['settings']} settings)",
-                f"{row['rank']:z.2f} [{row['low']:z.2f}, {row['high']:z.2f}]",
-                f"{row['worst_rank']:z.2f}",
-                row["worst_setting"],
-                f"{row['reverse_rank']:z.2f}",
-                f"{row['recall']:.2f}, {row['worst_recall']:.2f}",
-                f"{row['sign_errors']:.2f}",
-                f"{row['largest']:z.2f} [{row['largest_low']:z.2f}, {row['largest_high']:z.2f}]" if knows_sizes else "",
-                *(
-                    f"{row[mean]:z.2f}, {row[worst]:z.2f}" if np.isfinite(row[mean]) else ""
-                    for mean, worst in WITH_WORST.items()
-                ),
-                "" if cost is None else " + ".join(f"{each:.3g}" for each in cost),
-            ]
-        )
-    return columns, rows
+    columns = ("corruption", "metric", "member")
+    return filled(
+        "leaderboard",
+        version=VERSION,
+        titles={nodes: title for nodes, title in TITLES.items() if nodes in there},
+        overall=overall.to_dict("records"),
+        passes={entry["method"]: entry["passes"] for entry in listed},
+        by={column: heads.pivot_table("rank", "method", column, sort=False).reindex(order) for column in columns},
+    )

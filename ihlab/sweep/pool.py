@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ihlab.progress import add_bar, progress_bar
+from ihlab.progress import progress_bar
 from ihlab.sweep.jobs import cores
 from ihlab.sweep.retry import wait_for_lock
 from ihlab.training.config import RunConfig
@@ -248,10 +248,7 @@ def steps_bar(
     """
     work = [_work(config) for config in configs]
     fraction = dict.fromkeys(done, 1.0)  # of each run's steps
-    with progress_bar(console) as progress:
-        count = f"{len(fraction)}/{len(configs)} runs"
-        bar = add_bar(progress, name, sum(work), sum(work[index] for index in fraction), count)
-
+    with progress_bar(console, name, sum(work), initial=sum(work[index] for index in fraction)) as bar:
         latest = ""
 
         def show(update: Update) -> None:
@@ -259,9 +256,10 @@ def steps_bar(
             index, step, row = update
             fraction[index] = min(1.0, step / configs[index].steps)
             ended = sum(of_run == 1 for of_run in fraction.values())
-            latest = f"{shortened(configs[index].name)}: {evaluated(row)}" if row else latest
+            if row:
+                latest = f", {shortened(configs[index].name)}: {evaluated(row)}"
             completed = sum(work[index] * of_run for index, of_run in fraction.items())
-            progress.update(bar, completed=completed, count=f"{ended}/{len(configs)} runs", latest=latest)
+            bar.reach(completed, f"{ended}/{len(configs)} runs{latest}")
 
         yield show
 

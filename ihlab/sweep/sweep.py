@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
+from tqdm import tqdm
 
 from ihlab.stored import DIVERGED, DONE, UNFINISHED
 from ihlab.sweep.grid import Point, require_distinct
@@ -88,7 +89,8 @@ def sweep(
                 show((index, configs[index].steps, {name: row[name] for name in ("eval_loss", "accuracy") if done}))
                 if not done:
                     line = f"{configs[index].name}: {row['status']}. {row['error']}"
-                    console.print(line, highlight=False, markup=False)
+                    with tqdm.external_write_mode(file=console.file):  # above the bar
+                        console.print(line, highlight=False, markup=False)
                 write()
 
             job = partial(attempt, root, device)

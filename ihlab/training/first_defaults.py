@@ -32,7 +32,6 @@ FIRST_DEFAULTS: dict[str, dict[str, Any]] = {
         "tied_embeddings": False, "unembedding": "linear", "init_std": None, "scaled_residual_init": False,
         "embed_std": None,
     },
-    "BrevoTask": {"vocab_size": 16, "length": 38, "vertices": 6},
     "CheckerTask": {"vocab_size": 64, "length": 32, "asked": "second"},
     "DepoTask": {"vocab_size": 16, "length": 31, "names": 6, "max_hops": 3, "name_length": (1, 1)},
     "IGSMTask": {
@@ -46,7 +45,6 @@ FIRST_DEFAULTS: dict[str, dict[str, Any]] = {
     "MQARTask": {
         "vocab_size": 8192, "length": 64, "pairs": 4, "power_a": 0.01, "fill": "random", "value_gap": 1, "bos": False,
     },
-    "ManoTask": {"vocab_size": 14, "length": 32, "modulus": 7, "max_operations": 3},
     "MultiHopTask": {"vocab_size": 23, "length": 99, "max_hops": 16, "alphabet": 4},
     "NGramTask": {"vocab_size": 64, "length": 63, "order": 3, "table_size": 200, "table_seed": 0, "bos": False},
     "PairTask": {"vocab_size": 16, "length": 72, "letters": 4},

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from ihlab.progress import add_bar, progress_bar
+from ihlab.progress import progress_bar
 from ihlab.training.config import RunConfig
 
 Row = dict[str, int | float]
@@ -38,11 +38,6 @@ def progress(config: RunConfig, members: int = 1) -> Iterator[Report]:
     console = Console(stderr=True)
     if not console.is_jupyter:
         console.out(f"{name}: {config.recipe}", highlight=False)
-    with progress_bar(console) as shown:
-        bar = add_bar(shown, name, config.steps, count=f"0/{config.steps}", unit="steps")
-
-        def report(step: int, row: Row) -> None:
-            shown.update(bar, completed=step, count=f"{step}/{config.steps}", latest=evaluated(row))
-
-        yield report
-        shown.update(bar, total=shown.tasks[bar].completed)  # with early stopping, fewer steps than planned
+    with progress_bar(console, name, config.steps, unit=" steps") as bar:
+        yield lambda step, row: bar.reach(step, evaluated(row))
+        bar.total = bar.n  # with early stopping, fewer steps than planned

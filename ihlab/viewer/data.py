@@ -70,43 +70,58 @@ def view_data(
     text = text_by(getattr(source, "tokenizer", None) if words is None else words, shown.task)
     chosen = _rows(source, shown, tokens, words, text, rows)
     predictions = Predictions(chosen, text)
+    training = NO_TRAINING
+    if isinstance(source, Run):
+        training = training_data(source, shown.steps)
     most = round((MEGABYTES if megabytes is None else megabytes) * 1e6) - PAGE
     cells, heads, scored = _read(shown, chosen, predictions, most)
-    base = [[cell.size for cell in row] for row in cells]
-    routes = [[cell.routes_size for cell in row] for row in cells]
-    first, n_layers, n_heads = cells[0][-1], len(heads[0]), len(heads[0][0])
+    n_layers = len(heads[0])
+    n_heads = len(heads[0][0])
+    alpha = [cell.alpha for cell in cells[0]]
+    beta = [cell.beta for cell in cells[0]]
     data = {
         "title": (title or shown.title).encode(errors="backslashreplace").decode(),  # a file name may be invalid text
         "about": shown.about or f"{n_layers} layers of {n_heads} heads",
         "n_layers": n_layers,
         "n_heads": n_heads,
-        "group": n_heads // len(first.alpha[0]) if first.alpha else 1,
+        "group": n_heads // len(alpha[0][0]) if alpha[0] else 1,
         "words": predictions.words,
         "score_names": list(TAGS.values()),
         "scored": scored,
     }
-    training = training_data(source, shown.steps) if isinstance(source, Run) else NO_TRAINING
     frame = len(json.dumps([data, heads, training, [[row.names, induction_stripe(row.ids)] for row in chosen]]))
-    if megabytes is None and base[0][-1] > most - frame:
+    sizes = [[cell.size for cell in row] for row in cells]
+    routes = [[cell.routes_size for cell in row] for row in cells]
+    if megabytes is None and sizes[0][-1] > most - frame:
         most = round(ONE_ROW * 1e6) - PAGE
-    with_routes, n_rows, steps = what_fits(base, routes, most - frame)
-    shown_steps = [shown.steps[step] for step in steps]
+    with_routes, n_rows, steps = what_fits(sizes, routes, most - frame)
+
+    def shown_of(values: list[Any]) -> list[Any]:
+        return [values[step] for step in steps]
+
+    metrics = training["metrics"]
+    if metrics:
+        metrics = {name: shown_of(values) for name, values in metrics.items()}
+    left_out = []
+    if any(map(sum, routes)) and not with_routes:
+        left_out.append("key routes")
+    if n_rows < len(chosen):
+        left_out.append(f"{len(chosen) - n_rows} of {len(chosen)} rows")
+    if len(steps) < len(shown.steps):
+        left_out.append(f"{len(shown.steps) - len(steps)} of {len(shown.steps)} checkpoints")
+    row_data = []
+    for row, of_row in zip(chosen[:n_rows], cells, strict=False):
+        row_data.append(_row_data(row, shown_of(of_row), with_routes, shown.strict, predictions))
     return {
         **data,
-        "left_out": _left_out(
-            with_routes or not any(map(sum, routes)), n_rows, len(chosen), len(steps), len(shown.steps)
-        ),
-        "steps": shown_steps,
+        "left_out": f"Left out, for the size of the page: {', '.join(left_out)}." if left_out else "",
+        "steps": shown_of(shown.steps),
         **training,
-        "metrics": training["metrics"]
-        and {name: [values[step] for step in steps] for name, values in training["metrics"].items()},
-        "heads": [heads[step] for step in steps],
-        "alpha": [cells[0][step].alpha for step in steps] if first.alpha else None,
-        "beta": [cells[0][step].beta for step in steps] if first.beta else None,
-        "rows": [
-            _row_data(row, [of_row[step] for step in steps], with_routes, shown.strict, predictions)
-            for row, of_row in zip(chosen[:n_rows], cells, strict=False)
-        ],
+        "metrics": metrics,
+        "heads": shown_of(heads),
+        "alpha": shown_of(alpha) if alpha[0] else None,
+        "beta": shown_of(beta) if beta[0] else None,
+        "rows": row_data,
     }
 
 
@@ -117,8 +132,8 @@ class _Cell:
     causal: bool
     alpha: list[Any] | None
     beta: list[Any] | None
-    panels: dict[str, str]
-    norms: dict[str, str]
+    panels: dict[str, str] = field(default_factory=dict)
+    norms: dict[str, str] = field(default_factory=dict)
     predicted: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -206,46 +221,38 @@ def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
     pattern = reading.panels["pattern"]
     n = pattern.shape[-1]
     require(n == len(row.ids), f"The patterns have {n} tokens, but the sequence has {len(row.ids)}.")
-    wrong = np.argwhere(~np.isfinite(pattern))
-    require(
-        not len(wrong),
-        f"The pattern of head {wrong[0][0]}.{wrong[0][1]} is not finite at query {wrong[0][2]}." if len(wrong) else "",
-    )
+    for layer, head, query, _ in np.argwhere(~np.isfinite(pattern)):
+        raise ConfigError(f"The pattern of head {layer}.{head} is not finite at query {query}.")
     causal = not np.triu(pattern, 1).any()
-    return _Cell(
-        causal,
-        reading.alpha,
-        reading.beta,
-        panels={kind: quantised(panel, causal) for kind, panel in reading.panels.items()},
-        norms={name: packed(norm.astype("<f4")) for name, norm in reading.norms.items()},
-        predicted={} if reading.logits is None else predictions.packed(reading.logits, row),
-    )
+    cell = _Cell(causal, reading.alpha, reading.beta)
+    cell.panels = {kind: quantised(panel, causal) for kind, panel in reading.panels.items()}
+    cell.norms = {name: packed(norm.astype("<f4")) for name, norm in reading.norms.items()}
+    if reading.logits is not None:
+        cell.predicted = predictions.packed(reading.logits, row)
+    return cell
 
 
 def _row_data(
     row: TokenRow, cells: list[_Cell], with_routes: bool, strict: bool, predictions: Predictions
 ) -> dict[str, Any]:
-    panels, norms, predicted = (
-        {name: [getattr(cell, kind)[name] for cell in cells] for name in getattr(cells[0], kind)}
-        for kind in ("panels", "norms", "predicted")
-    )
+    def by_step(kind: str) -> dict[str, list[str]]:
+        names = getattr(cells[0], kind)
+        return {name: [getattr(cell, kind)[name] for cell in cells] for name in names}
+
+    panels = by_step("panels")
+    if not with_routes:
+        panels = {"pattern": panels["pattern"]}
+    predicted: dict[str, Any] | None = None
+    if cells[0].predicted:
+        predicted = by_step("predicted") | predictions.targets(row)
     return {
         "tokens": row.names,
         "stripe": induction_stripe(row.ids, strict),
         "causal": all(cell.causal for cell in cells),
-        "panels": panels if with_routes else {"pattern": panels["pattern"]},
-        "norms": norms,
-        "predictions": {**predicted, **predictions.targets(row)} if predicted else None,
+        "panels": panels,
+        "norms": by_step("norms"),
+        "predictions": predicted,
     }
-
-
-def _left_out(routes: bool, rows: int, all_rows: int, steps: int, all_steps: int) -> str:
-    parts = [
-        *(["key routes"] if not routes else []),
-        *([f"{all_rows - rows} of {all_rows} rows"] if rows < all_rows else []),
-        *([f"{all_steps - steps} of {all_steps} checkpoints"] if steps < all_steps else []),
-    ]
-    return f"Left out, for the size of the page: {', '.join(parts)}." if parts else ""
 
 
 def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list[list[int]]:

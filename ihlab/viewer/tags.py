@@ -47,10 +47,12 @@ def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
     earned = values >= PREFIX_LEAST
     if "same_distance_control" in scores:
         earned[..., list(TAGS).index("prefix_matching")] &= scores["same_distance_control"] < PREFIX_LEAST
-    return [
-        [
-            {"scores": [None if np.isnan(s) else round(float(s), 3) for s in head], "tags": np.flatnonzero(of).tolist()}
-            for head, of in zip(layer, of_layer, strict=True)
-        ]
-        for layer, of_layer in zip(values, earned, strict=True)
-    ]
+    heads = []
+    for layer, earned_by in zip(values, earned, strict=True):
+        heads.append([_head(*head) for head in zip(layer, earned_by, strict=True)])
+    return heads
+
+
+def _head(values: Float[np.ndarray, " tag"], earned: np.ndarray) -> dict[str, Any]:
+    scores = [None if np.isnan(value) else round(float(value), 3) for value in values]
+    return {"scores": scores, "tags": np.flatnonzero(earned).tolist()}

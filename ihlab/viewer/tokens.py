@@ -61,42 +61,49 @@ def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow
     token_rows = []
     for number in range(rows):
         batch = draw(task, EVAL_SEED, "eval", number, 1)
-        row, targets = batch.inputs[0], batch.targets[0]
-        last = int(max(np.flatnonzero(targets != IGNORE), default=-1))  # -1: nothing in the sequence is scored
-        size = max(last + 1, int(np.flatnonzero(row != row[-1])[-1]) + 1) if (row != row[-1]).any() else len(row)
-        size = len(row) if len(row) - size < 2 else size  # padding repeats one id
-        ids = row[:size]
-        token_rows.append(TokenRow(ids, [text(i) if text else str(i) for i in ids.tolist()], targets[:size]))
+        ids, targets = batch.inputs[0], batch.targets[0]
+        scored = np.flatnonzero(targets != IGNORE)
+        differing = np.flatnonzero(ids != ids[-1])  # padding repeats one id
+        size = max([0, *scored[-1:], *differing[-1:]]) + 1
+        if not len(differing) or len(ids) - size < 2:
+            size = len(ids)
+        names = [text(i) if text else str(i) for i in ids[:size].tolist()]
+        token_rows.append(TokenRow(ids[:size], names, targets[:size]))
     return token_rows
 
 
 def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int | None) -> list[TokenRow]:
     """Return the sequences in `tokens`; see `ihlab.viewer.view`. `vocabulary`: the model's vocabulary size, or None."""
     rows = _nested(tokens)
-    by_position = isinstance(words, list | tuple | np.ndarray)
-    names = _nested(words) if by_position else [None] * len(rows)
+    names: list[Any] = [None] * len(rows)
+    if isinstance(words, list | tuple | np.ndarray):
+        names = _nested(words)
     require(len(names) == len(rows), f"words has the text of {len(names)}, but tokens has {len(rows)} sequences.")
     of_words = any(isinstance(token, str) for row in rows for token in row)
-    least, last = (-MOST_ID, MOST_ID) if vocabulary is None else (0, vocabulary - 1)
     if vocabulary is None:  # patterns alone: equal texts are equal tokens
-        known = {name: i for i, name in enumerate(dict.fromkeys(str(token) for row in rows for token in row))}
+        least, last = -MOST_ID, MOST_ID
+        texts = dict.fromkeys(str(token) for row in rows for token in row)
+        known = {name: i for i, name in enumerate(texts)}
     else:
+        least, last = 0, vocabulary - 1
         known = _inverse(text, vocabulary) if of_words else {}
     token_rows = []
-    for row, by_user in zip(rows, names, strict=True):
+    for row, of_row in zip(rows, names, strict=True):
         require(len(row) > 0, "The sequence has 0 positions, but must have at least 1.")
         ids = [_id(token, known, last) for token in row] if of_words else _whole(row)
-        wrong = [i for i in ids if not least <= i <= last]
-        require(
-            not wrong,
-            f"tokens holds {shown(wrong[0]) if wrong else ''}, which is outside the vocabulary: ids are {least} to "
-            f"{last}.",
-        )
-        named = by_user
-        if named is None:
-            as_given = of_words and vocabulary is None
-            named = [str(token) if as_given else text(i) if text else str(i) for token, i in zip(row, ids, strict=True)]
-        require(len(named) == len(ids), f"words has {len(named)} names, but the sequence has {len(ids)} positions.")
+        for i in ids:
+            if not least <= i <= last:
+                raise ConfigError(
+                    f"tokens holds {shown(i)}, which is outside the vocabulary: ids are {least} to {last}."
+                )
+        if of_row is not None:
+            size = len(ids)
+            require(len(of_row) == size, f"words has {len(of_row)} names, but the sequence has {size} positions.")
+            named = of_row
+        elif of_words and vocabulary is None:
+            named = row
+        else:
+            named = [text(i) for i in ids] if text else ids
         token_rows.append(TokenRow(np.array(ids, dtype=np.int64), [str(name) for name in named]))
     return token_rows
 

@@ -10,8 +10,9 @@ from transformer_lens import patching
 
 from ihlab import ModelConfig, Run, Transformer
 from ihlab.attribution import METHODS, attribute, compare, exact, problem, register_method
+from ihlab.attribution.circuits import Faithfulness
 from ihlab.attribution.estimates import estimated
-from ihlab.attribution.scores import agreement, faithfulness
+from ihlab.attribution.scores import agreement
 from ihlab.attribution.truth import exact_effects
 from ihlab.interp.patching import path_patch
 from ihlab.interp.prompt_pair import prompt_pair
@@ -327,9 +328,10 @@ def test_faithfulness_keeps_the_best_nodes_and_patches_the_rest(p):
                     p.clean, fwd_hooks=[(lambda name: name.endswith("hook_z"), hook)]
                 )
             metric.append(p.metric(logits).mean().item())
-        curve = faithfulness(p, effects, "head", absolute)
-        same(curve["faithfulness"], (np.array(metric) - metric[0]) / (metric[-1] - metric[0]))
-        same(curve["kept"], np.arange(7) / 6)
+        ranked = np.abs(effects) if absolute else effects * np.sign(p.swing)
+        kept, curves = Faithfulness(p).curves(ranked)
+        same(curves.mean(axis=0), (np.array(metric) - metric[0]) / (metric[-1] - metric[0]))
+        same(kept, np.arange(7) / 6)
 
 
 @pytest.mark.slow

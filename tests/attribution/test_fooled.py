@@ -1,6 +1,5 @@
 """Scores that cannot be fooled: methods that know nothing or change what others get, and problems that change."""
 
-import random
 from dataclasses import replace
 from itertools import pairwise, permutations
 
@@ -161,63 +160,28 @@ def _halve(p, nodes):
     return _left(p, nodes)
 
 
-def _hook(p, nodes):
-    p.transformer.hook_dict["blocks.0.attn.hook_z"].add_hook(lambda z, hook: 0 * z)
-    return _left(p, nodes)
+SPOILS = (_zero_prompts, _zero_metric, _halve)
 
 
-def _train(p, nodes):
-    p.model.module.train()
-    p.model.module.requires_grad_(requires_grad=False)
-    return _left(p, nodes)
-
-
-def _process(p, nodes):
-    torch.manual_seed(1), np.random.seed(1), random.seed(1)  # noqa: NPY002
-    torch.set_num_threads(torch.get_num_threads() + 1)
-    torch.set_grad_enabled(False)
-    torch.set_default_dtype(torch.float64)
-    torch.nn.modules.module.register_module_forward_hook(lambda module, args, output: None)
-    return _left(p, nodes).float()
-
-
-SPOILS = {
-    _zero_prompts: "clean prompts",
-    _zero_metric: "",
-    _halve: "weights",
-    _hook: "hooks",
-    _train: "training mode, the frozen weights",
-    _process: "number of threads, the hooks on all modules",
-}
-
-
-def _process_state():
-    numbers = torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
-    settings = torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_dtype()
-    return numbers, settings, len(torch.nn.modules.module._global_forward_hooks)
-
-
-@pytest.mark.parametrize("original", [False, True])
 @pytest.mark.parametrize("spoils", SPOILS)
-def test_one_method_cannot_spoil_the_next(spoils, original, registered):
-    """It gets a copy. If it reaches the original, that is put back; both are named."""
+def test_one_method_cannot_spoil_the_next(spoils, registered):
+    """It gets a copy, and torch's random generator is as before."""
     p = small()
-    before, state = compare(p, ["exact", "eap-ig"]), _process_state()
-    registered("spoils")(lambda given, nodes: spoils(p if original else given, nodes))
-    if original and spoils is _zero_metric:  # nobody can put back what the metric remembers
-        with pytest.raises(ConfigError, match="The method 'spoils' changed what the metric measures"):
-            compare(p, ["spoils"])
-        return
+    before, numbers = compare(p, ["exact", "eap-ig"]), torch.get_rng_state()
+    registered("spoils")(lambda given, nodes: (torch.manual_seed(1), spoils(given, nodes))[1])
     after = compare(p, ["spoils", "exact", "eap-ig"])
-    assert _process_state() == state
-    said = SPOILS[spoils].replace("training mode", "training mode of the original") if original else SPOILS[spoils]
-    for words in said.split(", the "):
-        assert words in after.loc[0, "note"]
+    assert torch.equal(torch.get_rng_state(), numbers)
     scores = ["rank_correlation", "low", "high", "recall", "cpr", "cmd", "forward", "backward"]
     np.testing.assert_array_equal(before.loc[:1, scores], after.loc[1:2, scores])
-    assert (after.loc[1:, "note"] == "").all()
     assert (exact(p)["effect"] == exact(small())["effect"]).all()
-    assert not p.model.module.training
+
+
+@pytest.mark.parametrize("spoils", SPOILS)
+def test_a_method_that_reaches_the_original_is_refused(spoils, registered):
+    p = small()
+    registered("spoils")(lambda given, nodes: spoils(p, nodes))
+    with pytest.raises(ConfigError, match="The method 'spoils' changed what the metric measures"):
+        compare(p, ["spoils"])
 
 
 # Problems that change

@@ -138,14 +138,9 @@ def test_all_circuits_of_two_members():
     np.testing.assert_allclose(best(circuits(shifted))["best"][1:4], [0.48, 0.87, 1.0], atol=0.005)
 
 
-def test_drawn_orders_have_intervals_around_the_exact_values(run, monkeypatch):
+def test_circuits_of_many_nodes_are_refused(run, monkeypatch):
     p = problem(run, size=8)
-    right = shapley(p)["shapley"]
     monkeypatch.setattr("ihlab.attribution.circuits.MOST_NODES", 4)
-    drawn = shapley(p, orders=60)
-    assert drawn["shapley"].sum() == pytest.approx(1)
-    margin = 2 * (drawn["high"] - drawn["low"]) / 2 + 1e-3
-    assert ((drawn["shapley"] - right).abs() < margin).all()
     with pytest.raises(ConfigError, match="The model has 8 nodes, but all circuits can be measured of at most 4"):
         circuits(p)
 

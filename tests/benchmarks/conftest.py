@@ -3,4 +3,8 @@
 import sys
 from pathlib import Path
 
+from tests.suite.conftest import built, few_prompts, short
+
+__all__ = ["built", "few_prompts", "short"]
+
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

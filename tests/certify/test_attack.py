@@ -13,7 +13,7 @@ from ihlab.certify import attack
 from ihlab.interp.patterns_alone import PatternsAlone
 from ihlab.model.hf.llama import to_llama
 from ihlab.theory.constructions import kv_shift_induction_head
-from tasks import BrevoTask, ConfigError, InductionTask, MQARTask, MultiHopTask, NGramTask, TriggerTask
+from tasks import ConfigError, DepoTask, InductionTask, MQARTask, MultiHopTask, NGramTask, TriggerTask
 
 SMALL = InductionTask(vocab_size=20, length=10, min_token=2)
 QUICK = {"questions": 6, "sweeps": 1}
@@ -238,9 +238,9 @@ def test_a_task_without_a_rule_can_be_attacked_in_any_sequence():
     ("source", "options", "match"),
     [
         (
-            untrained(BrevoTask()),
+            untrained(DepoTask()),
             {},
-            "support is 'task', but it is not known which sequences the task 'brevo' can draw",
+            "support is 'task', but it is not known which sequences the task 'depo' can draw",
         ),
         (untrained(SMALL), {"support": "all"}, "There is no support 'all'"),
         (untrained(SMALL), {"questions": 0}, "questions is 0, but must be an integer of at least 1"),

@@ -8,8 +8,8 @@ import pytest
 from ihlab.certify.rules import rule_for
 from tasks import (
     IGNORE,
-    BrevoTask,
     ConfigError,
+    DepoTask,
     InductionTask,
     MQARTask,
     MultiHopTask,
@@ -69,7 +69,7 @@ def test_a_rule_accepts_exactly_what_the_task_draws(task, length, draws):
 def test_without_a_known_task_the_answer_must_follow_wherever_the_query_stands():
     """By a loop over tokens; in pairs, the last two tokens are the query."""
     rng = np.random.default_rng(0)
-    for task, context in ((BrevoTask(), 1), (PairTask(vocab_size=8, length=12, letters=2), 2)):
+    for task, context in ((DepoTask(), 1), (PairTask(vocab_size=8, length=12, letters=2), 2)):
         rule = rule_for(task, "any")
         tokens, answer = rng.integers(0, 3, (2000, 7)), rng.integers(0, 3, 2000)
         expected, first = [], []
@@ -85,7 +85,5 @@ def test_without_a_known_task_the_answer_must_follow_wherever_the_query_stands()
 
 
 def test_a_task_without_a_rule_is_refused_with_what_is_possible():
-    with pytest.raises(
-        ConfigError, match=r"the task 'brevo' can draw, only that of induction, .*: support='any' takes"
-    ):
-        rule_for(BrevoTask(), "task")
+    with pytest.raises(ConfigError, match=r"the task 'depo' can draw, only that of induction, .*: support='any' takes"):
+        rule_for(DepoTask(), "task")

@@ -30,12 +30,10 @@ from ihlab import ModelConfig, RunConfig, train
 from ihlab.cli import main
 from ihlab.training.run_writer import TrainingDivergedError
 from tasks import (
-    BrevoTask,
     CheckerTask,
     DepoTask,
     IGSMTask,
     InductionTask,
-    ManoTask,
     MQARTask,
     MultiHopTask,
     NGramTask,
@@ -72,8 +70,6 @@ BASE_TASKS: list[tuple[Any, dict[str, Any]]] = [
     (PairTask, {"vocab_size": 40, "length": 12, "letters": 2}),
     (RepeatTask, {"vocab_size": 40, "length": 12}),
     (DepoTask, {"vocab_size": 40, "length": 12, "names": 3, "max_hops": 2}),
-    (BrevoTask, {"vocab_size": 40, "length": 20, "vertices": 4}),
-    (ManoTask, {"vocab_size": 40, "length": 12}),
 ]
 
 

@@ -179,7 +179,7 @@ def test_paths_that_do_not_exist_are_refused(make_model, tokens):
 
 
 def test_the_pair_of_theorem_3_2_is_found_and_confirmed(theorem_3_2, batch):
-    table = find_induction_pair(theorem_3_2, batch, how="zero")
+    table = find_induction_pair(theorem_3_2, batch)
     assert len(table) == 1
     pair = table.iloc[0]
     assert pair["pair"]

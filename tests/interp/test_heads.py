@@ -282,6 +282,7 @@ def test_rows_at_n_ctx_fit_and_longer_ones_are_refused(theorem_3_3):
         head_scores(theorem_3_3, length=25)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_too_few_tokens_to_repeat_are_refused(theorem_3_3):
     with pytest.raises(ConfigError, match="2 distinct tokens would be repeated 4 times, but at least 3"):
         head_scores(theorem_3_3, length=11)
@@ -289,6 +290,8 @@ def test_too_few_tokens_to_repeat_are_refused(theorem_3_3):
         head_scores(theorem_3_3, ids=[4, 5])
     with pytest.raises(ConfigError, match="rows is 0"):
         head_scores(theorem_3_3, rows=0)
+    with pytest.raises(ConfigError, match=r"length is 12\.5, but must be an integer of at least 1"):
+        head_scores(theorem_3_3, length=12.5)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +301,6 @@ def test_too_few_tokens_to_repeat_are_refused(theorem_3_3):
         ({"rows": 2.5}, "rows is 2.5, but must be an integer of at least 1"),
         ({"rows": True}, "rows is True, but"),
         ({"probes": 1.5}, "probes is 1.5, but must be an integer of at least 1"),
-        ({"length": 12.5}, "length is 12.5, but must be an integer of at least 1"),
         ({"attention_mask": torch.ones(4, 8)}, "attention_mask is given without a batch"),
     ],
 )

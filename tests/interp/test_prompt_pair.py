@@ -6,13 +6,11 @@ import torch
 
 from ihlab.interp.prompt_pair import prompt_pair
 from tasks import (
-    BrevoTask,
     CheckerTask,
     ConfigError,
     DepoTask,
     IGSMTask,
     InductionTask,
-    ManoTask,
     MQARTask,
     MultiHopTask,
     NGramTask,
@@ -109,17 +107,6 @@ def of_depo(task, prompt, at):
     return {goal[len(name)]} if goal[: len(name)] == name else set()
 
 
-def of_brevo(task, prompt, at):
-    """Every vertex that the query depends on, and that is not written yet but all it depends on is."""
-    ask = prompt.index(2)
-    edges, written = list(zip(prompt[1:ask:2], prompt[2:ask:2], strict=True)), prompt[ask + 3 : at + 1]
-    needed, found = {prompt[ask + 1]}, set()
-    while needed - found:
-        found |= needed
-        needed |= {u for u, v in edges if v in found}
-    return {x for x in needed - set(written) if all(u in written for u, v in edges if v == x)}
-
-
 def of_pairs(task, prompt, at):
     context = prompt[at - 1 : at + 1]
     return {prompt[i + 2] for i in range(at - 2) if prompt[i : i + 2] == context}
@@ -146,7 +133,6 @@ RIGHT = [
     (InductionTask(vocab_size=60, length=24), of_induction),
     (DepoTask(), of_depo),
     (DepoTask(vocab_size=24, length=60, names=5, name_length=(1, 3)), of_depo),
-    (BrevoTask(), of_brevo),
     (PairTask(), of_pairs),
     (PairTask(letters=2, vocab_size=8), of_pairs),
     (CheckerTask(), of_checker),
@@ -173,14 +159,14 @@ def test_what_is_known_by_heart_is_not_scored(task):
             assert hopped(row[:at], row[at], 1) == answer
 
 
-@pytest.mark.parametrize("task", [ManoTask(), ManoTask(modulus=23, vocab_size=60, length=64), NGramTask()])
 @pytest.mark.parametrize("corrupt", ["answer", "key"])
-def test_tasks_without_another_right_answer_are_refused(task, corrupt):
+def test_tasks_without_another_right_answer_are_refused(corrupt):
+    task = NGramTask()
     with pytest.raises(ConfigError, match=f"corrupt is '{corrupt}', but a corrupted prompt of task '{task.kind}'"):
         prompt_pair(task, 4, corrupt=corrupt)
 
 
-@pytest.mark.parametrize("task", [DepoTask(), BrevoTask(), CheckerTask(), PairTask(), IGSMTask()])
+@pytest.mark.parametrize("task", [DepoTask(), CheckerTask(), PairTask(), IGSMTask()])
 def test_keys_change_places_only_where_an_answer_follows_its_key(task):
     with pytest.raises(ConfigError, match="would have no other correct answer"):
         prompt_pair(task, 4, corrupt="key")

@@ -10,9 +10,9 @@ import sys
 from ihlab import suite
 
 unused = {"matplotlib", "scipy.stats", "numba", "ihlab.hf", "ihlab.plots", "ihlab.study.study", "ihlab.paper"}
-unused |= {"ihlab.suite.hub_folder", "ihlab.suite.member_page"}
+unused |= {"ihlab.suite.hub_folder"}
 assert not unused & set(sys.modules), unused & set(sys.modules)
-assert {"card", "export", "gallery"} <= set(dir(suite))
+assert {"card", "export"} <= set(dir(suite))
 assert suite.export.__module__ == "ihlab.suite.hub_folder"
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -192,7 +192,6 @@ def test_a_name_of_any_type_is_refused_in_a_sentence(of_member, name):
         lambda folder: suite.truth("2-hop-vanilla-3", root=folder),
         lambda folder: suite.build(["2-hop-vanilla-3"], folder),
         suite.models,
-        suite.gallery,
         suite.read_truth,
         lambda folder: suite.export("induction-vanilla-2", folder),
     ],

@@ -151,7 +151,7 @@ def test_the_bar_counts_the_runs_that_have_ended():
     with steps_bar(configs, [1], Console(file=terminal, force_terminal=True, width=100)) as show:
         show((0, 4, {"eval_loss": 1.5, "accuracy": 0.25}))
         show((2, 30, {"eval_loss": 2.5, "accuracy": 0.75}))
-    drawn = terminal.getvalue().splitlines()[-2]  # the last line gives the cursor back
+    drawn = terminal.getvalue().rstrip().split("\r")[-1]
     assert "2/3 runs" in drawn  # the second had ended before
     assert "three: loss 2.500, accuracy 0.750" in drawn
 

@@ -10,10 +10,11 @@ import subprocess
 import sys
 
 import pytest
+import tqdm.std
 from rich.console import Console
 
 from ihlab import progress as module
-from ihlab.progress import add_bar, progress_bar, tracked
+from ihlab.progress import progress_bar, tracked
 from ihlab.training.progress import evaluated, progress
 
 ROW = {"eval_loss": 0.25, "accuracy": 0.875}
@@ -25,68 +26,65 @@ class Clock:
     def __init__(self):
         self.now = 100.0
 
-    def __call__(self):
+    def time(self):
         return self.now
 
 
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(module.time, "monotonic", clock)
+    monkeypatch.setattr(tqdm.std, "time", clock.time)
     return clock
 
 
-def run(shown, clock, seconds, every=1.0):
+def run(console, clock, seconds, every=1.0):
     """Report a run of ten steps a second, every so many seconds."""
-    shown.get_time = clock
-    with shown:
-        bar = add_bar(shown, "small", seconds * 10, count=f"0/{seconds * 10}", unit="steps")
+    with progress_bar(console, "small", seconds * 10, unit=" steps") as bar:
+        bar._time = clock.time
         for _ in range(int(seconds / every)):
             clock.now += every
-            step = round((clock.now - 100) * 10)
-            shown.update(bar, completed=step, count=f"{step}/{seconds * 10}", latest=evaluated(ROW))
+            bar.reach(round((clock.now - 100) * 10), evaluated(ROW))
 
 
 def lines(clock, seconds):
     file = io.StringIO()
-    run(progress_bar(Console(file=file, width=20)), clock, seconds)  # no line is wrapped
+    run(Console(file=file, width=20), clock, seconds)  # no line is wrapped
     return file.getvalue().splitlines()
 
 
 def test_a_file_gets_a_line_after_a_few_seconds(clock):
-    said = lines(clock, 12)
-    assert said == [
-        "small: 50/120 steps, loss 0.250, accuracy 0.875, 10 steps/s, 00:07 left",
-        "small: 100/120 steps, loss 0.250, accuracy 0.875, 10 steps/s, 00:02 left",
-        "small: 120/120 steps, loss 0.250, accuracy 0.875, 10 steps/s, in 00:12",
+    assert lines(clock, 12) == [
+        "small: 42%, 50/120, 00:05<00:07, 10.00 steps/s, loss 0.250, accuracy 0.875",
+        "small: 83%, 100/120, 00:10<00:02, 10.00 steps/s, loss 0.250, accuracy 0.875",
+        "small: 100%, 120/120, 00:12<00:00, 10.00 steps/s, loss 0.250, accuracy 0.875",
     ]
+    assert lines(clock, 3) == []
 
 
 def test_a_file_of_a_long_training_gets_nine_lines(clock):
     said = lines(clock, 3600)
-    assert [line.split(",")[0] for line in said[:3]] == [f"small: {n}/36000 steps" for n in (50, 4500, 9000)]
+    assert [line.split(", ")[1] for line in said[:3]] == [f"{n}/36000" for n in (4500, 9000, 13500)]
     assert len(said) == 9
 
 
 def test_a_quiet_console_stays_quiet(clock):
     file = io.StringIO()
-    run(progress_bar(Console(file=file, quiet=True)), clock, 12)
+    run(Console(file=file, quiet=True), clock, 12)
     assert file.getvalue() == ""
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_a_terminal_has_one_line_of_its_width(width):
+def test_a_terminal_has_one_line_of_its_width(clock, width):
     terminal = io.StringIO()
-    console = Console(file=terminal, force_terminal=True, width=width, color_system=None)
-    with progress_bar(console) as shown:
-        bar = add_bar(shown, "quickstart", 2000, unit="steps")
-        shown.update(bar, completed=1200, count="1200/2000", latest=evaluated(ROW))
-        shown.refresh()
+    with progress_bar(Console(file=terminal, force_terminal=True, width=width), "quickstart", 2000, " steps") as bar:
+        clock.now += 12
+        bar.reach(1200, evaluated(ROW))
+        bar.refresh()
         drawn = terminal.getvalue()
-    last = re.split(r"[\r\n]|\x1b\[2K", drawn)[-1]
-    assert last.startswith("quickstart ━━━━")
-    assert "1200/2000 loss 0.250, accuracy 0.875" in last
-    assert len(last) <= width
+    last = drawn.split("\r")[-1].rstrip()
+    assert re.match("quickstart [#█]", last)
+    assert re.search(r"1200/2000, 00:12<00:0[78], 100.00 steps/s, loss 0.250, accuracy 0.875$", last)
+    assert width - 2 <= len(last) <= width
 
 
 class Output:
@@ -98,12 +96,12 @@ class Output:
     def display(self, bundle, raw, display_id):
         assert raw
         assert display_id
-        self.states.append(bundle)
+        self.states.append(bundle["text/plain"])
         return self
 
     def update(self, bundle, raw):
         assert raw
-        self.states.append(bundle)
+        self.states.append(bundle["text/plain"])
 
 
 @pytest.fixture
@@ -113,18 +111,16 @@ def cell(monkeypatch):
     return output
 
 
-def test_a_notebook_has_one_output_that_ends_as_one_line(clock, cell):
-    run(progress_bar(Console(file=io.StringIO(), force_jupyter=True)), clock, 12)
-    assert len(cell.states) == 13  # one output, replaced
-    during, after = cell.states[4], cell.states[-1]
-    assert '<progress value="41.7" max="100"' in during["text/html"]
-    assert "<progress" not in after["text/html"]
-    assert after["text/plain"] == "small: 120/120 steps, loss 0.250, accuracy 0.875, 10 steps/s, in 00:12"
+def test_a_notebook_has_one_output_that_is_replaced(clock, cell):
+    run(Console(file=io.StringIO(), force_jupyter=True), clock, 12)
+    assert 12 <= len(cell.states) <= 14
+    assert cell.states[5].startswith("small ████")
+    assert cell.states[-1].endswith("120/120, 00:12<00:00, 10.00 steps/s, loss 0.250, accuracy 0.875")
 
 
 def test_a_notebook_is_drawn_a_few_times_a_second_at_most(clock, cell):
-    run(progress_bar(Console(file=io.StringIO(), force_jupyter=True)), clock, 2, every=0.01)
-    assert len(cell.states) <= 2 * module.REDRAWN + 1
+    run(Console(file=io.StringIO(), force_jupyter=True), clock, 2, every=0.01)
+    assert len(cell.states) <= 2 / module.REDRAWN + 2
 
 
 def test_a_run_that_ends_early_is_shown_as_ended(small, monkeypatch, cell):
@@ -133,20 +129,20 @@ def test_a_run_that_ends_early_is_shown_as_ended(small, monkeypatch, cell):
     )
     with progress(small.replace(stop_at_accuracy=0.5)) as report:
         report(12, ROW)
-    assert cell.states[-1]["text/plain"].startswith("small: 12/24 steps, loss 0.250, accuracy 0.875, ")
-    assert "left" not in cell.states[-1]["text/plain"]
+    assert "12/12, 00:00<00:00, " in cell.states[-1]
 
 
-@pytest.mark.parametrize("where", [{"force_terminal": True, "color_system": None}, {"force_jupyter": True}, {}])
+@pytest.mark.parametrize("where", [{"force_terminal": True}, {"force_jupyter": True}, {}])
 def test_a_loop_is_shown_once_it_is_long_and_only_where_somebody_looks(clock, cell, monkeypatch, where):
     file = io.StringIO()
     monkeypatch.setattr(module, "Console", lambda stderr: Console(file=file, width=80, **where))
+    monkeypatch.setattr(module.Bar, "_time", clock.time, raising=False)
     assert list(tracked("abc", "short")) == ["a", "b", "c"]
     assert "short" not in file.getvalue()
     assert cell.states == []
     for _ in tracked(range(4), "long"):
         clock.now += 1.5
-    drawn = file.getvalue() + "".join(state["text/plain"] for state in cell.states)
+    drawn = file.getvalue() + "".join(cell.states)
     assert ("long" in drawn) == bool(where)
     assert ("4/4" in drawn) == bool(where)
 

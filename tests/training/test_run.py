@@ -19,7 +19,7 @@ from ihlab.measure.guess import guess_of
 from ihlab.measure.metrics import Evaluator
 from ihlab.training.listing import slices
 from ihlab.training.search import run_folders
-from tasks import IGNORE, ConfigError, DepoTask, InductionTask, ManoTask, MQARTask
+from tasks import IGNORE, ConfigError, DepoTask, InductionTask, MQARTask
 
 
 def test_a_run_opens_again(small, whole):
@@ -221,7 +221,7 @@ def guessed(batch):
 
 @pytest.mark.parametrize(
     "task",
-    [InductionTask(vocab_size=16, length=12, min_token=0), DepoTask(), ManoTask(), MQARTask(vocab_size=32, length=24)],
+    [InductionTask(vocab_size=16, length=12, min_token=0), DepoTask(), MQARTask(vocab_size=32, length=24)],
 )
 def test_a_guess_is_the_better_of_the_commonest_answer_and_one_of_the_sequence(task):
     batch = task.batch(24, np.random.default_rng(0))

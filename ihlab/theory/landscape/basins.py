@@ -8,9 +8,12 @@ from tasks.config import require
 
 INDUCTION, NEGATIVE, UNDECIDED = "induction", "negative", "undecided"
 
+LR, TIME = 0.25, 3000.0
+"""The step of the gradient flow in time, and the time after which a start is undecided."""
+
 
 def decide(
-    alpha1: np.ndarray, alpha2: np.ndarray, beta1: np.ndarray, beta2: np.ndarray, n_tokens: int, lr: float, time: float
+    alpha1: np.ndarray, alpha2: np.ndarray, beta1: np.ndarray, beta2: np.ndarray, n_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the basin of each start for unconstrained gradient flow on the exact loss, and the time of its decision.
 
@@ -22,30 +25,29 @@ def decide(
 
     Between them lie alpha2 = 0 and beta1 = 0, where the logits of the others equal the target's and the loss is at
     least log(T - 3). The loss only falls along the flow, so a path whose loss is below log(T - 3) crosses neither line
-    again, and its signs then determine its basin. A start that is not decided within `time`, in steps of `lr`, is
+    again, and its signs then determine its basin. A start that is not decided within `TIME`, in steps of `LR`, is
     "undecided", with time inf.
     """
     point = np.stack([alpha1, alpha2, beta1, beta2])
     decided = np.full(point.shape[1:], np.inf)
-    for step in range(round(time / lr) + 1):
+    for step in range(round(TIME / LR) + 1):
         value, by = evaluate(point, n_tokens)
-        decided[(value < np.log(n_tokens - 3)) & np.isinf(decided)] = step * lr
-        point = point - lr * np.array(by)
+        decided[(value < np.log(n_tokens - 3)) & np.isinf(decided)] = step * LR
+        point = point - LR * np.array(by)
         if np.isfinite(decided).all():
             break
     signs = np.where((point[1] > 0) & (point[2] > 0), INDUCTION, NEGATIVE)
     return np.where(np.isfinite(decided), signs, UNDECIDED), decided
 
 
-def basins(n_tokens: int, points: int = 61, lr: float = 0.25, time: float = 3000.0) -> pd.DataFrame:
+def basins(n_tokens: int, points: int = 61) -> pd.DataFrame:
     """Return the basins (`decide`) of a grid of starts in the unit square, where alpha and beta sum to 1.
 
     Columns: alpha1, beta1 (centres of the grid's cells), `basin`, and `decided`, the time at which the basin is
-    decided. Raises `ConfigError` for T below 5, fewer than 2 points, or times that are not positive.
+    decided. Raises `ConfigError` for T below 5 and for fewer than 2 points.
     """
     require(points >= 2, f"points is {points}, but must be at least 2.")
-    require(lr > 0 and time > 0, f"lr is {lr} and time {time}, but both must be positive.")
     centres = (np.arange(points) + 0.5) / points
     alpha1, beta1 = (grid.ravel() for grid in np.meshgrid(centres, centres))
-    basin, decided = decide(alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens, lr, time)
+    basin, decided = decide(alpha1, 1 - alpha1, beta1, 1 - beta1, n_tokens)
     return pd.DataFrame({"alpha1": alpha1, "beta1": beta1, "basin": basin, "decided": decided})

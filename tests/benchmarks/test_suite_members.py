@@ -2,20 +2,19 @@
 
 import pytest
 from matplotlib.image import imread
+from suite_members import write
 
 from ihlab import suite
-from ihlab.cli import main
 from ihlab.suite.members import HAND_SET
 
 
 @pytest.mark.slow
-def test_every_member_has_a_row_and_a_picture(built, tmp_path, capsys, monkeypatch):
+def test_every_member_has_a_row_and_a_picture(built, tmp_path, monkeypatch):
     name = "triggers-kv-shift-1"
     for other in [each for each in HAND_SET if each not in ("hand-set-two-layers", "hand-set-kv-shift")]:
         monkeypatch.delitem(HAND_SET, other)  # of four layers, it takes a minute
     root = built(name)
-    main(["suite", "gallery", str(tmp_path), "--root", str(root)])
-    assert capsys.readouterr().out.strip() == str(tmp_path / "suite_members.md")
+    assert write(tmp_path, root) == tmp_path / "suite_members.md"
     page = (tmp_path / "suite_members.md").read_text()
     rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ") for line in page.splitlines() if "-" in line}
     found = [suite.truth(name, seed, root=root)["accuracy"]["accuracy_source_2"] for seed in range(3)]

@@ -5,8 +5,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-
-from ihlab.plots.circuit import INPUTS, circuits
+from circuit import INPUTS, circuits
 
 
 def test_true_nodes_are_marked():
