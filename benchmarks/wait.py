@@ -54,7 +54,7 @@ def _waits(folder: Path, quick: bool) -> list[Wait]:
     python, ihlab = [sys.executable], [sys.executable, "-c", "from ihlab.cli import main; main()"]
     name = _runs(folder / "runs", n_runs)
     hf = _hugging_face(folder / "llama", SMALL if quick else SMOLLM2)
-    shutil.copytree(ROOT / "figures/figure1a", folder / "figures/figure1a")
+    shutil.copytree(ROOT / "figures/figure1", folder / "figures/figure1")
     return [
         Wait("`import ihlab`", [*python, "-c", "import ihlab"], 0.5, "the interpreter", 7),
         Wait(

@@ -9,15 +9,11 @@ from types import ModuleType
 from typing import Any
 
 MOVED = {
-    **{f"ihlab.claims.{name}": f"ihlab.paper.{name}" for name in ("coverage", "figure_page", "headlines", "page")},
     **{
         f"ihlab.claims.{name}": f"ihlab.recipes.{name}"
         for name in ("hop_horizon", "induction", "labels", "real_text", "toy_settings")
     },
-    "ihlab.plots.matrix": "ihlab.paper.plots.matrix",
     "ihlab.claims": "ihlab.study",
-    "ihlab.studies": "ihlab.paper.studies",
-    "ihlab.igsm": "ihlab.paper.igsm",
     "ihlab.interp.given_patterns": "ihlab.interp.patterns_alone",
     "ihlab.model.mla": "ihlab.model.variants.mla",
 }

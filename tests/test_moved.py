@@ -7,7 +7,7 @@ import pytest
 
 from ihlab.moved import MOVED
 
-PATHS = {**MOVED, "ihlab.claims.study": "ihlab.study.study", "ihlab.studies.registry": "ihlab.paper.studies.registry"}
+PATHS = {**MOVED, "ihlab.claims.study": "ihlab.study.study"}
 
 
 @pytest.mark.parametrize(("old", "new"), PATHS.items())
@@ -25,5 +25,5 @@ def test_an_old_path_is_the_new_module_and_warns_once(monkeypatch, old, new):
 
 
 def test_an_old_path_of_nothing_is_missing():
-    with pytest.warns(match="now"), pytest.raises(ModuleNotFoundError, match=r"ihlab\.paper\.igsm\.nothing"):
-        import_module("ihlab.igsm.nothing")
+    with pytest.warns(match="now"), pytest.raises(ModuleNotFoundError, match=r"ihlab\.study\.nothing"):
+        import_module("ihlab.claims.nothing")

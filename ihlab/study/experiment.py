@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # a config needs no matplotlib, and claims from a stored tabl
 
 Scale = Literal["smoke", "laptop", "gpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
+PUBLISHED: Scale = "laptop"
+"""The scale of the published figures."""
 
 Trained = Sequence[tuple[str, "Run"]]
 """Finished runs, each with the name of its cell."""

@@ -121,7 +121,9 @@ class Study:
     - `more_views`: further pictures, by the suffix of their files' names;
     - `summary_columns`: columns of the summary, which has one row per cell with their medians, or a function that makes
       it;
-    - `scales`: the scales at which it can be made, each with the fields that differ there.
+    - `scales`: the scales at which it can be made, each with the fields that differ there;
+    - `heading`: the heading of its page, a question; the part before a colon is the text of links to it;
+    - `by_default`: whether `ihlab reproduce` makes it if no figure is named.
 
     `seeds`, `tuned` and `stacked` are values for all cells, or functions of a cell.
     """
@@ -146,6 +148,8 @@ class Study:
     stacked: bool | Callable[[Cell], bool] = False
     smoke_cells: Sequence[Cell] = ()
     scales: Sequence[Scale] | Mapping[Scale, Mapping[str, Any]] = ("smoke", "laptop")
+    heading: str = ""
+    by_default: bool = False
 
     def __new__(cls, **fields: Any) -> "Study":
         """Raise `ConfigError` for a field that no longer exists."""
