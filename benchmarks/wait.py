@@ -101,7 +101,7 @@ def _runs(root: Path, n: int) -> str:
     from ihlab.recipes.induction import figure1_run
     from ihlab.training.train import train
 
-    config = figure1_run("laptop").replace(steps=40, compile=False, checkpoints=20, name="run-0")
+    config = figure1_run().replace(steps=40, compile=False, checkpoints=20, name="run-0")
     first = train(config, root, "cpu").folder
     for i in range(1, n):
         shutil.copytree(first, root / first.name.replace("run-0", f"run-{i}"), copy_function=os.link)

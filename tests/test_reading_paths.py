@@ -47,7 +47,7 @@ def publish(folder: Path) -> None:
         title="Does it learn?",
         declared="2026-01-01",
         cells=cells(attention=["kv_shift"]),
-        config=lambda cell, scale: None,
+        config=lambda cell: None,
         measure=lambda run: {},
         asks=[Ask("learns", "It learns.", mean_over_seeds("accuracy", {"attention": "kv_shift"}), above=0.5)],
         summary_columns=["accuracy"],

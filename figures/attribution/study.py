@@ -29,7 +29,7 @@ from ihlab.recipes.induction import figure1_run
 from ihlab.recipes.toy_settings import HOPS, setting_config
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, described, untested_if, values
-from ihlab.study.study import Run, Scale, Study
+from ihlab.study.study import Run, Study
 from ihlab.training.config import RunConfig
 
 V2, V2_LEARNED, NO_MLP, KV1, K1 = (
@@ -59,21 +59,19 @@ METHODS = (FIRST_ORDER, FROZEN, EAP_IG, ATP_STAR, ATP_EDGES, SCORES)
 STEPS = {V2: 2000, V2_LEARNED: 1200, NO_MLP: 1200, KV1: 600, K1: 600}
 """Steps of the models of induction: at least twice those to 90% accuracy."""
 PROMPTS = 64
-EVALUATED = {"smoke": 3, "laptop": 14}
-"""Number of evaluated checkpoints of a run, by scale."""
+EVALUATED = 14
+"""Number of evaluated checkpoints of a run."""
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
+def config(cell: Cell) -> RunConfig:
     """Return the config of a model: Figure 1a's for induction, that of `shifts` for two hops."""
     model = cell["model"]
     if model.startswith("2 hops"):
-        run = setting_config(HOPS, scale, **MODELS[model]).replace(lr=1e-2, stop_at_accuracy=None)
+        run = setting_config(HOPS, **MODELS[model]).replace(lr=1e-2, stop_at_accuracy=None)
     else:
-        run = figure1_run(scale)
-        run = run.replace(
-            model=run.model.replace(**MODELS[model]), steps=run.steps if scale == "smoke" else STEPS[model]
-        )
-    return run.replace(checkpoints=EVALUATED[scale])
+        run = figure1_run()
+        run = run.replace(model=run.model.replace(**MODELS[model]), steps=STEPS[model])
+    return run.replace(checkpoints=EVALUATED)
 
 
 @lru_cache(maxsize=1)  # `measure` and the stored curve of a run share it
@@ -272,48 +270,48 @@ def sees_nothing(method: str, _: pd.DataFrame) -> str:
 ASKS = [
     *(
         Ask(
-            claim_id("misses_previous_token_head", model),
+            "misses_previous_token_head",
             f"First-order attribution ranks the previous-token head below every true head of layer 2 ({model}).",
-            below_all(model), above=0.5, setting={"model": model},
-        )
+            below_all(model), above=0.5,
+        ).at(model=model)
         for model in ASKED
     ),
     *(
         Ask(
-            claim_id("sees_it_early", model),
+            "sees_it_early",
             f"First-order attribution sees half of the previous-token head's effect once the head is there ({model}).",
-            seen_share(model, FIRST_ORDER, first=True), above=0.5, setting={"model": model},
-        )
+            seen_share(model, FIRST_ORDER, first=True), above=0.5,
+        ).at(model=model)
         for model in ASKED
     ),
     *(
         Ask(
-            claim_id("blind_at_the_end", model),
+            "blind_at_the_end",
             "First-order attribution sees less than a quarter of the previous-token head's effect after training "
             f"({model}).",
-            seen_share(model, FIRST_ORDER, first=False), below=0.25, setting={"model": model},
-        )
+            seen_share(model, FIRST_ORDER, first=False), below=0.25,
+        ).at(model=model)
         for model in ASKED
     ),
     *(
         Ask(
-            claim_id("blindness_grows_with_saturation", model),
+            "blindness_grows_with_saturation",
             f"The more saturated layer 2's attention is, the less first-order attribution sees of the previous-token "
             f"head ({model}).",
-            by_saturation(model, partial(stats.mean, within=(-1.0, 1.0))), below=-0.5, setting={"model": model},
+            by_saturation(model, partial(stats.mean, within=(-1.0, 1.0))), below=-0.5,
             first=by_saturation(model, stats.mean_correlation),
             changed="2026-11-27: the interval by Fisher's z left out seeds at -.5, since most are at -1",
-        )
+        ).at(model=model)
         for model in ASKED
     ),
     *(
         Ask(
-            claim_id("stays_right", model),
+            "stays_right",
             f"With one layer, first-order attribution finds the true heads throughout ({model}).",
-            least_recall(model), above=0.9, setting={"model": model},
+            least_recall(model), above=0.9,
             first=least_recall(model, equal_seeds_decide=False),
             changed="2026-11-28: all seeds are equal, which a mean's interval could not decide; now by a sign test",
-        )
+        ).at(model=model)
         for model in (KV1, K1)
     ),
     easier("first_order", FIRST_ORDER, "recall", "true heads"),

@@ -22,7 +22,7 @@ from ihlab.plots.landscape import loss_field
 from ihlab.plots.style import BLACK, PAGE, RED, new_figure
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, Number, described
-from ihlab.study.study import Run, Scale, Study, cells
+from ihlab.study.study import Run, Study, cells
 from ihlab.sweep.results import first_reach
 from ihlab.theory.gauge import angular_distance, coordinates, paper_distance
 from ihlab.training.config import RunConfig
@@ -30,7 +30,7 @@ from tasks import InductionTask
 
 LOW, HIGH = -0.5, 1.5
 """Range of alpha1 and beta1 at the start: the square [0, 1] and a margin of half its side."""
-SIDE = {"smoke": 2, "laptop": 10}
+SIDE = 10
 """Starts per side of the grid, at the centres of its cells."""
 LENGTH, FIELD = 32, 31
 """Length of sequences, and points per side of the drawn field of the loss."""
@@ -42,19 +42,19 @@ NEAR = 0.3
 """Largest distance to (0, 1) of a good initialisation."""
 
 
-def starts(scale: Scale) -> list[Cell]:
-    """Return the starts of a scale."""
-    axis = [round(LOW + (HIGH - LOW) * (i + 0.5) / SIDE[scale], 6) for i in range(SIDE[scale])]
-    return cells(beta1=axis, alpha1=axis)
+AXIS = [round(LOW + (HIGH - LOW) * (i + 0.5) / SIDE, 6) for i in range(SIDE)]
+STARTS = cells(beta1=AXIS, alpha1=AXIS)
+TASK = InductionTask(vocab_size=64, length=LENGTH)
+RUN = RunConfig(
+    task=TASK,
+    model=ModelConfig(n_layers=1, d_model=16, n_heads=1, d_vocab=64, n_ctx=LENGTH, attention="kv_shift"),
+    steps=600, batch_size=16, lr=5e-3, warmup=20, eval_rows=128, checkpoints=2,
+)  # fmt: skip
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
+def config(cell: Cell) -> RunConfig:
     """Return the run of a start: one layer with one head."""
-    task = InductionTask(vocab_size=64, length=16 if scale == "smoke" else LENGTH)
-    model = ModelConfig(n_layers=1, d_model=16, n_heads=1, d_vocab=64, n_ctx=task.length, attention="kv_shift")
-    run = RunConfig(task=task, model=model, steps=600, batch_size=16, lr=5e-3, warmup=20, eval_rows=128, checkpoints=2)
-    run = run.replace(steps=20, warmup=5, eval_rows=32) if scale == "smoke" else run
-    return run.replace(init_shift=(cell["alpha1"], cell["beta1"]))
+    return RUN.replace(init_shift=(cell["alpha1"], cell["beta1"]))
 
 
 def measure(run: Run) -> dict[str, Any]:
@@ -252,8 +252,8 @@ BASIN_MAP = Study(
     title="From which starts does one head learn induction, and where does it end?",
     caption="Star: induction head. Dashed: the square of Figure 2. Lines: descent in theory.",
     declared="2026-11-22",
-    cells=starts("laptop"),
-    smoke_cells=starts("smoke"),
+    cells=STARTS,
+    smoke_cells=STARTS[::33],
     config=config,
     seeds=range(10),
     stacked=True,

@@ -26,8 +26,8 @@ import numpy as np
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, learned, mean_over_seeds, ratio
-from ihlab.study.study import Run, Scale, Study, Tuned, cells, steps_to_90
+from ihlab.study.ask import Ask, learned, mean_over_seeds, ratio
+from ihlab.study.study import Grid, Run, Study, Tuned, steps_to_90
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import RunConfig
 from tasks import RepeatTask
@@ -42,22 +42,16 @@ ROWS = 1024
 """Number of pairs of sequences in `moved`."""
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the config of a variant."""
-    model = ModelConfig(
-        n_layers=2,
-        d_model=32,
-        n_heads=2,
-        d_vocab=TASK.vocab_size,
-        n_ctx=TASK.length,
-        positional="learned",
-        mlp="none" if cell["variant"] == NO_MLP else "swiglu",
-    )
-    run = RunConfig(
-        task=TASK, model=model, steps=1000, batch_size=128, warmup=50, eval_rows=512, eval_growth=0.1, checkpoints=2,
-        stop_at_accuracy=0.95, clamped=() if cell["variant"] == FREE else (CUT,),
-    )  # fmt: skip
-    return run.replace(steps=12, batch_size=8, eval_rows=32) if scale == "smoke" else run
+GRID = Grid(
+    RunConfig(
+        task=TASK,
+        model=ModelConfig(
+            n_layers=2, d_model=32, n_heads=2, d_vocab=TASK.vocab_size, n_ctx=TASK.length, positional="learned"
+        ),
+        steps=1000, batch_size=128, warmup=50, eval_rows=512, eval_growth=0.1, checkpoints=2, stop_at_accuracy=0.95,
+    ),
+    {"variant": {FREE: {}, ONLY: {"clamped": (CUT,)}, NO_MLP: {"clamped": (CUT,), "mlp": "none"}}},
+)  # fmt: skip
 
 
 def measure(run: Run) -> dict[str, float]:
@@ -95,10 +89,10 @@ BY_POSITION = Study(
     title="Two vanilla layers can learn induction by position, if the usual way is cut",
     caption="Dot: a seed. Bar: the median. Dotted: guessing.",
     declared="2026-11-27",
-    cells=cells(variant=(FREE, ONLY, NO_MLP)),
-    config=config,
+    cells=GRID.cells,
+    config=GRID,
     stacked=True,
-    tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2), seeds=tuple(range(100, 106)), smoke=(8e-3,)),
+    tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2), seeds=tuple(range(100, 106))),
     seeds=range(10),
     measure=measure,
     asks=[

@@ -16,34 +16,28 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import ATTENTION_LABELS, K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, difference, on_table
-from ihlab.study.study import Run, Scale, Study, Tuned, cells
+from ihlab.study.ask import Ask, difference, on_table
+from ihlab.study.study import Grid, Run, Study, Tuned
 from ihlab.training.config import RunConfig
 from tasks import CheckerTask
 from tasks.checker import FALSE, RECALL, TRUE
 
-ATTENTION = {label: name for name, label in ATTENTION_LABELS.items()}
 GAP = 0.2
 """Difference of accuracies above which one variant is better than another."""
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the config of a variant on the task that asks for the first or the second token of a pair."""
-    smoke = scale == "smoke"
-    task = CheckerTask(vocab_size=16, length=8, asked=cell["asked"]) if smoke else CheckerTask(asked=cell["asked"])
-    width, heads = (8, 2) if smoke else (32, 4)
-    model = ModelConfig(
-        n_layers=1,
-        d_model=width,
-        n_heads=heads,
-        d_vocab=task.vocab_size,
-        n_ctx=task.length,
-        attention=ATTENTION[cell["variant"]],
-    )
-    return RunConfig(
-        task=task, model=model, steps=10 if smoke else 600, batch_size=32, warmup=20, eval_every=50, eval_growth=0.1,
-        eval_rows=512, checkpoints=2,
-    )  # fmt: skip
+TASK = CheckerTask()
+MODEL = ModelConfig(n_layers=1, d_model=32, n_heads=4, d_vocab=TASK.vocab_size, n_ctx=TASK.length)
+GRID = Grid(
+    RunConfig(
+        task=TASK, model=MODEL, steps=600, batch_size=32, warmup=20, eval_every=50, eval_growth=0.1, eval_rows=512,
+        checkpoints=2,
+    ),
+    {
+        "asked": {asked: {"asked": asked} for asked in ("second", "first")},
+        "variant": {label: {"attention": name} for name, label in ATTENTION_LABELS.items()},
+    },
+)  # fmt: skip
 
 
 def measure(run: Run) -> dict[str, float]:
@@ -83,8 +77,8 @@ CHECKER = Study(
     title="One layer: which half of the shift recalls a token's neighbour, and checks a claimed pair?",
     caption="Asked: the token before (second, equation 12) or after (first, equation 11). Dotted: guessing a check.",
     declared="2026-11-27",
-    cells=cells(asked=("second", "first"), variant=tuple(ATTENTION)),
-    config=config,
+    cells=GRID.cells,
+    config=GRID,
     stacked=True,
     tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2), by="loss", measure=measure),
     measure=measure,

@@ -4,7 +4,6 @@ All curves of Figure 1a share one learning rate. The study `robustness` tunes ea
 compares one layer of KV shifting with two vanilla layers, which have twice the parameters.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ihlab.model.config import ModelConfig
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.style import BLACK, BLUE, ORANGE, PAGE, RED, new_figure
 from ihlab.recipes import induction
@@ -21,8 +21,9 @@ from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, Number, described, ratio, values
 from ihlab.study.learning_curves import evaluations, learning
 from ihlab.study.rates import median_in_words
-from ihlab.study.study import Run, Scale, Study, cells
-from tasks import IGNORE
+from ihlab.study.study import Run, Study, cells
+from ihlab.training.config import RunConfig
+from tasks import IGNORE, InductionTask
 
 LINES = {KV1: Line(BLUE), V2: Line(ORANGE, "--"), V4: Line(RED, "-."), V1: Line(BLACK, ":")}
 
@@ -61,6 +62,27 @@ def guess(data: pd.DataFrame) -> float:
 def draw_guess(figure: Any, data: pd.DataFrame) -> Any:
     """Add the accuracy of guessing to an interactive picture."""
     return figure.add_hline(guess(data), line={"color": "#777777", "dash": "dot", "width": 1})
+
+
+# Larger scales: the runs of one vanilla layer
+
+
+def larger(vocab_size: int, length: int, shape: dict[str, Any], **fields: Any) -> RunConfig:
+    """Return the run of one vanilla layer on longer sequences with a larger vocabulary."""
+    model = ModelConfig(n_layers=1, d_vocab=vocab_size, n_ctx=length, n_heads=8, **shape)
+    task = InductionTask(vocab_size=vocab_size, length=length)
+    return RunConfig(task=task, model=model, precision="bf16", compile=True, eval_rows=1024, **fields)
+
+
+GPU = larger(2048, 256, {"d_model": 256}, steps=3000, batch_size=64, lr=1e-3, warmup=200, schedule="trapezoid")
+
+# Section 3.2, Appendices K and N: vocabulary 8000, length 512, d_model 1024, 8 x 512 sequences a step, lr 2e-4, 1000
+# steps of warm-up. Inferred: 8 heads (of width 128, as in Table 16), d_mlp 5504 (one layer then has the paper's
+# "approximately 20M" parameters), the initialisation (Llama's), 5000 steps.
+PAPER = larger(
+    8000, 512, {"d_model": 1024, "d_mlp": 5504, "init_std": 0.02}, steps=5000, batch_size=4096, accumulate=16, lr=2e-4,
+    warmup=1000, eval_every=25,
+)  # fmt: skip
 
 
 # Figure 1a
@@ -155,7 +177,7 @@ def depth_asks(positional: str) -> list[Ask]:
     ]
 
 
-def figure1a(positional: str, more_scales: Mapping[Scale, Any] | None = None, **fields: Any) -> Study:
+def figure1a(positional: str, **fields: Any) -> Study:
     """Return Figure 1a with a position scheme."""
     return Study(
         title=f"How many layers does induction need? {POSITIONS[positional]}",
@@ -170,14 +192,18 @@ def figure1a(positional: str, more_scales: Mapping[Scale, Any] | None = None, **
         view=by_depth,
         interactive=explore_depth,
         summary_columns=depth_summary,
-        scales={"smoke": {}, "laptop": {}, **(more_scales or {})},
         **fields,
     )
 
 
 FIGURE1A = figure1a(
     "rope",
-    {"gpu": {"seeds": range(8), "stacked": True}, "paper": {"seeds": range(3)}},
+    scales={
+        "smoke": {},
+        "laptop": {},
+        "gpu": {"config": partial(induction.depth_config, run=GPU), "seeds": range(8), "stacked": True},
+        "paper": {"config": partial(induction.depth_config, run=PAPER), "seeds": range(3)},
+    },
     name="figure1a",
     heading="Figure 1a: how fast is induction learned?",
     by_default=True,
@@ -373,7 +399,7 @@ WIDTHS = (
 )
 
 
-def figure1b(positional: str, more_scales: Mapping[Scale, Any] | None = None, **fields: Any) -> Study:
+def figure1b(positional: str, **fields: Any) -> Study:
     """Return Figure 1b with a position scheme: Section 3.2, "Various width"."""
     shown = panels(positional)
     asks = [ask for panel in shown if SHAPES[panel][0] == 8 for ask in narrow_asks(panel)]
@@ -391,14 +417,21 @@ def figure1b(positional: str, more_scales: Mapping[Scale, Any] | None = None, **
         view=by_width,
         interactive=explore_width,
         summary_columns=width_summary,
-        scales={"smoke": {}, "laptop": {}, **(more_scales or {})},
         **fields,
     )
 
 
 FIGURE1B = figure1b(
     "rope",
-    {"gpu": {"seeds": partial(induction.width_seeds, first=0)}, "paper": {"seeds": range(3)}},
+    scales={
+        "smoke": {},
+        "laptop": {},
+        "gpu": {
+            "config": partial(induction.width_config, run=induction.narrow_run(GPU)),
+            "seeds": partial(induction.width_seeds, first=0),
+        },
+        "paper": {"config": partial(induction.width_config, run=PAPER), "seeds": range(3)},
+    },
     name="figure1b",
     heading="Figure 1b: can narrow models learn induction?",
     by_default=True,

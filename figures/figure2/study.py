@@ -45,7 +45,7 @@ WALKED = {
 }
 
 FIRST = (0, LAPTOP_SEEDS[0])
-"""The first seed at smoke scale and at laptop scale."""
+"""The first seed at smoke scale and at the published one."""
 
 FEW = 0.01
 """Minimum fraction of the square in which a statement must hold to be true "for some starts"."""

@@ -18,11 +18,10 @@ from ihlab.recipes.real_text import text_run
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, NoRunsError, Number, on_table
 from ihlab.study.claim import at_floor
-from ihlab.study.study import Run, Scale, Study, cells
-from ihlab.training.config import RunConfig
+from ihlab.study.study import Grid, Run, Study
 from tasks import TextTask
 
-ARMS = {VANILLA: "vanilla", KV: "kv_shift"}
+ARMS = (VANILLA, KV)
 
 STABLE_RATES = (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 0.128, 0.256)
 """Learning rates of Figure 4b's claim. No run of vanilla or KV shifting with the first six seeds diverged at them.
@@ -42,18 +41,15 @@ LAST = 3
 """Number of final evaluations whose mean is a run's last loss. A single evaluation may hit a spike."""
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the run of an arm: `text_run` at a constant rate without clipping.
-
-    A laptop's models are narrower and their sequences shorter, so that six seeds of each rate take half an hour.
-    """
-    run = text_run(scale)
-    if scale == "laptop":
-        task = TextTask(vocab_size=run.task.vocab_size, length=128)
-        model = run.model.replace(d_model=64, n_heads=2, n_ctx=task.length)
-        run = run.replace(task=task, model=model, steps=300, warmup=50, eval_every=15, compile=False)
-    model = run.model.replace(attention=ARMS[cell["arm"]])
-    return run.replace(model=model, lr=cell["lr"], schedule="constant", clip=None, checkpoints=2)
+TASK = TextTask(vocab_size=1024, length=128)
+GRID = Grid(
+    text_run().replace(
+        task=TASK, model=text_run().model.replace(d_model=64, n_heads=2, n_ctx=TASK.length), steps=300, warmup=50,
+        eval_every=15, compile=False, schedule="constant", clip=None, checkpoints=2,
+    ),
+    {"arm": {VANILLA: {}, KV: {"attention": "kv_shift"}}, "lr": {rate: {"lr": rate} for rate in RATES}},
+)  # fmt: skip
+"""Narrower models and shorter sequences than those of `text`, so that six seeds of each rate take half an hour."""
 
 
 def seeds(cell: Cell) -> range:
@@ -186,9 +182,9 @@ FIGURE4 = Study(
     title="Two layers on text without clipping, by learning rate",
     caption="Marker: a seed. Bar: the median.",
     declared="2026-11-23",
-    cells=cells(arm=tuple(ARMS), lr=RATES),
-    smoke_cells=cells(arm=tuple(ARMS), lr=(4e-3, 0.5)),
-    config=config,
+    cells=GRID.cells,
+    smoke_cells=GRID.cells[::7],
+    config=GRID,
     seeds=seeds,
     measure=measure,
     asks=(

@@ -16,7 +16,7 @@ from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, Number, described, ratio, values
 from ihlab.study.claim import slug
 from ihlab.study.learning_curves import EVAL_GROWTH, crossing, evaluations, learning
-from ihlab.study.study import Run, Scale, Study
+from ihlab.study.study import Run, Study
 from ihlab.training.config import RunConfig
 from tasks import NGramTask
 
@@ -28,7 +28,6 @@ SIZES = {"0.8K": (1, 8, 1), "0.4M": (2, 128, 4), "50M": (4, 1024, 8)}
 """Layers, d_model, heads."""
 
 LAPTOP_SIZES = {name: SIZES[name] for name in ("0.8K", "0.4M")}
-SMOKE_SIZES = {"0.8K": (1, 8, 1), "small": (2, 16, 2)}
 SMALLEST = "0.8K"
 
 LAPTOP_STEPS = {"0.8K": 1500, "0.4M": 300}
@@ -59,27 +58,28 @@ def is_smallest(cell: Cell) -> bool:
     return arm_and_size(cell)[1] == SMALLEST
 
 
-def ngram_run(scale: Scale, size: str) -> RunConfig:
-    """Return the vanilla run of a size. The table of 200 is the paper's; batch, length, vocabulary, steps are ours."""
-    task = NGramTask(vocab_size=16, length=12, table_size=20) if scale == "smoke" else NGramTask()
-    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=task.vocab_size, n_ctx=task.length)
-    run = RunConfig(task=task, model=model, steps=300, batch_size=32, lr=1.6e-2, eval_rows=256, checkpoints=2)
-    if scale == "smoke":
-        return run.replace(steps=20, batch_size=8, warmup=5, eval_rows=32)
-    if scale == "laptop":
-        rate, steps = LAPTOP_RATES[size], LAPTOP_STEPS[size]
-        # The larger two have learned by step 100. Later evaluations are as sparse as in Figure 1.
-        growth = run.eval_growth if size == SMALLEST else EVAL_GROWTH
-        return run.replace(steps=steps, lr=rate, compile=True, eval_rows=128, eval_growth=growth)
-    return run.replace(steps=2000, batch_size=256, lr=1e-3, precision="bf16", compile=True)
-
-
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the run of an attention at a size."""
+def ngram_run(cell: Cell) -> RunConfig:
+    """Return the run of an attention at a size. The table of 200 is the paper's; other numbers are ours."""
     arm, size = arm_and_size(cell)
-    run, (n_layers, d_model, n_heads) = ngram_run(scale, size), {**SIZES, **SMOKE_SIZES}[size]
-    shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": n_heads}
-    return run.replace(model=run.model.replace(**shape, attention="kv_shift" if arm == KV else "vanilla"))
+    n_layers, d_model, n_heads = SIZES[size]
+    model = ModelConfig(
+        n_layers=n_layers, d_model=d_model, n_heads=n_heads, d_vocab=NGramTask().vocab_size, n_ctx=NGramTask().length,
+        attention="kv_shift" if arm == KV else "vanilla",
+    )  # fmt: skip
+    return RunConfig(task=NGramTask(), model=model, batch_size=32, eval_rows=256, checkpoints=2, compile=True)
+
+
+def config(cell: Cell) -> RunConfig:
+    """Return the run of a laptop."""
+    run, (_, size) = ngram_run(cell), arm_and_size(cell)
+    # The larger size has learned by step 100. Later evaluations are as sparse as in Figure 1.
+    growth = run.eval_growth if size == SMALLEST else EVAL_GROWTH
+    return run.replace(steps=LAPTOP_STEPS[size], lr=LAPTOP_RATES[size], eval_rows=128, eval_growth=growth)
+
+
+def larger_config(cell: Cell) -> RunConfig:
+    """Return the run at a larger scale."""
+    return ngram_run(cell).replace(steps=2000, batch_size=256, lr=1e-3, precision="bf16")
 
 
 def measure(run: Run) -> dict[str, Any]:
@@ -215,6 +215,7 @@ def cells_of(sizes: Iterable[str]) -> list[Cell]:
 def _at_larger_scale(seeds: int) -> dict[str, Any]:
     """Return the fields of the study that have other values at the scales that train all sizes."""
     return {
+        "config": larger_config,
         "cells": cells_of(SIZES),
         "asks": figure9_asks([*SIZES]),
         "seeds": lambda cell: range(SMALLEST_SEEDS if is_smallest(cell) else seeds),
@@ -229,7 +230,6 @@ FIGURE9 = Study(
     caption="Line: median of the seeds. Band: all seeds.",
     declared="2026-11-22",
     cells=cells_of(LAPTOP_SIZES),
-    smoke_cells=cells_of(SMOKE_SIZES),
     config=config,
     seeds=lambda cell: range(SMALLEST_SEEDS if is_smallest(cell) else SEEDS),
     stacked=is_smallest,

@@ -11,7 +11,6 @@ sharpness follows the rate. Measures and thresholds were fixed before the runs.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,9 +22,8 @@ from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.recipes.real_text import held_out, text_run
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, described, pick
-from ihlab.study.study import Run, Scale, Study, cells
-from ihlab.training.config import RunConfig
+from ihlab.study.ask import Ask, described, pick
+from ihlab.study.study import Grid, Run, Study
 from tasks import Batch, TextTask
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
     from ihlab.model.transformer import Transformer
 
-ATTENTION = {VANILLA: "vanilla", KV: "kv_shift"}
+MODELS = (VANILLA, KV)
 NAMES = ("loss", "sharpness")
 SEQUENCES = 4
 """Held-out sequences on which the sharpness is measured."""
@@ -41,22 +39,14 @@ ITERATIONS = 20
 """Number of Hessian-vector products, which find the eigenvalue to three digits (`test_flatness.py`)."""
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the run on text of two layers, at a constant rate."""
-    run = text_run(scale).replace(schedule="constant", compile=False)
-    model, task = run.model.replace(attention=ATTENTION[cell["variant"]]), run.task
-    if scale == "smoke":
-        return run.replace(model=model)
-    assert isinstance(task, TextTask)
-    return run.replace(
-        task=replace(task, vocab_size=512),
-        model=model.replace(d_model=64, n_heads=2, d_vocab=512),
-        steps=240,
-        lr=8e-3,
-        eval_every=40,
-        eval_rows=32,
-        checkpoints=7,
-    )
+TASK = TextTask(vocab_size=512, length=256)
+GRID = Grid(
+    text_run().replace(
+        task=TASK, model=text_run().model.replace(d_model=64, n_heads=2, d_vocab=512), schedule="constant",
+        compile=False, steps=240, lr=8e-3, eval_every=40, eval_rows=32, checkpoints=7,
+    ),
+    {"variant": {VANILLA: {}, KV: {"attention": "kv_shift"}}},
+)  # fmt: skip
 
 
 def measure(run: Run) -> dict[str, float]:
@@ -119,7 +109,7 @@ def ratios(data: pd.DataFrame, equal_loss: bool) -> list[float]:
     """Return KV shifting's sharpness / vanilla's of each seed, before training or at an equal loss."""
     by_seed = []
     for seed in sorted(set(data["seed"])):
-        both = [path(pick(data, {"variant": name, "seed": seed}).iloc[0]) for name in ATTENTION]
+        both = [path(pick(data, {"variant": name, "seed": seed}).iloc[0]) for name in MODELS]
         both = [each[:, each[0].argsort()] for each in both]  # from the lowest loss
         target = max(losses[0 if equal_loss else -1] for losses, _ in both)
         plain, shifted = (np.interp(target, losses, np.log(sharpness)) for losses, sharpness in both)
@@ -147,7 +137,7 @@ def view(data: pd.DataFrame) -> Figure:
     """Draw every run's sharpness against its loss."""
     figure = new_figure(PAGE, 4.2)
     axes = figure.subplots()
-    for variant, color, line in zip(ATTENTION, (ORANGE, BLUE), ("s--", "o-"), strict=True):
+    for variant, color, line in zip(MODELS, (ORANGE, BLUE), ("s--", "o-"), strict=True):
         for _, run in data[data["variant"] == variant].iterrows():
             label = variant if run["seed"] == data["seed"].min() else None
             axes.plot(*path(run), line, color=color, mfc="white", ms=4, lw=1, label=label)
@@ -163,8 +153,8 @@ FLATNESS = Study(
     title="How sharp is the loss on text?",
     caption="Line: a seed. Sharpness: the largest eigenvalue of the Hessian. Training goes from left to right.",
     declared="2026-11-27",
-    cells=cells(variant=tuple(ATTENTION)),
-    config=config,
+    cells=GRID.cells,
+    config=GRID,
     seeds=range(1, 9),  # seed 0 was looked at
     measure=measure,
     asks=(flatter("start", "before training", False), flatter("equal_loss", "at an equal loss", True)),

@@ -10,11 +10,11 @@
   little room beyond the 2^(L-1) - 1 hops of L hand-built vanilla layers. Two claims tested it as first declared.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, by_hops, hop_measures, 
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Measured, Number, described, pick, values
-from ihlab.study.study import Scale, Study
+from ihlab.study.study import Study
 from ihlab.training.config import RunConfig
 from tasks import MultiHopTask
 
@@ -40,90 +40,59 @@ def _task(hops: int, letters: int, alphabet: int = 4) -> MultiHopTask:
     return MultiHopTask(vocab_size=hops + 3 + alphabet, length=letters + 1, max_hops=hops, alphabet=alphabet)
 
 
-class Size(NamedTuple):
-    """Settings of Figure 8 at one scale."""
+LAPTOP, ORIGINAL = _task(8, 48), _task(16, 98)
 
-    task: MultiHopTask
-    layers: tuple[int, ...]
-    seeds: range
-
-
-SIZES: dict[Scale, Size] = {
-    "smoke": Size(_task(2, 15), (2,), range(2)),
-    # The claims, steps and batch size were fixed before any model with these seeds was trained.
-    "laptop": Size(_task(8, 48), (2, 3), range(15, 20)),
-    "gpu": Size(_task(16, 98), (2, 3, 4, 5), range(5)),
-    "paper": Size(_task(16, 98), (2, 3, 4, 5, 6), range(3)),
-}
-
-L = {"smoke": 1, "laptop": 3}
+L = 3
 """Number of layers in `saved_layer`, whose sequences have 2^L hops. Hand-built models with L layers and the
 shift, or L + 1 without it, follow 2^L - 1 hops."""
 
 
-def figure8_config(scale: Scale) -> RunConfig:
-    """Return the config of Figure 8's vanilla models with two layers.
-
-    `gpu` and `paper` have the original's settings, `gpu` with a tenth of the steps: GPT-2 blocks without unembedding
-    (the residual stream is as wide as the logits), dropout 0.1. The smaller scales have Llama blocks, which learn in
-    fewer steps, and shorter sequences with fewer hops.
-    """
-    task = SIZES[scale].task
-    if scale not in ("gpu", "paper"):
-        return _llama_config(task, scale)
-    model = ModelConfig(
-        n_layers=2, d_model=128, n_heads=4, d_vocab=128, n_ctx=task.length, dropout=0.1, unembedding="none",
-        init_std=0.02, scaled_residual_init=True, **GPT2,  # type: ignore[arg-type]
-    )  # fmt: skip
-    return RunConfig(
-        task=task, model=model, steps=100_000 if scale == "paper" else 10_000, batch_size=32, lr=1e-4,
-        warmup=1000, schedule="linear", eval_every=500, eval_rows=850, compile=True,
-    )  # fmt: skip
-
-
-def _llama_config(task: MultiHopTask, scale: Scale) -> RunConfig:
+def llama_run(task: MultiHopTask) -> RunConfig:
+    """Return the config of vanilla models with two layers and Llama blocks, which learn in fewer steps than GPT-2's."""
     model = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length)
-    if scale == "smoke":
-        small = model.replace(d_model=16, n_heads=2)
-        return RunConfig(task=task, model=small, steps=20, batch_size=8, warmup=5, eval_rows=64, checkpoints=2)
     return RunConfig(
         task=task, model=model, steps=1000, batch_size=32, lr=3e-3, schedule="linear", eval_every=250, eval_rows=256,
         checkpoints=2, compile=True,
     )  # fmt: skip
 
 
-def _of_cell(run: RunConfig, cell: Mapping[str, Any], **changes: Any) -> RunConfig:
+def original_run(steps: int) -> RunConfig:
+    """Return the config of the original's vanilla models with two layers, for the scales `gpu` and `paper`.
+
+    They are GPT-2 blocks without unembedding (the residual stream is as wide as the logits), with dropout 0.1.
+    """
+    model = ModelConfig(
+        n_layers=2, d_model=128, n_heads=4, d_vocab=128, n_ctx=ORIGINAL.length, dropout=0.1, unembedding="none",
+        init_std=0.02, scaled_residual_init=True, **GPT2,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return RunConfig(
+        task=ORIGINAL, model=model, steps=steps, batch_size=32, lr=1e-4, warmup=1000, schedule="linear",
+        eval_every=500, eval_rows=850, compile=True,
+    )  # fmt: skip
+
+
+def config(cell: Mapping[str, Any], run: RunConfig, **changes: Any) -> RunConfig:
+    """Return the config of a model, from the run of two vanilla layers."""
     model = Cell(cell["attention"], cell["n_layers"])
     return run.replace(model=run.model.replace(attention=model.variant, n_layers=model.n_layers, **changes))
 
 
-def rope_config(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
-    """Return the config of a model of Figure 8."""
-    return _of_cell(figure8_config(scale), cell)
-
-
-def learned_config(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
-    """Return the config of a model of Figure 8 with learned positions."""
-    return _of_cell(figure8_config(scale), cell, positional="learned")
-
-
-def attention_only(cell: Mapping[str, Any], scale: Scale) -> RunConfig:
-    """Return the config of a model of `saved_layer`: ten letters, no MLPs, 12,000 steps on a laptop.
+def attention_only(cell: Mapping[str, Any]) -> RunConfig:
+    """Return the config of a model of `saved_layer`: ten letters, no MLPs, 12,000 steps.
 
     With Figure 8's four letters, a window of the last few tokens already contains several hops. The constructions use
     attention, and need MLPs only to switch hops on and off. The rate was chosen on three vanilla layers, with seeds
     that no experiment uses: within 3000 steps they learned three hops at 8e-3, but not at 3e-3 or 1.6e-2.
     """
-    hops = 2 ** L[scale]
-    run = _of_cell(_llama_config(_task(hops, letters=10 * hops - 2, alphabet=10), scale), cell, mlp="none")
-    return run if scale == "smoke" else run.replace(steps=12_000, batch_size=64, lr=8e-3)
+    run = llama_run(_task(2**L, letters=10 * 2**L - 2, alphabet=10))
+    return config(cell, run, mlp="none").replace(steps=12_000, batch_size=64, lr=8e-3)
 
 
 def origin() -> pd.DataFrame:
     """Return the paper's Figure 8a: n_layers, hops, error.
 
     Sanford et al. 2024 (arXiv 2402.09268) published these errors with their code. Their models are vanilla, with the
-    settings of `figure8_config("paper")`.
+    settings of `original_run`.
     """
     table = pd.read_csv(Path(__file__).with_name("figure8a_origin.csv"))
     same = (table["d_model"] == 128) & (table["n_heads"] == 4) & (table["train_sequences"] == "fresh")
@@ -192,14 +161,13 @@ def _distance_to_origin(data: pd.DataFrame) -> stats.Estimate:
     return stats.mean(distance.tolist(), stats.SHARE)
 
 
-def figure8_asks(scale: Scale) -> list[Ask]:
+def figure8_asks(layers: Sequence[int], most: int) -> list[Ask]:
     """Return the questions about Appendix E.1. Its two sentences about five layers need models with five layers.
 
     L vanilla layers reach 2^(L - 2) hops in the construction of Sanford et al. (2024). KV shifting, which needs no
     previous-token layer, reaches 2^(L - 1). At L = 5 these are the paper's 8 and 16. Other constructions follow
     more hops (`ihlab.theory.k_hop`).
     """
-    most, layers = SIZES[scale].task.max_hops, SIZES[scale].layers
     deepest, paper = max(layers), partial(Ask, source="Appendix E.1, Figure 8", of_paper=True)
     why = _untested(
         f"The models have {deepest} layers and sequences at most {most} hops, but the sentence is about five layers."
@@ -222,7 +190,7 @@ def figure8_asks(scale: Scale) -> list[Ask]:
             statement=34,
         ),
     ]
-    if scale in ("gpu", "paper"):
+    if large:
         number = described(
             "mean distance of the error from the published one, over depths and hops", _distance_to_origin
         )
@@ -292,9 +260,15 @@ def explore_errors(data: pd.DataFrame, title: str) -> Any:
     return interactive.curves(shown, "hops", "error", "layers", "attention", lines, title, "hops", "error")
 
 
-def cells_of(scale: Scale) -> list[dict[str, Any]]:
-    """Return vanilla and KV shifting with each number of layers of a scale."""
-    return [Cell(label, layers)._asdict() for layers in SIZES[scale].layers for label in (VANILLA, KV)]
+def cells_of(layers: Sequence[int]) -> list[dict[str, Any]]:
+    """Return vanilla and KV shifting with each number of layers."""
+    return [Cell(label, each)._asdict() for each in layers for label in (VANILLA, KV)]
+
+
+def original_scale(layers: Sequence[int], seeds: range, steps: int) -> dict[str, Any]:
+    """Return the fields that differ at a scale with the original's settings."""
+    asks = figure8_asks(layers, ORIGINAL.max_hops)
+    return {"cells": cells_of(layers), "seeds": seeds, "asks": asks, "config": partial(config, run=original_run(steps))}
 
 
 TITLE = "Do models with KV shifting make fewer errors in multi-hop induction"
@@ -306,20 +280,19 @@ FIGURE8 = Study(
     title=f"{TITLE} (RoPE at laptop scale)?",
     caption="Line: median of the seeds. Band: all seeds. The learning rate was tuned for neither.",
     declared="2026-11-22",
-    cells=cells_of("laptop"),
-    smoke_cells=cells_of("smoke"),
-    config=rope_config,
-    seeds=SIZES["laptop"].seeds,
+    cells=cells_of((2, 3)),
+    config=partial(config, run=llama_run(LAPTOP)),
+    seeds=range(15, 20),  # The claims, steps and batch size were fixed before any model with these seeds was trained.
     measure=hop_measures,
-    asks=figure8_asks("laptop"),
+    asks=figure8_asks((2, 3), LAPTOP.max_hops),
     view=errors_by_hops,
     interactive=explore_errors,
     summary_columns=mean_errors,
     scales={
         "smoke": {},
         "laptop": {},
-        "gpu": {"cells": cells_of("gpu"), "seeds": SIZES["gpu"].seeds, "asks": figure8_asks("gpu")},
-        "paper": {"cells": cells_of("paper"), "seeds": SIZES["paper"].seeds, "asks": figure8_asks("paper")},
+        "gpu": original_scale((2, 3, 4, 5), range(5), steps=10_000),
+        "paper": original_scale((2, 3, 4, 5, 6), range(3), steps=100_000),
     },
 )
 
@@ -330,11 +303,11 @@ FIGURE8_LEARNED = replace(
     by_default=False,
     title=f"With learned positions, {TITLE[0].lower()}{TITLE[1:]}?",
     declared="2026-11-26",
-    config=learned_config,
+    config=partial(config, run=llama_run(LAPTOP), positional="learned"),
     seeds=range(8),
     asks=[
         replace(ask, source="Figure 8 with learned positions", of_paper=False, statement=None, declared="")
-        for ask in figure8_asks("laptop")
+        for ask in FIGURE8.asks
         if not ask.sentence.endswith("(L = 5).")
     ],
     scales=("smoke", "laptop"),
@@ -383,14 +356,14 @@ def _cells(layers: int) -> tuple[Cell, Cell, Cell]:
     return Cell(KV, layers), Cell(VANILLA, layers), Cell(VANILLA, layers + 1)
 
 
-SHIFTED, FEWER, MORE = _cells(L["laptop"])
+SHIFTED, FEWER, MORE = _cells(L)
 CHANGED = "2026-11-23: a review showed that sequences of so few hops leave hardly any room for more than one doubling"
 
 
 def _no_more(id: str, sentence: str, one: Cell, statement: int | None = None) -> Ask:
     """Ask whether a model follows at most twice the hops of `FEWER`. This was declared, but cannot be tested."""
     why = (
-        f"Hand-built vanilla follows {FEWER.by_hand()} hops. Sequences of {2 ** L['laptop']} hops leave hardly any "
+        f"Hand-built vanilla follows {FEWER.by_hand()} hops. Sequences of {2**L} hops leave hardly any "
         "room for more than one doubling."
     )
     return ask(
@@ -410,8 +383,7 @@ SAVED_LAYER = Study(
     title="Is the shift worth one more layer?",
     caption="Marker: a seed. Bar: the median.",
     declared="2026-11-23",
-    cells=[cell._asdict() for cell in _cells(L["laptop"])],
-    smoke_cells=[cell._asdict() for cell in _cells(L["smoke"])],
+    cells=[cell._asdict() for cell in _cells(L)],
     config=attention_only,
     seeds=range(5),
     measure=hop_measures,

@@ -22,8 +22,9 @@ from ihlab.recipes.induction import DEPTHS, KV1, V2, figure1_run
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, claim_id, difference, mean_over_seeds, untested_if, values
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Run, Scale, Study, Tuned, cells, steps_to_90
+from ihlab.study.study import Grid, Run, Study, Tuned, cells, steps_to_90
 from ihlab.training.config import RunConfig
+from tasks import InductionTask
 
 FACTORS = (1, 2, 4, 8)
 """Tested lengths, as multiples of the training length."""
@@ -54,13 +55,21 @@ QUESTIONS: tuple[tuple[str, str, float], ...] = (
 """Model, positions and threshold. Two vanilla layers without positions do not learn the task."""
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return Figure 1a's config with a vocabulary and a context for the longest sequences."""
-    run = figure1_run(scale)
-    longest = FACTORS[-1] * run.task.length
-    task = replace(run.task, vocab_size=longest + run.task.length)  # type: ignore[type-var]
-    shape = {"d_vocab": task.vocab_size, "n_ctx": longest, "positional": POSITIONS[cell["setting"]]}
-    return run.replace(task=task, model=run.model.replace(**shape, **MODELS[cell["variant"]]), checkpoints=2)
+AXES: dict[str, Any] = {
+    "variant": MODELS,
+    "setting": {label: {"positional": name} for label, name in POSITIONS.items()},
+}
+
+
+def for_longer(run: RunConfig, task: Any, **fields: Any) -> Grid:
+    """Return runs of a task whose models have a context for sequences eight times as long."""
+    model = run.model.replace(d_vocab=task.vocab_size, n_ctx=FACTORS[-1] * task.length)
+    return Grid(run.replace(task=task, model=model, checkpoints=2, **fields), AXES)
+
+
+RUN = figure1_run()
+GRID = for_longer(RUN, replace(RUN.task, vocab_size=9 * RUN.task.length))  # type: ignore[type-var]
+"""Figure 1a's runs, with a vocabulary for the longest sequences."""
 
 
 def accuracy_by_length(
@@ -158,8 +167,7 @@ def helps(positions: str) -> Ask:
     kv, vanilla = ({"variant": model, "setting": positions} for model in (KV1, V2))
     declared = untested_if(partial(not_learned, vanilla), partial(ahead, kv, vanilla))
     return Ask(
-        id=claim_id("helps", positions),
-        setting={"positions": positions},
+        id="helps",
         statement=27,
         sentence="On sequences eight times as long as in training one layer of KV shifting is better than two vanilla "
         f"layers ({positions}).",
@@ -169,7 +177,7 @@ def helps(positions: str) -> Ask:
         above=0.0,
         source="section 5, added after the runs",
         of_paper=True,
-    )
+    ).at(positions=positions)
 
 
 def by_length(data: pd.DataFrame, lines: str, column: str = "accuracy") -> pd.DataFrame:
@@ -200,9 +208,9 @@ LENGTHS = Study(
     caption="Line: the median. Band: all seeds. Shortest: the trained length.",
     declared="2026-11-26",
     cells=[{"variant": model, "setting": positions} for model, positions, _ in QUESTIONS],
-    config=config,
+    config=GRID,
     stacked=True,
-    tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2), smoke=(1e-3, 4e-3), changes={"stop_at_accuracy": ACCURACY}),
+    tuned=Tuned(rates=(4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2), changes={"stop_at_accuracy": ACCURACY}),
     measure=measure,
     asks=[*(ask(*question) for question in QUESTIONS), *map(helps, (ROPE, ALIBI, LEARNED))],
     summary_columns=tuple(f"accuracy_at_{32 * factor}" for factor in FACTORS),
@@ -222,16 +230,11 @@ AHEAD = 0.05
 """Difference in accuracy that counts."""
 
 
-def config_of_16(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the run that trains on 16 tokens until an accuracy of .99."""
-    run = config(cell, scale)
-    if scale == "smoke":
-        return run
-    task: Any = replace(run.task, length=16, vocab_size=139)  # type: ignore[type-var]
-    return run.replace(
-        task=task, model=run.model.replace(n_ctx=128, d_vocab=task.vocab_size), batch_size=128, lr=8e-3,
-        warmup=20, steps=4000, schedule="constant", compile=False, stop_at_accuracy=0.99, stop_at_metric="accuracy",
-    )  # fmt: skip
+GRID_OF_16 = for_longer(
+    RUN, InductionTask(vocab_size=139, length=16), batch_size=128, lr=8e-3, warmup=20, steps=4000,
+    schedule="constant", compile=False, stop_at_accuracy=0.99, stop_at_metric="accuracy",
+)  # fmt: skip
+"""Runs that train on 16 tokens until an accuracy of .99."""
 
 
 def shift_helps(model: str, positions: str) -> Ask:
@@ -250,17 +253,16 @@ def shift_helps(model: str, positions: str) -> Ask:
         return longest(good) if {model, V2} <= learned else declared(data)
 
     return Ask(
-        claim_id("helps", model, positions),
+        "helps",
         f"Trained to the same accuracy on 16 tokens, {model}, is better than two vanilla layers on 128 ({positions}).",
         of_equals,
         above=AHEAD,
-        setting={"model": model, "positions": positions},
         statement=27,
         source="section 5",
         first=declared,
         changed="2026-11-28: seeds that have not learned the task are left out; with RoPE there was one, so the mean "
         "was too low to compare anything",
-    )
+    ).at(model=model, positions=positions)
 
 
 LENGTHS_16 = replace(
@@ -270,7 +272,7 @@ LENGTHS_16 = replace(
     title="Accuracy on longer sequences of models that are equally good on 16 tokens",
     declared="2026-11-28",
     cells=cells(variant=(KV1, KV2, V2), setting=(ROPE, ALIBI, LEARNED)),
-    config=config_of_16,
+    config=GRID_OF_16,
     tuned=None,
     seeds=range(6),
     asks=[shift_helps(model, positions) for positions in (ROPE, ALIBI, LEARNED) for model in (KV1, KV2)],
@@ -290,9 +292,9 @@ BY_DECAY = 0.5
 """Difference in accuracy from which weight decay counts as the reason."""
 
 
-def config_of_table(cell: Cell, scale: Scale) -> RunConfig:
+def config_of_table(cell: Cell) -> RunConfig:
     """Return the run of `lengths` with learned positions, whose embeddings have weight decay or none."""
-    run = config({"variant": cell["variant"], "setting": LEARNED}, scale)
+    run = GRID({"variant": cell["variant"], "setting": LEARNED})
     return run.replace(lr=cell["lr"], undecayed=("pos_embed.weight",) if cell["table"] == UNDECAYED else ())
 
 
@@ -310,33 +312,31 @@ def of_table(variant: str, table: str, lr: float | None = None) -> Cell:
 def better(setting: str, column: str, one: Cell, other: Cell) -> Ask:
     """Ask whether KV shifting reads longer sequences better under one treatment of untrained positions."""
     return Ask(
-        id=claim_id("helps", setting),
+        id="helps",
         sentence="On sequences eight times as long as in training one layer of KV shifting is better than two vanilla "
         f"layers (learned positions; {setting}).",
         number=partial(ahead, one, other, column=column),
         above=AHEAD,
-        setting={"untrained positions": setting},
         statement=27,
         source="section 5",
         of_paper=True,
-    )
+    ).at(untrained_positions=setting)
 
 
 def from_decay(variant: str) -> Ask:
     """Ask whether a model keeps its accuracy because weight decay removes untrained positions."""
     return Ask(
-        id=claim_id("decay", variant),
+        id="decay",
         sentence=f"{variant}, is better on sequences eight times as long if weight decay acts on untrained positions.",
         number=partial(ahead, of_table(variant, DECAYED), of_table(variant, UNDECAYED)),
         above=BY_DECAY,
-        setting={"model": variant},
-    )
+    ).at(model=variant)
 
 
 def needs_none(variant: str) -> Ask:
     """Ask whether a model keeps its accuracy where untrained positions are set to 0."""
     return Ask(
-        id=claim_id("keeps", variant),
+        id="keeps",
         sentence=f"{variant}, keeps its accuracy on sequences eight times as long with untrained positions set to 0.",
         number=partial(
             change,
@@ -345,8 +345,7 @@ def needs_none(variant: str) -> Ask:
             words="accuracy at {} with untrained positions set to 0,",
         ),
         above=KEEPS,
-        setting={"model": variant},
-    )
+    ).at(model=variant)
 
 
 def view_of_tables(data: pd.DataFrame) -> Figure:

@@ -20,8 +20,8 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import KV
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, claim_id, mean_over_seeds
-from ihlab.study.study import Scale, Study, Tuned, cells
+from ihlab.study.ask import Ask, mean_over_seeds
+from ihlab.study.study import Grid, Study, Tuned
 from ihlab.training.config import RunConfig
 from tasks import PairTask
 
@@ -38,31 +38,30 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the config of a variant."""
-    task, fields = PairTask(), VARIANTS[cell["variant"]]
-    model = ModelConfig(n_layers=1, d_model=32, n_heads=2, d_vocab=task.vocab_size, n_ctx=task.length, **fields)
-    run = RunConfig(
-        task=task, model=model, steps=400, batch_size=16, warmup=20, eval_rows=256, eval_growth=0.1, checkpoints=2,
+TASK = PairTask()
+MODEL = ModelConfig(n_layers=1, d_model=32, n_heads=2, d_vocab=TASK.vocab_size, n_ctx=TASK.length)
+GRID = Grid(
+    RunConfig(
+        task=TASK, model=MODEL, steps=400, batch_size=16, warmup=20, eval_rows=256, eval_growth=0.1, checkpoints=2,
         stop_at_accuracy=0.98, stop_at_metric="accuracy",
-    )  # fmt: skip
-    return run.replace(steps=12, eval_rows=32) if scale == "smoke" else run
+    ),
+    {"variant": VARIANTS},
+)  # fmt: skip
 
 
 def learns(variant: str) -> Ask:
     """Ask whether a variant learns the task. Variants with a shorter window for queries are expected to."""
     learner, of_paper = variant in (Q2K3, Q2K3_CHANNEL), variant == Q2K3
     return Ask(
-        claim_id("learned" if learner else "not_learned", variant),
+        "learned" if learner else "not_learned",
         f"With {variant}, one layer {'learns' if learner else 'does not learn'} induction by two tokens.",
         mean_over_seeds("best", {"variant": variant}, stats.SHARE),
         above=0.9 if learner else None,
         below=None if learner else 0.7,
-        setting={"variant": variant},
         statement=29 if learner else None,
         source="section 5" if of_paper else "about the paper's kernel sizes (section 5)",
         of_paper=of_paper,
-    )
+    ).at(variant=variant)
 
 
 PAIRS = Study(
@@ -71,12 +70,11 @@ PAIRS = Study(
     title="Which shift lets one layer learn induction by two tokens?",
     caption="Dot: a seed. Bar: the median. Dotted: matching the last letter alone.",
     declared="2026-11-27",
-    cells=cells(variant=tuple(VARIANTS)),
-    smoke_cells=cells(variant=(KV3, Q2K3)),
-    config=config,
+    cells=GRID.cells,
+    config=GRID,
     stacked=True,
-    tuned=Tuned(rates=(4e-3, 1e-2, 2.5e-2), smoke=(1e-2,)),
+    tuned=Tuned(rates=(4e-3, 1e-2, 2.5e-2)),
     asks=tuple(map(learns, VARIANTS)),
     summary_columns=("best", "steps_to_90"),
-    view=dots("variant", "best", xlabel="highest accuracy", lines=(1 / (PairTask().letters - 1),), xlim=(0, 1.03)),
+    view=dots("variant", "best", xlabel="highest accuracy", lines=(1 / (TASK.letters - 1),), xlim=(0, 1.03)),
 )

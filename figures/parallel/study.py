@@ -30,8 +30,8 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.induction import KV1, V2
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, difference, mean_over_seeds, untested_if, values
-from ihlab.study.study import Run, Scale, Study, Tuned, cells
+from ihlab.study.ask import Ask, difference, mean_over_seeds, untested_if, values
+from ihlab.study.study import Grid, Run, Study, Tuned, cells
 from ihlab.training.config import RunConfig
 from tasks import RepeatTask
 
@@ -39,29 +39,18 @@ FOUND = "fraction of the followers that are among the most likely tokens"
 FEWER, NEARLY = 0.2, 0.1
 """Differences that count as "fewer" and as "nearly as many"."""
 SEQUENCES = 512
-VARIANTS: dict[str, dict[str, Any]] = {KV1: {"n_layers": 1, "attention": "kv_shift"}, V2: {"n_layers": 2}}
-STEPS = {KV1: 600, V2: 2400}
+TASK = RepeatTask(vocab_size=64, length=16)
+MODEL = ModelConfig(n_layers=1, d_model=32, n_heads=1, d_vocab=TASK.vocab_size, n_ctx=TASK.length)
+GRID = Grid(
+    RunConfig(task=TASK, model=MODEL, batch_size=128, warmup=20, weight_decay=0.0, checkpoints=2, eval_every=100),
+    {
+        "variant": {KV1: {"attention": "kv_shift", "steps": 600}, V2: {"n_layers": 2, "steps": 2400}},
+        "width": {8: {"d_model": 8}, 32: {}},
+        "followers": {1: {}, 4: {"followers": 4}},
+    },
+)
 LEARNED = 0.9
 """A model has learned induction if it finds at least this fraction of single followers."""
-
-
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the config of a variant with one head."""
-    task = RepeatTask(vocab_size=64, length=16, followers=cell["followers"])
-    model = ModelConfig(
-        d_model=cell["width"], n_heads=1, d_vocab=task.vocab_size, n_ctx=task.length, **VARIANTS[cell["variant"]]
-    )
-    run = RunConfig(
-        task=task,
-        model=model,
-        steps=STEPS[cell["variant"]],
-        batch_size=128,
-        warmup=20,
-        weight_decay=0.0,
-        checkpoints=2,
-        eval_every=100,
-    )
-    return run.replace(steps=12, batch_size=8, eval_rows=32) if scale == "smoke" else run
 
 
 def followers_found(run: Run) -> dict[str, float]:
@@ -142,9 +131,9 @@ PARALLEL = Study(
     title="How many of one or four followers does a narrow model find?",
     caption="Dot: a seed. Bar: the median.",
     declared="2026-11-27",
-    cells=cells(variant=(KV1, V2), width=(8, 32), followers=(1, 4)),
-    config=config,
-    tuned=Tuned(rates=(1e-2, 2.5e-2), by="loss", smoke=(1e-2,)),
+    cells=GRID.cells,
+    config=GRID,
+    tuned=Tuned(rates=(1e-2, 2.5e-2), by="loss"),
     measure=followers_found,
     asks=[*asks_of(KV1), *(replace(ask, declared="2026-11-28") for ask in asks_of(V2))],
     summary_columns=("found",),

@@ -35,7 +35,7 @@ from ihlab.recipes.induction import DEPTHS, KV1, V2
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured, Number, on_table, pick, ratio, untested_if, values
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Run, Scale, Study, Trained, cells
+from ihlab.study.study import Grid, Run, Study, Trained, cells
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, Batch, InductionTask
@@ -43,9 +43,8 @@ from tasks import IGNORE, Batch, InductionTask
 KV_2, V_2 = f"{KV1}, period 2", f"{V2}, period 2"
 KV_RANDOM, KV_3 = f"{KV1}, random repeats", f"{KV1}, period 3"
 KV_2_RANDOM, KV_2_3 = f"{KV1}, period 2, then random repeats", f"{KV1}, period 2, then period 3"
-MODELS = {KV_2: DEPTHS[KV1], V_2: DEPTHS[V2], KV_RANDOM: DEPTHS[KV1], KV_3: DEPTHS[KV1]}
-PERIODS = {KV_2: 2, V_2: 2, KV_RANDOM: None, KV_3: 3, KV_2_RANDOM: None, KV_2_3: 3}
-"""The period of each curve's (last) training; None: random repeats."""
+LATER = {KV_2_RANDOM: None, KV_2_3: 3}
+"""The period on which each curve goes on; None: random repeats."""
 TESTED = tuple(range(2, 9))
 ROWS = 768
 """Test sequences per period."""
@@ -58,25 +57,33 @@ def periodic(period: int | None) -> InductionTask:
     return InductionTask(vocab_size=64, length=32, min_token=0, period=period)
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the config of a curve's first training."""
-    task = periodic(PERIODS[cell["curve"]])
-    model = ModelConfig(n_layers=1, d_model=32, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length)
-    return RunConfig(
-        task=task, model=model.replace(**MODELS[cell["curve"]]), steps=10 if scale == "smoke" else 300, batch_size=32,
-        lr=8e-3, warmup=10, eval_every=5, eval_growth=0.0, eval_rows=128, checkpoints=2,
-    )  # fmt: skip
+TASK = periodic(None)
+MODEL = ModelConfig(n_layers=1, d_model=32, n_heads=4, d_vocab=TASK.vocab_size, n_ctx=TASK.length)
+GRID = Grid(
+    RunConfig(
+        task=TASK, model=MODEL, steps=300, batch_size=32, lr=8e-3, warmup=10, eval_every=5, eval_growth=0.0,
+        eval_rows=128, checkpoints=2,
+    ),
+    {
+        "curve": {
+            KV_2: {"period": 2, **DEPTHS[KV1]},
+            V_2: {"period": 2, **DEPTHS[V2]},
+            KV_RANDOM: DEPTHS[KV1],
+            KV_3: {"period": 3, **DEPTHS[KV1]},
+        }
+    },
+)  # fmt: skip
 
 
-def train_on(trained: Trained, scale: Scale) -> list[tuple[Cell, RunConfig]]:
+def train_on(trained: Trained) -> list[tuple[Cell, RunConfig]]:
     """Continue the first eight models of period 2 on random repeats and on period 3."""
     from ihlab.training.fork import fork_config, start_fork
 
     planned: list[tuple[Cell, RunConfig]] = []
-    for curve in (KV_2_RANDOM, KV_2_3):
+    for curve, period in LATER.items():
         for first, run in trained:
             if first == KV_2 and run.config.seed < 8:
-                task, steps = periodic(PERIODS[curve]), run.config.steps
+                task, steps = periodic(period), run.config.steps
                 later = fork_config(run, steps, steps=2 * steps, task=task)
                 start_fork(run, later, run.folder.parent)
                 planned.append(({"curve": curve}, later))
@@ -196,9 +203,9 @@ PERIOD = Study(
     title="Trained on one period, tested on others: is it induction?",
     caption="Line: a seed. Dotted: any token but the current one. The token before is right in period 2 only.",
     declared="2026-11-27",
-    cells=cells(curve=tuple(MODELS)),
-    follow_up_cells=cells(curve=(KV_2_RANDOM, KV_2_3)),
-    config=config,
+    cells=GRID.cells,
+    follow_up_cells=cells(curve=LATER),
+    config=GRID,
     seeds=lambda cell: range(16 if cell["curve"] == KV_2 else 8),
     follow_up=train_on,
     measure=measure,

@@ -23,11 +23,11 @@ import pandas as pd
 
 from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
-from ihlab.recipes.labels import ATTENTION_LABELS, K_ONLY, KV, VANILLA
+from ihlab.recipes.labels import K_ONLY, KV, VANILLA
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Number, claim_id, described, on_table
+from ihlab.study.ask import Ask, Number, described, on_table
 from ihlab.study.rates import median_in_words
-from ihlab.study.study import Run, Scale, Study, cells
+from ihlab.study.study import Grid, Run, Study
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import IGNORE, InductionTask, Task
@@ -35,7 +35,6 @@ from tasks import IGNORE, InductionTask, Task
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
 
-ATTENTION = {label: name for name, label in ATTENTION_LABELS.items()}
 NONE, ROPE, ALIBI, LEARNED = "no positions", "RoPE", "ALiBi", "learned positions"
 POSITIONS: dict[str, Any] = {NONE: "none", ROPE: "rope", ALIBI: "alibi", LEARNED: "learned"}
 
@@ -49,18 +48,23 @@ LATER = 1.25
 """Ratio of steps from which a proof counts as later than perfect samples."""
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the config of a variant, its positions and its width. Vanilla models, which cannot learn, train less."""
-    task = InductionTask(vocab_size=16, length=16, min_token=0)
-    model = ModelConfig(
-        n_layers=1, d_model=cell["width"], n_heads=1, d_vocab=task.vocab_size, n_ctx=task.length, mlp="none",
-        attention=ATTENTION[cell["variant"]], positional=POSITIONS[cell["setting"]],
-    )  # fmt: skip
-    run = RunConfig(
-        task=task, model=model, steps=600 if cell["variant"] == VANILLA else 2400, batch_size=32, warmup=20, lr=1e-2,
-        eval_every=20, eval_growth=0.125, eval_rows=256, checkpoints=100,
-    )  # fmt: skip
-    return run.replace(steps=20, eval_rows=32) if scale == "smoke" else run
+TASK = InductionTask(vocab_size=16, length=16, min_token=0)
+MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=TASK.vocab_size, n_ctx=TASK.length, mlp="none")
+GRID = Grid(
+    RunConfig(
+        task=TASK, model=MODEL, steps=2400, batch_size=32, warmup=20, lr=1e-2, eval_every=20, eval_growth=0.125,
+        eval_rows=256, checkpoints=100,
+    ),
+    {
+        "variant": {
+            KV: {"attention": "kv_shift"},
+            K_ONLY: {"attention": "k_shift"},
+            VANILLA: {"steps": 600},  # it cannot learn
+        },
+        "setting": {label: {"positional": name} for label, name in POSITIONS.items()},
+        "width": {8: {}, 32: {"d_model": 32, "d_mlp": None, "d_head": None}},
+    },
+)  # fmt: skip
 
 
 def is_proved(model: "Transformer", task: Task) -> bool:
@@ -144,27 +148,25 @@ SHIFTED = f"variant != '{VANILLA}'"
 def proved(setting: str) -> Ask:
     """Ask whether most shifted models with one position scheme are proved at the end."""
     return fraction(
-        claim_id("proved", setting),
+        "proved",
         f"Most models of one shifted layer are proved after training ({setting}).",
         f"proved after training, {setting}",
         "proved == 1",
         f"{SHIFTED} and setting == '{setting}'",
         above=0.5,
-        setting={"positions": setting},
-    )
+    ).at(positions=setting)
 
 
 def longer(setting: str) -> Ask:
     """Ask whether most shifted models are proved at four times the trained length."""
     return fraction(
-        claim_id("longer", setting),
+        "longer",
         f"Most models of one shifted layer are proved up to four times the trained length ({setting}).",
         f"proved after training for all lengths up to {BEYOND[-1]}, {setting}",
         f"longest >= {BEYOND[-1]}",
         f"{SHIFTED} and setting == '{setting}'",
         above=0.5,
-        setting={"positions": setting},
-    )
+    ).at(positions=setting)
 
 
 def shorter(one: str, other: str) -> Number:
@@ -225,7 +227,7 @@ def shown(data: pd.DataFrame) -> pd.DataFrame:
 
 CELLS = [
     cell
-    for cell in cells(variant=(KV, K_ONLY, VANILLA), setting=tuple(POSITIONS), width=(8, 32))
+    for cell in GRID.cells
     if cell["width"] == 8 or (cell["variant"] != VANILLA and cell["setting"] in (NONE, ROPE))
 ]
 LENGTHS = dots("setting", "longest", colors="variant", panels="width", xlabel="longest proved length", lines=(16,))
@@ -237,7 +239,7 @@ PROOFS = Study(
     declared="2026-11-28",
     cells=CELLS,
     smoke_cells=[cell for cell in CELLS if cell["setting"] == NONE and cell["width"] == 8],
-    config=config,
+    config=GRID,
     seeds=range(200, 206),
     stacked=True,
     measure=measure,

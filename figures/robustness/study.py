@@ -16,10 +16,10 @@ from typing import Any
 from ihlab.plots.views import dots
 from ihlab.recipes.induction import DEPTHS, GIVEN, GIVEN_HEAD, KV1, V2, V4, figure1_run
 from ihlab.recipes.toy_questions import Kind, asked
-from ihlab.study.ask import Ask, Cell, claim_id
+from ihlab.study.ask import Ask
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Scale, Study, Tuned, cells, wide
-from ihlab.training.config import RunConfig, constant_steps
+from ihlab.study.study import Grid, Study, Tuned, wide
+from ihlab.training.config import constant_steps
 
 ROPE, LEARNED, NO_POSITIONS = "RoPE", "learned positions", "no positions"
 SETTINGS: dict[str, dict[str, object]] = {
@@ -32,11 +32,10 @@ SETTINGS: dict[str, dict[str, object]] = {
     "RoPE, 1 head": {"n_heads": 1},
     "learned positions, 2 heads": {"positional": "learned", "n_heads": 2},
     "learned positions, 1 head": {"positional": "learned", "n_heads": 1},
-    "RoPE, no weight decay": {},
-    "learned positions, no weight decay": {"positional": "learned"},
+    "RoPE, no weight decay": {"weight_decay": 0.0},
+    "learned positions, no weight decay": {"positional": "learned", "weight_decay": 0.0},
 }
-"""Fields of the model that each setting changes. "RoPE" is Figure 1a's model: rotary base 100,000, four heads."""
-NO_DECAY = ("RoPE, no weight decay", "learned positions, no weight decay")
+"""Fields that each setting changes. "RoPE" is Figure 1a's model: rotary base 100,000, four heads."""
 
 KV_RATES = (8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 0.128, 0.256)
 VANILLA_RATES = (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2)
@@ -46,25 +45,24 @@ In six settings KV shifting's best rate is the highest of its grid. It then lear
 before the rate is reached, so a higher peak rate would only make the warm-up steeper."""
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return Figure 1a's config with the cell's changes and a constant rate. Training stops at 90% accuracy."""
-    model, setting, run = cell["variant"], cell["setting"], figure1_run(scale)
-    head_given = model == GIVEN
-    return run.replace(
-        model=run.model.replace(**SETTINGS[setting], **DEPTHS[V2 if head_given else model]),
-        clamped=(GIVEN_HEAD,) if head_given else (),
-        weight_decay=0.0 if setting in NO_DECAY else run.weight_decay,
-        schedule="constant",
-        steps=constant_steps(run),
-        stop_at_accuracy=ACCURACY,
-        checkpoints=2,
-    )
+RUN = figure1_run()
+GRID = Grid(
+    RUN.replace(schedule="constant", steps=constant_steps(RUN), stop_at_accuracy=ACCURACY, checkpoints=2),
+    {
+        "variant": {
+            KV1: DEPTHS[KV1],
+            GIVEN: {**DEPTHS[V2], "clamped": (GIVEN_HEAD,)},
+            V2: DEPTHS[V2],
+            V4: DEPTHS[V4],
+        },
+        "setting": SETTINGS,
+    },
+)
 
 
 def ask(name: str, one: str, kind: Kind, other: str, setting: str, sentence: str, **fields: Any) -> Ask:
     """Return a question about two models in a setting."""
-    where = {"positions": setting}
-    return asked(one, kind, other, setting, id=claim_id(name, setting), setting=where, sentence=sentence, **fields)
+    return asked(one, kind, other, setting, id=name, sentence=sentence, **fields).at(positions=setting)
 
 
 def faster(setting: str) -> Ask:
@@ -105,11 +103,7 @@ def causes(setting: str) -> tuple[Ask, Ask, Ask]:
     )  # fmt: skip
 
 
-CELLS = [
-    cell
-    for cell in cells(variant=(KV1, GIVEN, V2, V4), setting=tuple(SETTINGS))
-    if cell["variant"] in (KV1, V2) or cell["setting"] in (ROPE, LEARNED)
-]
+CELLS = [cell for cell in GRID.cells if cell["variant"] in (KV1, V2) or cell["setting"] in (ROPE, LEARNED)]
 ROBUSTNESS = Study(
     name="robustness",
     heading="Which settings change the speed?",
@@ -118,9 +112,9 @@ ROBUSTNESS = Study(
     declared="2026-11-26",
     cells=CELLS,
     smoke_cells=[cell for cell in CELLS if cell["setting"] in (ROPE, NO_POSITIONS)],
-    config=config,
+    config=GRID,
     stacked=True,
-    tuned=Tuned(rates=lambda cell: KV_RATES if cell["variant"] == KV1 else VANILLA_RATES, smoke=(1e-3, 4e-3)),
+    tuned=Tuned(rates=lambda cell: KV_RATES if cell["variant"] == KV1 else VANILLA_RATES),
     seeds=range(16, 24),  # not used by the first versions of this study and of Figure 1a
     asks=[*map(faster, SETTINGS), *causes(ROPE), *causes(LEARNED)],
     view=dots("setting", colors="variant"),

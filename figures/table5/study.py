@@ -16,7 +16,7 @@ from ihlab.plots.style import BLACK, BLUE, GREEN, PAGE, PINK, new_figure, scaled
 from ihlab.recipes.induction import KV1, depth_config, depth_seeds, is_narrow, kv, panels, width_config, width_seeds
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, Measured
-from ihlab.study.study import Run, Scale, Study, cells
+from ihlab.study.study import Run, Study, cells
 from ihlab.training.config import RunConfig
 
 MARKS = (Mark(BLACK, "s"), Mark(GREEN, "D"), Mark(PINK, "v"))
@@ -30,9 +30,9 @@ COUNTS = {RAW: "raw, as the paper counts", FREE: "by absolute size"}
 OWN, PREVIOUS = "own", "previous"
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
+def config(cell: Cell) -> RunConfig:
     """Return the config of a curve of Figure 1a or 1b."""
-    return depth_config(cell, scale) if cell["curve"] == KV1 else width_config(cell, scale)
+    return depth_config(cell) if cell["curve"] == KV1 else width_config(cell)
 
 
 def heads(run: Run) -> pd.DataFrame:

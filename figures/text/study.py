@@ -6,7 +6,6 @@ seed see the same sequences in the same order, so differences between two kinds 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,10 @@ from ihlab.plots.views import curves, dots
 from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.recipes.real_text import held_out, text_run
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, of_kind, on_table
+from ihlab.study.ask import Ask, Measured, Number, of_kind, on_table
 from ihlab.study.rates import median_in_words
-from ihlab.study.study import Run, Scale, Study, Tuned, cells
+from ihlab.study.study import Grid, Run, Study, Tuned
 from ihlab.sweep.results import first_reach
-from ihlab.training.config import RunConfig
 from tasks import TextTask
 
 if TYPE_CHECKING:
@@ -34,18 +32,21 @@ V1, KV1 = f"{VANILLA}, 1 layer", f"{KV}, 1 layer"
 V2, KV2, K2, V_ONLY2 = (f"{attention}, 2 layers" for attention in (VANILLA, KV, K_ONLY, V_ONLY))
 BYTES_V2, BYTES_KV2 = f"{V2}, bytes", f"{KV2}, bytes"
 LONG_V2 = f"{V2}, {LONGER} times as long"
-ARMS = {
-    V1: ("vanilla", 1),
-    KV1: ("kv_shift", 1),
-    V2: ("vanilla", 2),
-    KV2: ("kv_shift", 2),
-    K2: ("k_shift", 2),
-    V_ONLY2: ("v_shift", 2),
-    BYTES_V2: ("vanilla", 2),
-    BYTES_KV2: ("kv_shift", 2),
-    LONG_V2: ("vanilla", 2),
+RUN = text_run()
+KV_FIELDS = {"attention": "kv_shift"}
+ARMS: dict[str, dict[str, Any]] = {
+    V1: {"n_layers": 1},
+    KV1: {"n_layers": 1, **KV_FIELDS},
+    V2: {},
+    KV2: KV_FIELDS,
+    K2: {"attention": "k_shift"},
+    V_ONLY2: {"attention": "v_shift"},
+    BYTES_V2: {"vocab_size": 256},
+    BYTES_KV2: {"vocab_size": 256, **KV_FIELDS},
+    LONG_V2: {"steps": RUN.steps * LONGER, "eval_every": RUN.eval_every * LONGER},
 }
-"""Attention and number of layers of each arm. Tokens are byte pairs, or bytes if the arm's name says so."""
+"""What each arm changes in `text_run`: tokens are byte pairs or bytes. Longer runs have as many evaluations."""
+GRID = Grid(RUN, {"arm": ARMS})
 BETTER = {KV1: V1, KV2: V2, BYTES_KV2: BYTES_V2}
 """Pairs of KV shifting and vanilla with the same depth and tokens."""
 
@@ -66,17 +67,6 @@ POSITIONS = {
 """Classes of positions, by whether and where their last bytes occur earlier in the sequence."""
 EARLY = 0.02
 """Initial fraction of the longest run that the plot of bits per byte leaves out, because the curves start so high."""
-
-
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the run of an arm. Longer runs have the same total number of evaluations."""
-    run, arm = text_run(scale), cell["arm"]
-    assert isinstance(run.task, TextTask)
-    attention, n_layers = ARMS[arm]
-    task = replace(run.task, vocab_size=256) if arm in (BYTES_V2, BYTES_KV2) else run.task
-    model = run.model.replace(attention=attention, n_layers=n_layers, d_vocab=task.vocab_size)
-    longer = LONGER if arm == LONG_V2 else 1
-    return run.replace(task=task, model=model, steps=run.steps * longer, eval_every=run.eval_every * longer)
 
 
 @lru_cache(maxsize=1)  # `measure` reads its last row
@@ -236,11 +226,11 @@ def models_better(shifted: str, plain: str) -> Ask:
     words = "held-out bits per byte after training, KV shifting minus vanilla, by seed"
     number = mean_over_seeds(words, lambda data: less(data, shifted, plain))
     return Ask(
-        claim_id("better_on_text", model), f"KV shifting models text better than vanilla attention ({model}).", number,
-        below=0.0, source="Section 4.3, Figure 4a", of_paper=True, statement=21, setting={"model": model},
+        "better_on_text", f"KV shifting models text better than vanilla attention ({model}).", number,
+        below=0.0, source="Section 4.3, Figure 4a", of_paper=True, statement=21,
         first=on_table(declared_seeds, number),
         changed="2026-11-26: five seeds left it undecided, so four more were added",
-    )  # fmt: skip
+    ).at(model=model)  # fmt: skip
 
 
 def every_seed(data: pd.DataFrame) -> Measured:
@@ -368,8 +358,8 @@ TEXT = Study(
     heading="Does the shift help on text?",
     title="Does the shift help on text? The standard library's sources",
     declared="2026-11-22",
-    cells=cells(arm=tuple(ARMS)),
-    config=config,
+    cells=GRID.cells,
+    config=GRID,
     seeds=lambda cell: range(MORE_SEEDS.get(cell["arm"], SEEDS)),
     tuned=Tuned(
         rates=RATES,

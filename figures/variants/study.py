@@ -29,7 +29,7 @@ from ihlab.recipes.toy_settings import (
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Cell, claim_id, untested_if, values
 from ihlab.study.claim import at_floor
-from ihlab.study.study import Scale, Study, cells, wide
+from ihlab.study.study import Study, cells, wide
 from ihlab.training.config import RunConfig
 
 from .matrix import matrix
@@ -85,9 +85,9 @@ def variant_fields(variant: str, n_heads: int) -> dict[str, Any]:
     return {**VARIANTS[variant], "n_heads": n_heads // 2, "n_key_value_heads": None, "d_head": None}
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
+def config(cell: Cell) -> RunConfig:
     """Return the config of a variant in a setting. All settings of the differential variant have two heads."""
-    return setting_config(cell["setting"], scale, **variant_fields(cell["variant"], n_heads=2))
+    return setting_config(cell["setting"], **variant_fields(cell["variant"], n_heads=2))
 
 
 def study(
@@ -135,28 +135,26 @@ FIGURE7 = study(
         *(
             asked(
                 one, "slower", KV, task,
-                id=claim_id("both_halves", half, task),
-                setting={"without": half, "task": task},
+                id="both_halves",
                 statement=25,
                 sentence="The shifting of key and value both play an important role: "
                 f"without the {half} shift, {learned} is learned later.",
                 source="section 4.5, Figure 7a, about the loss of a 1.5B language model",
-            )
+            ).at(without=half, task=task)
             for task, learned in ((INDUCTION1, "induction with one layer"), (NGRAM, "a table of 3-grams"))
             for half, one in (("key", V_ONLY), ("value", K_ONLY))
         ),
         *(
             asked(
                 one, "not faster", KV, task,
-                id=claim_id("longer_window_no_better", one, task),
-                setting={"variant": one, "task": task},
+                id="longer_window_no_better",
                 statement=26,
                 sentence=f"A longer shift window ({one}) does not improve performance: {task}.",
                 source="section 4.5: a window of 2 is sufficient for induction heads"
                 if task in (INDUCTION1, INDUCTION2)
                 else "section 4.5, Figure 7b, about the loss of a 1.5B language model",
                 of_paper=task in (INDUCTION1, INDUCTION2),
-            )
+            ).at(variant=one, task=task)
             for task in (INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1)
             for one in (WINDOW3, WINDOW4)
         ),
@@ -190,14 +188,13 @@ FIGURE10 = study(
                 "not faster",
                 KV,
                 task,
-                id=claim_id("more_controls_no_better", one, task),
-                setting={"variant": one, "task": task},
+                id="more_controls_no_better",
                 statement=31,
                 sentence=f"Using more controls ({one}) does not make the model learn better: {task}.",
                 source="related to Appendix F.1"
                 if one == SUM1
                 else "Appendix F.1, Figure 10, about the loss of a 1.5B language model",
-            )
+            ).at(variant=one, task=task)
             for task in (INDUCTION1, INDUCTION2, NGRAM)
             for one in (GATE, SUM1, CLIP, PROJECT)
         ),
@@ -219,35 +216,32 @@ FIGURE11 = study(
         *(
             asked(
                 QKV, "not faster", KV, task,
-                id=claim_id("shifted_q_no_help", task),
-                setting={"task": task},
+                id="shifted_q_no_help",
                 statement=39,
                 sentence=f"Shifting Q hardly contributes to the formation of induction heads: {task}.",
                 source="Appendix G",
                 of_paper=True,
-            )
+            ).at(task=task)
             for task in (INDUCTION1, INDUCTION2, RECALL_GAP1)
         ),
         *(
             asked(
                 QKV, "slower", KV, task,
-                id=claim_id("qkv_below_kv", task),
-                setting={"task": task},
+                id="qkv_below_kv",
                 sentence=f"Shifting QKV is not as good as shifting KV: {task}.",
                 statement=39,
                 source=_OF_BENCHMARKS,
-            )
+            ).at(task=task)
             for task in (INDUCTION1, INDUCTION2, NGRAM, RECALL_GAP1)
         ),
         *(
             asked(
                 QKV, "slower", VANILLA, task,
-                id=claim_id("qkv_below_vanilla", task),
-                setting={"task": task},
+                id="qkv_below_vanilla",
                 sentence=f"Shifting QKV is not even as good as vanilla attention: {task}.",
                 statement=39,
                 source=_OF_BENCHMARKS,
-            )
+            ).at(task=task)
             for task in (INDUCTION2, NGRAM)
         ),
     ],
@@ -286,15 +280,14 @@ def no_alleviation(one: str) -> Ask:
         "as accurate",
         KV,
         NARROW,
-        id=claim_id("no_alleviation", one),
-        setting={"variant": one},
+        id="no_alleviation",
         statement=40,
         against=True,
         sentence=f"A narrow layer with a shift elsewhere ({one}) learns induction: its accuracy is within .3 of KV "
         "shifting's.",
         source=_OUTSIDE_APPENDIX_G.get(one, by_number if one == AFTER_NORM else "Appendix G"),
         of_paper=of_paper,
-    )
+    ).at(variant=one)
     if not of_paper:
         return as_declared
     return replace(
@@ -319,14 +312,13 @@ ELSEWHERE = study(
                 "slower",
                 KV,
                 INDUCTION1,
-                id=claim_id("slower_than_kv", one),
-                setting={"variant": one},
+                id="slower_than_kv",
                 statement=40,
                 sentence=f"The place of K and V is the most suitable for a shift: {one} is slower to learn induction.",
                 source="Appendix G, added after the runs with the measure of the other comparisons",
                 of_paper=True,
                 declared="2026-11-23",
-            )
+            ).at(variant=one)
             for one in (BEFORE_NORM, AFTER_NORM, ADDED)
         ),
     ],
@@ -411,13 +403,12 @@ ZOO = study(
                 "slower",
                 KV,
                 task,
-                id=claim_id("slower_than_kv", one, task),
-                setting={"variant": one, "task": task},
+                id="slower_than_kv",
                 statement=42,
                 sentence=f"{one.capitalize()} attention is slower than KV shifting: {task}.",
                 source="Appendix H, about losses on text; added after the runs",
                 declared="2026-11-27",
-            )
+            ).at(variant=one, task=task)
             for one in (DIFFERENTIAL, SELECTIVE)
             for task in (INDUCTION2, NGRAM, HOPS)
         ),

@@ -16,10 +16,9 @@ thresholds were fixed before the runs.
 
 from ihlab.plots.views import dots
 from ihlab.recipes.induction import DEPTHS, KV1, MUCH_FASTER, V2, figure1_run
-from ihlab.study.ask import Ask, Cell, claim_id, ratio
+from ihlab.study.ask import Ask, ratio
 from ihlab.study.rates import ACCURACY
-from ihlab.study.study import Scale, Study, Tuned, cells, wide
-from ihlab.training.config import RunConfig
+from ihlab.study.study import Grid, Study, Tuned, wide
 
 WIDTHS = (32, 64, 128, 256)
 SMALL, MIDDLE, LARGE = (2e-3, 4e-3, 8e-3), (4e-3, 8e-3, 1.6e-2), (8e-3, 1.6e-2, 3.2e-2)
@@ -30,32 +29,30 @@ RATES: dict[str, dict[int, tuple[float, ...]]] = {
 """The learning rates of each model at each width."""
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return Figure 1a's config at a width. Training stops at 90% accuracy."""
-    run, width = figure1_run(scale), cell["width"]
-    sizes = {"d_model": width, "d_head": None, "d_mlp": None}  # None: in proportion to the width
-    run = run.replace(
-        model=run.model.replace(**sizes, positional="learned", **DEPTHS[cell["variant"]]),
-        schedule="constant",
-        compile=False,
-        checkpoints=2,
-        stop_at_accuracy=ACCURACY,
-    )
-    return run if scale == "smoke" else run.replace(steps=500, warmup=20, eval_every=5, eval_rows=256)
+RUN = figure1_run().replace(
+    schedule="constant", compile=False, checkpoints=2, stop_at_accuracy=ACCURACY, steps=500, warmup=20, eval_every=5,
+    eval_rows=256,
+)  # fmt: skip
+GRID = Grid(
+    RUN.replace(model=RUN.model.replace(positional="learned")),
+    {
+        "variant": {model: DEPTHS[model] for model in (KV1, V2)},
+        "width": {width: {"d_model": width, "d_head": None, "d_mlp": None} for width in WIDTHS},
+    },
+)
 
 
 def faster(width: int) -> Ask:
     """Ask whether KV shifting has Figure 1a's speed-up at a width."""
     return Ask(
-        claim_id("faster", str(width)),
+        "faster",
         "KV shifting attention converges much faster than two-layer transformers with learned positions, each at its "
         f"own learning rate (width {width}).",
         ratio({"variant": KV1, "width": width}, {"variant": V2, "width": width}),
         below=MUCH_FASTER,
-        setting={"width": str(width)},
         statement=9,
         source="an objection to Figure 1a; rates and seeds of KV shifting changed after its first runs",
-    )
+    ).at(width=width)
 
 
 WIDTH = Study(
@@ -64,10 +61,9 @@ WIDTH = Study(
     title="Figure 1a's models at four widths, with learned positions",
     caption="Dot: a seed. Bar: the median. Each model at its own learning rate.",
     declared="2026-11-27",
-    cells=cells(variant=(KV1, V2), width=WIDTHS),
-    smoke_cells=cells(variant=(KV1, V2), width=WIDTHS[:1]),
-    config=config,
-    tuned=Tuned(rates=lambda cell: RATES[cell["variant"]][cell["width"]], smoke=(1e-3, 4e-3)),
+    cells=GRID.cells,
+    config=GRID,
+    tuned=Tuned(rates=lambda cell: RATES[cell["variant"]][cell["width"]]),
     seeds=lambda cell: range(8, 16) if cell["variant"] == KV1 else range(4),
     asks=tuple(map(faster, WIDTHS)),
     view=dots("width", colors="variant"),

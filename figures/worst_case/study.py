@@ -24,22 +24,17 @@ from ihlab.model.config import ModelConfig
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import K_ONLY
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, Number, cell_in_words, claim_id, described, on_table, pick
-from ihlab.study.study import Run, Scale, Study, cells
+from ihlab.study.ask import Ask, Cell, Measured, Number, cell_in_words, described, on_table, pick
+from ihlab.study.study import Grid, Run, Study, cells
 from ihlab.sweep.results import first_reach
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
 
 V2, KV1, K1, KV2 = "vanilla, 2 layers", "KV shifting, 1 layer", f"{K_ONLY}, 1 layer", "KV shifting, 2 layers"
-MODELS: dict[str, dict[str, Any]] = {
-    V2: {"n_layers": 2},
-    KV1: {"n_layers": 1, "attention": "kv_shift"},
-    K1: {"n_layers": 1, "attention": "k_shift"},
-    KV2: {"n_layers": 2, "attention": "kv_shift"},
-}
+TASK = InductionTask(vocab_size=32, length=16, min_token=0)
 ROPE, LEARNED = "RoPE", "learned positions"
-POSITIONS: dict[str, Any] = {ROPE: "rope", LEARNED: "learned"}
-MLPS: dict[str, Any] = {"no MLP": "none", "MLP": "swiglu"}
+POSITIONS = {ROPE: {}, LEARNED: {"positional": "learned"}}
+MLPS = {"no MLP": {"mlp": "none"}, "MLP": {}}
 
 SAMPLED = 0.999
 """Sampled accuracy at which training stops."""
@@ -48,24 +43,24 @@ CLEARLY = 0.1
 """Difference of worst-case accuracies above which one model is better than another."""
 
 
-def config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the config of a model with positions and an MLP or none. It stops at a sampled accuracy of .999."""
-    task = InductionTask(vocab_size=32, length=16, min_token=0)
-    model = ModelConfig(
-        d_model=32,
-        n_heads=4,
-        d_vocab=task.vocab_size,
-        n_ctx=task.length,
-        positional=POSITIONS[cell["setting"]],
-        mlp=MLPS[cell["mlp"]],
-        **MODELS[cell["variant"]],
-    )
-    run = RunConfig(
-        task=task, model=model, steps=3000, batch_size=64, warmup=20, lr=8e-3 if cell["variant"] == V2 else 1e-2,
-        eval_every=5, eval_growth=0.05, eval_rows=1024, checkpoints=2, stop_at_accuracy=SAMPLED,
-        stop_at_metric="accuracy",
-    )  # fmt: skip
-    return run.replace(steps=20, eval_rows=32) if scale == "smoke" else run
+GRID = Grid(
+    RunConfig(
+        task=TASK,
+        model=ModelConfig(n_layers=1, d_model=32, n_heads=4, d_vocab=TASK.vocab_size, n_ctx=TASK.length),
+        steps=3000, batch_size=64, warmup=20, lr=1e-2, eval_every=5, eval_growth=0.05, eval_rows=1024, checkpoints=2,
+        stop_at_accuracy=SAMPLED, stop_at_metric="accuracy",
+    ),
+    {
+        "variant": {
+            V2: {"n_layers": 2, "lr": 8e-3},
+            KV1: {"attention": "kv_shift"},
+            K1: {"attention": "k_shift"},
+            KV2: {"n_layers": 2, "attention": "kv_shift"},
+        },
+        "setting": POSITIONS,
+        "mlp": MLPS,
+    },
+)  # fmt: skip
 
 
 def measure(run: Run) -> dict[str, Any]:
@@ -140,13 +135,12 @@ def level(id: str, sentence: str, cell: Cell, **fields: Any) -> Ask:
 def better(model: str, setting: str) -> Ask:
     """Ask whether one shifted layer is clearly better than two vanilla layers with one position scheme."""
     return compared(
-        claim_id("better_than_vanilla", model, setting),
+        "better_than_vanilla",
         f"{model}, has a higher worst-case accuracy than two vanilla layers ({setting}), at the same sampled accuracy.",
         {"variant": model, "setting": setting},
         {"variant": V2, "setting": setting},
         above=CLEARLY,
-        setting={"model": model, "positions": setting},
-    )
+    ).at(model=model, positions=setting)
 
 
 def one_layer(data: pd.DataFrame) -> pd.DataFrame:
@@ -180,9 +174,9 @@ WORST_CASE = Study(
     title="Worst-case accuracy of models with a sampled accuracy of .999",
     caption="Fraction of 24 questions still answered rightly after the search. Dot: a seed. Bar: the median.",
     declared="2026-11-28",
-    cells=cells(variant=tuple(MODELS), setting=tuple(POSITIONS), mlp=tuple(MLPS)),
+    cells=GRID.cells,
     smoke_cells=cells(variant=(V2, K1), setting=(ROPE,), mlp=("no MLP",)),
-    config=config,
+    config=GRID,
     seeds=range(300, 304),
     stacked=True,
     measure=measure,

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from figures.basin_map.study import BASIN_MAP, rank_correlation, starts
+from figures.basin_map.study import BASIN_MAP, STARTS, rank_correlation
 from ihlab.theory.gauge import angular_distance, coordinates, paper_distance
 from ihlab.training.run import Run
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 def test_equal_distances_are_ties():
     """The 100 starts have 34 distances to (0, 1), as exact fractions say, and np.hypot tells 41 apart."""
-    alpha1, beta1 = pd.DataFrame(starts("laptop"))[["alpha1", "beta1"]].to_numpy().T
+    alpha1, beta1 = pd.DataFrame(STARTS)[["alpha1", "beta1"]].to_numpy().T
     squares = {round(5 * a) ** 2 + (5 - round(5 * b)) ** 2 for a, b in zip(alpha1, beta1, strict=True)}
     assert len(squares) == len(set(paper_distance(alpha1, beta1))) == 34
     assert len(set(np.hypot(alpha1, 1 - beta1))) == 41
@@ -68,7 +68,7 @@ CLAIMS = ("corner", "distance", "angular", "before")
 
 @functools.cache
 def grid():
-    alpha1, beta1 = pd.DataFrame(starts("laptop"))[["alpha1", "beta1"]].to_numpy().T
+    alpha1, beta1 = pd.DataFrame(STARTS)[["alpha1", "beta1"]].to_numpy().T
     at = coordinates(alpha1, 1 - alpha1, beta1, 1 - beta1)
     table = pd.DataFrame({"alpha1": alpha1, "beta1": beta1, **at})
     table["distance"] = paper_distance(alpha1, beta1)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from figures.by_position.study import BY_POSITION, CUT, FREE, NO_MLP, ONLY, TASK, config, moved
+from figures.by_position.study import BY_POSITION, CUT, FREE, GRID, NO_MLP, ONLY, TASK, moved
 from ihlab import ModelConfig, Transformer
 from ihlab.study.claim import judged
 from ihlab.training.clamp_hooks import install
@@ -129,6 +129,6 @@ def test_verdicts_can_come_out_either_way(taken, followed, expected):
 
 
 def test_only_the_variants_without_the_usual_way_are_cut():
-    configs = [config({"variant": variant}, "laptop") for variant in (FREE, ONLY, NO_MLP)]
+    configs = [GRID({"variant": variant}) for variant in (FREE, ONLY, NO_MLP)]
     assert [run.clamped for run in configs] == [(), (CUT,), (CUT,)]
     assert [run.model.mlp for run in configs] == ["swiglu", "swiglu", "none"]

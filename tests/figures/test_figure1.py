@@ -15,11 +15,12 @@ from figures.figure1.study import (
     FIGURE1B,
     FIGURE1B_LEARNED,
     NEAR_CHANCE,
+    PAPER,
     in_row,
 )
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.recipes.induction import KV1, SHAPES, V1, V2, V4, guessing_accuracy, induction_run, kv, vanilla
+from ihlab.recipes.induction import KV1, SHAPES, V1, V2, V4, guessing_accuracy, kv, vanilla
 from ihlab.study.claim import NOT_TESTED as UNTESTED
 from ihlab.study.claim import judged
 from ihlab.study.study import Study
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 def test_paper_scale_is_the_papers():
     """Section 3.2, Appendices K and N."""
-    run = induction_run("paper")
+    run = PAPER
     assert (run.task.vocab_size, run.task.length, run.batch_size) == (8000, 512, 8 * 512)
     assert (run.lr, run.warmup, run.schedule, run.betas) == (2e-4, 1000, "constant", (0.9, 0.95))
     model = run.model

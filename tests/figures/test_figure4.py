@@ -23,8 +23,8 @@ NEVER = math.inf
         ([5.0, 3.0, 4.0, 4.0, 4.0], False, 4.0, True),
         ([5.0, 4.5, 4.5, 4.5, 4.5], False, 4.5, True),  # it never learned
         ([5.0, 3.0, 3.0, 3.0, 4.8], False, 3.6, False),  # a spike at the end
-        ([5.0, 3.0, math.nan, 9.0, 9.0], False, math.log(300), True),
-        ([5.0, 3.0], True, math.log(300), True),
+        ([5.0, 3.0, math.nan, 9.0, 9.0], False, math.log(1024), True),
+        ([5.0, 3.0], True, math.log(1024), True),
     ],
 )
 def test_a_run_has_diverged_if_it_ends_no_better_than_the_frequencies_of_tokens(

@@ -14,7 +14,10 @@ pytestmark = pytest.mark.slow
 class Rising:
     """A run whose accuracy rises in a line to its end, of 10 steps, and stays there."""
 
-    config, done = ngram_run("laptop", SMALLEST).replace(steps=100, schedule="constant"), {"n_params": 800}
+    config, done = (
+        FIGURE9.config({"curve": f"KV shifting, {SMALLEST}"}).replace(steps=100, schedule="constant"),
+        {"n_params": 800},
+    )
 
     def __init__(self, end: float) -> None:
         self.metrics = pd.DataFrame({"step": [0, 5, 10], "accuracy": [0.0, end / 2, end]})
@@ -82,8 +85,8 @@ def test_the_sentence_about_50m_is_not_tested_without_a_model_of_that_size():
 
 def test_sizes_have_the_parameters_that_they_are_named_for():
     stated = {"0.8K": 0.8e3, "0.4M": 0.4e6, "50M": 50e6}
-    for name, (n_layers, d_model, n_heads) in SIZES.items():
-        model = ngram_run("paper", "50M").model.replace(n_layers=n_layers, d_model=d_model, n_heads=n_heads)
+    for name, (n_layers, d_model, _) in SIZES.items():
+        model = ngram_run({"curve": f"vanilla, {name}"}).model
         if d_model <= 128:  # the largest is counted by hand: 12 d^2 a layer
             assert Transformer(model).n_params == pytest.approx(stated[name], rel=0.2)
         else:

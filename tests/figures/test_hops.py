@@ -5,12 +5,11 @@ import pandas as pd
 import pytest
 import torch
 
-from figures.hops.study import FIGURE8, FIGURE8_LEARNED, SAVED_LAYER, SIZES, L, origin
+from figures.hops.study import FIGURE8, FIGURE8_LEARNED, SAVED_LAYER, L, origin
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.recipes.hop_horizon import Cell, hop_horizon, hop_measures
 from ihlab.recipes.labels import KV, VANILLA
 from ihlab.study.claim import NOT_TESTED, judged
-from ihlab.study.experiment import SCALES
 
 H, F, U, N = "holds", "fails", "undecided", NOT_TESTED
 
@@ -41,7 +40,7 @@ def made(smoke):
 @pytest.mark.slow
 def test_the_table_has_an_error_for_every_run_and_hop(made):
     data = made[1].data()
-    assert len(data) == 4
+    assert len(data) == 8
     assert {*data.columns} == {*errors(gentle, gentle, "smoke").columns, "kind", "lr", "horizon"}, "as planted"
     assert data.filter(like="error_").melt()["value"].between(0, 1).all()
 
@@ -63,12 +62,13 @@ def test_errors_are_wrong_letters_counted_one_by_one(trained):
 
 def errors(vanilla, shifted, scale="laptop", noise=0.001):
     """Errors that grow with k: `vanilla` and `shifted` map k to an error, seeds lie apart by `noise` and more."""
-    cells = [Cell(label, layers) for label in (VANILLA, KV) for layers in SIZES[scale].layers]
+    study = FIGURE8.at_scale(scale)
+    cells = [Cell(**cell) for cell in study.cells]
 
     def error(cell, seed, k):
         return (vanilla if cell.attention == VANILLA else shifted)(k) + noise * seed * (1 + k / 8)
 
-    return planted(cells, error, SIZES[scale].task.max_hops)
+    return planted(cells, error, study.config(study.cells[0]).task.max_hops)
 
 
 def steep(least):
@@ -96,14 +96,13 @@ def test_figure8_is_judged_by_its_errors(vanilla, shifted, noise, better):
     assert not any(claim.of_paper for claim in FIGURE8_LEARNED.claims(data, "laptop"))
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", ["laptop", "gpu", "paper"])
 def test_sentences_about_five_layers_are_tested_where_there_are_five_and_the_sequences_have_the_hops(scale):
-    if scale == "smoke":  # it leaves out questions about other cells, and these are about none
-        return
     claims = FIGURE8.claims(errors(steep(8), gentle, scale), scale)
     named = [claim for claim in claims if claim.sentence.endswith("(L = 5).")]
     assert len(named) == 2
-    layers, hops = max(SIZES[scale].layers), SIZES[scale].task.max_hops
+    study = FIGURE8.at_scale(scale)
+    layers, hops = max(cell["n_layers"] for cell in study.cells), study.config(study.cells[0]).task.max_hops
     large = layers >= 5 and hops >= 16
     assert [claim.verdict for claim in named] == (["holds"] * 2 if large else [NOT_TESTED] * 2)
     assert large == (scale in ("gpu", "paper"))
@@ -167,8 +166,7 @@ def test_whether_the_shift_saves_a_layer(hops, expected):
     assert first == [H], "as declared, no horizon that sequences of 8 hops can show is more than a layer"
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop"])
-def test_sequences_have_one_more_hop_than_models_are_to_follow(scale):
-    runs = [plan.config for plan in SAVED_LAYER.runs(scale)]
-    cells = [Cell(**cell) for cell in (SAVED_LAYER.smoke_cells if scale == "smoke" else SAVED_LAYER.cells)]
-    assert {run.task.max_hops for run in runs} == {cell.by_hand() + 1 for cell in cells[::2]} == {2 ** L[scale]}
+def test_sequences_have_one_more_hop_than_models_are_to_follow():
+    runs = [plan.config for plan in SAVED_LAYER.runs("laptop")]
+    cells = [Cell(**cell) for cell in SAVED_LAYER.cells]
+    assert {run.task.max_hops for run in runs} == {cell.by_hand() + 1 for cell in cells[::2]} == {2**L}

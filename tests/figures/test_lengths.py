@@ -19,6 +19,7 @@ from ihlab import train
 from ihlab.measure.batches import draw
 from ihlab.recipes.induction import KV1, V2
 from ihlab.study.claim import judged
+from ihlab.study.experiment import smoke
 from tasks import IGNORE, InductionTask
 from tests.figures import made_up
 
@@ -26,11 +27,11 @@ pytestmark = pytest.mark.slow
 
 
 def test_accuracy_by_length_counts_answers_one_by_one(tmp_path):
-    config = LENGTHS.config(LENGTHS.cells[0], "smoke").replace(steps=60, lr=2e-2)
+    config = smoke(LENGTHS.config(LENGTHS.cells[0])).replace(steps=60, lr=2e-2)
     run = train(config, tmp_path)
     model, found = run.model(), accuracy_by_length(run)
-    assert list(found) == [f"accuracy_at_{16 * factor}" for factor in FACTORS]
-    for length in (16, 64):
+    assert list(found) == [f"accuracy_at_{32 * factor}" for factor in FACTORS]
+    for length in (32, 128):
         task = InductionTask(vocab_size=config.task.vocab_size, length=length)
         batch = draw(task, TEST_SEED, "eval", 0, ROWS)
         right = total = 0

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from figures.parallel.study import PARALLEL, config, followers_found
+from figures.parallel.study import GRID, PARALLEL, followers_found
 from ihlab.recipes.induction import KV1
 from tests.figures.made_up import table, verdicts
 
@@ -12,7 +12,7 @@ class Known:
     """A run whose model knows the first `known` followers of the last token, and answers the own token otherwise."""
 
     def __init__(self, followers, known):
-        self.config, self.known = config({"variant": KV1, "width": 8, "followers": followers}, "laptop"), known
+        self.config, self.known = GRID({"variant": KV1, "width": 8, "followers": followers}), known
 
     def model(self):
         def logits(tokens):

@@ -12,7 +12,6 @@ from figures.period.study import (
     KV_2_RANDOM,
     KV_3,
     KV_RANDOM,
-    MODELS,
     PERIOD,
     TESTED,
     V_2,
@@ -84,7 +83,11 @@ INDUCTION, BEFORE, ANY = (0.97, 0.02), (0.02, 0.97), (0.5, 0.5)
 
 def verdicts(kv, vanilla, random, ratios, period2=1.0):
     answers = {KV_2: kv, V_2: vanilla, KV_RANDOM: random, KV_3: kv, KV_2_3: kv, KV_2_RANDOM: kv}
-    steps = {**dict.fromkeys(MODELS, 60.0), KV_2_RANDOM: 60 * ratios[0], KV_2_3: 60 * ratios[1]}
+    steps = {
+        **dict.fromkeys((cell["curve"] for cell in PERIOD.cells), 60.0),
+        KV_2_RANDOM: 60 * ratios[0],
+        KV_2_3: 60 * ratios[1],
+    }
     return [*made_up.verdicts(PERIOD, table(answers, steps, period2)).values()]
 
 
@@ -110,12 +113,12 @@ def test_models_are_trained_on_and_measured(tmp_path, monkeypatch):
     trained = [(curve, train(first[curve].config, tmp_path)) for curve in (KV_2, V_2)]
     later = [(plan.cell_name, train(plan.config, tmp_path)) for plan in PERIOD.follow(trained, "smoke")]
     assert [(curve, run.config.task.period, run.config.first_step) for curve, run in later] == [
-        (KV_2_RANDOM, None, 10),
-        (KV_2_3, 3, 10),
+        (KV_2_RANDOM, None, 12),
+        (KV_2_3, 3, 12),
     ]
     data = PERIOD.gather([*trained, *later], "smoke")
     assert data["curve"].unique().tolist() == [KV_2, V_2, KV_2_RANDOM, KV_2_3]
-    assert set(data["horizon"]) == {10}
+    assert set(data["horizon"]) == {12}
     assert data.loc[data["curve"] == V_2, "fall_own"].isna().all()
     assert data.loc[data["curve"] != V_2, "fall_own"].notna().all()
     for curve, run in trained:

@@ -21,7 +21,7 @@ STEPS = [0, 20, 40, 60, 80, 100, 120, 140]
 def made_up_run(right: list[bool]) -> SimpleNamespace:
     """A run whose checkpoints are a random model or the construction of Theorem 3.3."""
     cell = {"variant": VANILLA, "setting": NONE, "width": 8}
-    config = PROOFS.config(cell, "laptop")
+    config = PROOFS.config(cell)
     wrong = Transformer(config.model, seed=0)
     models = {step: RIGHT if one else wrong for step, one in zip(STEPS, right, strict=True)}
     metrics = pd.DataFrame({"step": STEPS, "accuracy": np.where(right, 1.0, 0.2)})

@@ -24,7 +24,7 @@ from figures.table4.study import (
 )
 from ihlab.study.claim import NOT_TESTED, judged
 
-TASK = TABLE4.config(TABLE4.cells[0], "laptop").task
+TASK = TABLE4.config(TABLE4.cells[0]).task
 
 
 def table(kv, vanilla, seen=0.8, guess=0.3, problems=400, spread=0.01, strict=None):

@@ -12,6 +12,7 @@ from figures.text.study import (
     BYTES_KV2,
     BYTES_V2,
     CONTEXT,
+    GRID,
     KV1,
     KV2,
     LONG_V2,
@@ -19,7 +20,6 @@ from figures.text.study import (
     TEXT,
     V1,
     V2,
-    config,
 )
 from ihlab import Run
 from ihlab.measure.batches import EVAL_SEED, draw
@@ -29,11 +29,12 @@ from tests.figures import made_up
 CELLS = [f"{key}_key_{value}_value" for key in ("own", "previous") for value in ("own", "previous")]
 
 
-@pytest.mark.parametrize("scale", TEXT.scales)
-def test_arms_differ_in_what_they_say_and_nothing_else(scale):
-    plain = config({"arm": V2}, scale)
-    for arm, (attention, n_layers) in ARMS.items():
-        run = config({"arm": arm}, scale)
+def test_arms_differ_in_what_they_say_and_nothing_else():
+    plain = GRID({"arm": V2})
+    named = {"KV shifting": "kv_shift", "K only": "k_shift", "V only": "v_shift", "vanilla": "vanilla"}
+    for arm in ARMS:
+        attention, n_layers = named[arm.split(", ")[0]], int(arm.split(", ")[1][0])
+        run = GRID({"arm": arm})
         assert run.steps == plain.steps * (LONGER if arm == LONG_V2 else 1)
         assert len(run.eval_steps()) == len(plain.eval_steps())
         assert (run.task.vocab_size == 256) == (arm in (BYTES_V2, BYTES_KV2))
@@ -117,7 +118,7 @@ def test_a_gain_everywhere_alike_is_not_said_to_be_where_induction_is():
 
 
 def test_equal_arms_decide_nothing():
-    told = verdicts(table(cost=lambda arm: 1.6 + 0.001 * np.sin(7 * ARMS[arm][1]), onset=lambda arm: 1.0))
+    told = verdicts(table(cost=lambda arm: 1.6 + 0.001 * np.sin(7 * int(arm.split(", ")[1][0])), onset=lambda arm: 1.0))
     assert told[BETTER] == "undecided"
 
 

@@ -39,8 +39,8 @@ def test_the_cells_of_all_questions_are_trained(study):
 
 
 def test_differential_attention_has_half_the_heads_of_twice_the_width():
-    differential = ZOO.config({"variant": DIFFERENTIAL, "setting": INDUCTION1}, "laptop").model
-    usual = setting_config(INDUCTION1, "laptop").model
+    differential = ZOO.config({"variant": DIFFERENTIAL, "setting": INDUCTION1}).model
+    usual = setting_config(INDUCTION1).model
     assert differential.n_heads == usual.n_heads // 2
     assert differential.head_width == 2 * usual.head_width
 

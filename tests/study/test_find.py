@@ -21,7 +21,7 @@ from ihlab.study.study import Study, cells
 from .beside import TASK
 
 
-def config(cell, scale):
+def config(cell):
     model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=16, n_ctx=8, attention=cell["attention"])
     return RunConfig(task=TASK, model=model, steps=2, batch_size=2, eval_rows=2, warmup=1)
 
