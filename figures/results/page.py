@@ -16,7 +16,7 @@ from ihlab.study.experiment import PUBLISHED, SCALES
 from ihlab.study.find import stored
 from ihlab.study.ledger import Folder
 from ihlab.study.markdown import escaped, table, verdict_counts
-from ihlab.study.page import WRITTEN_BY, link_text, require_own, write_page
+from ihlab.study.page import WRITTEN_BY, link_text, require_own, template, write_page
 from ihlab.study.stats import CONFIDENCE, holm
 
 from . import coverage
@@ -41,18 +41,6 @@ THEMES = {
     "Methods and proofs": ("attribution", "proofs", "worst_case"),
 }
 """Figures in the order of the page, below their headings."""
-
-QUESTION = f"""# Which of the paper's claims hold?
-
-{WRITTEN_BY}
-
-In *KV shifting* ([the paper](https://arxiv.org/abs/2411.19574)), each head mixes the previous token's key and value
-into its own. *Vanilla* attention does not. *Induction* predicts the token that followed the current token's earlier
-occurrence."""
-
-RULE = """An answer counts the tests of its sentence, each in one setting, and names the settings that fail, if few.
-Square brackets: 95% interval. Verdicts are about small models. *Undecided*: not significantly on one side of the
-threshold"""
 
 STATEMENTS = "../docs/coverage.md"
 """The page of all statements, as a link relative to the first page."""
@@ -88,28 +76,32 @@ def _statements(root: Path) -> Path:
 def results_page(root: Path) -> str:
     """Return the first page of the results under `root` as Markdown."""
     folders = result_folders(root)
-    if not folders:
-        return f"{QUESTION}\n\nThere are no figures yet.\n"
-    picture = next((f for f in folders if f.experiment == FIRST), None)
-    shown = f"![{link_text(picture.home)}]({picture.picture.relative_to(root).as_posix()})" if picture else ""
-    statements = coverage.counted(root)
-    if _statements(root).exists():
-        statements += f" [Every statement]({STATEMENTS})"
-    rule = (
-        f"{RULE} ([how it was measured]({folders[0].home.relative_to(root).as_posix()}/README.md#how-it-was-measured))."
+    first = next((folder for folder in folders if folder.experiment == FIRST), None)
+    return template(Path(__file__).with_name("page.md.jinja")).render(
+        written_by=WRITTEN_BY,
+        counted=coverage.counted(root),
+        statements=STATEMENTS if _statements(root).exists() else "",
+        headlines=headlines_table(root),
+        how_measured=folders and _page_of(folders[0], root),
+        picture=first and first.picture.relative_to(root).as_posix(),
+        picture_of=first and link_text(first.home),
+        scales=[_scale(list(of_scale), root) for _, of_scale in groupby(folders, key=lambda folder: folder.scale)],
     )
-    parts = [QUESTION, statements, headlines_table(root), rule, shown]
-    for scale, grouped in groupby(folders, key=lambda folder: folder.scale):
-        of_scale = list(grouped)
-        lists: dict[str, list[str]] = {}
-        for folder in of_scale:
-            lists.setdefault(theme(folder.experiment), []).append(_link(link_text(folder.home), folder, root))
-        links = [f"**{heading}**<br>\n" + "<br>\n".join(of_theme) for heading, of_theme in lists.items()]
-        claims = [claim for folder in of_scale for claim in folder.claims()]
-        content = "\n\n".join(filter(None, [*links, verdict_counts(claims), corrected(of_scale, root)]))
-        summary = f"All figures at {scale} scale ({len(of_scale)})"
-        parts += [f'<details markdown="1"><summary>{summary}</summary>', content, "</details>"]
-    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _scale(folders: Sequence[Folder], root: Path) -> dict[str, Any]:
+    """Return what the page shows of all figures at one scale."""
+    themes: dict[str, list[str]] = {}
+    for folder in folders:
+        themes.setdefault(theme(folder.experiment), []).append(_link(link_text(folder.home), folder, root))
+    counts = verdict_counts([claim for folder in folders for claim in folder.claims()])
+    return {
+        "name": folders[0].scale,
+        "figures": len(folders),
+        "themes": themes,
+        "counts": counts,
+        "corrected": corrected(folders, root),
+    }
 
 
 def headlines_table(root: Path) -> str:
@@ -139,7 +131,11 @@ def _answers(root: Path, before: str = "") -> dict[str, tuple[str, str] | None]:
 def _link(text: str, folder: Folder, root: Path, before: str = "") -> str:
     """Return a link to the figure's page, with the scale if it is not the default one."""
     scale = "" if folder.scale == PUBLISHED else f" ({folder.scale} scale)"
-    return f"[{text}{scale}]({before}{folder.home.relative_to(root).as_posix()}/README.md)"
+    return f"[{text}{scale}]({before}{_page_of(folder, root)})"
+
+
+def _page_of(folder: Folder, root: Path) -> str:
+    return f"{folder.home.relative_to(root).as_posix()}/README.md"
 
 
 def result_folders(root: Path) -> list[Folder]:

@@ -26,7 +26,7 @@ def page(home: Path, heading: str = "") -> str:
     folders = [folder for folder in folders if folder.scale != "smoke"] or folders
     above = (parent / "README.md" for parent in reversed(home.absolute().parents[:2]))
     index = next((path for path in above if path.exists() and WRITTEN_BY in path.read_text(encoding="utf-8")), None)
-    return _template().render(
+    return template(Path(__file__).with_name("page.md.jinja")).render(
         heading=heading or stored_heading(home),
         written_by=WRITTEN_BY,
         frozen=frozen(home),
@@ -70,8 +70,9 @@ def frozen(home: Path) -> dict[str, str] | None:
 
 
 @cache
-def _template() -> Template:
-    text = Path(__file__).with_name("page.md.jinja").read_text(encoding="utf-8")
+def template(path: Path) -> Template:
+    """Return the template of a page of Markdown. Lines of only a tag leave no line."""
+    text = path.read_text(encoding="utf-8")
     return Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).from_string(text)
 
 
