@@ -44,7 +44,7 @@ def test_every_head_and_every_simplified_start_has_a_path(smoke):
     assert paths[paths["series"] == "simplified model"]["path"].nunique() == 16
     heads = paths[paths["series"] != "simplified model"]
     assert set(heads["seed"]) == {0, 1}
-    assert heads["path"].nunique() == 2 * 2
+    assert heads["path"].nunique() == 2 * 4
     assert paths[["alpha1", "beta1"]].stack().between(0, 1).all()
 
 
