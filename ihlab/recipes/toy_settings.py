@@ -9,7 +9,7 @@ from ihlab.training.config import RunConfig
 from tasks import InductionTask, MQARTask, MultiHopTask, NGramTask, Task
 
 INDUCTION1, INDUCTION2, NO_POSITIONS2 = "induction, 1 layer", "induction, 2 layers", "induction, 2 layers, no positions"
-NARROW, WIDE = "induction, 1 layer, width 8", "induction, 1 layer, width 64"
+NARROW = "induction, 1 layer, width 8"
 NGRAM, HOPS = "3-grams, 1 layer", "2 hops, 2 layers"
 RECALL_GAP1, RECALL_GAP2 = "recall, gap 1, 1 layer", "recall, gap 2, 1 layer"
 
@@ -44,7 +44,6 @@ SETTINGS = {
     INDUCTION2: Setting(_INDUCTION, {"n_layers": 2}, 1200, _RATES_2_LAYERS),
     NO_POSITIONS2: Setting(_INDUCTION, {"n_layers": 2, "positional": "none"}, 1000, _RATES_2_LAYERS),
     NARROW: Setting(_INDUCTION, {"n_layers": 1, "d_model": 8, "n_heads": 1}, 600, _RATES_1_LAYER),
-    WIDE: Setting(_INDUCTION, {"n_layers": 1, "d_model": 64, "n_heads": 1}, 600, _RATES_2_LAYERS),
     NGRAM: Setting(_NGRAM, {"n_layers": 1}, 600, _RATES_1_LAYER),
     HOPS: Setting(_HOPS, {"n_layers": 2}, 600, _RATES_2_LAYERS, accuracy="accuracy"),
     RECALL_GAP1: Setting(_RECALL1, {"n_layers": 1}, 600, _RATES_1_LAYER),
