@@ -20,7 +20,7 @@ def test_stored_heads_are_the_runs_own_metrics(made, trained):
     assert made[1].data()["heads"].sum() == len(data) / 2
     heads = {name: n_heads for name, (_, n_heads, positional) in SHAPES.items() if positional == "rope"}
     assert heads == {"8": 1, "8, 2 heads": 2, "32": 2}
-    assert len(data) == 2 * 2 * (2 + sum(heads.values()))  # times, seeds, heads
+    assert len(data) == 2 * 2 * (4 + sum(heads.values()))  # times, seeds, heads
     for curve, run in trained("table5"):
         metrics = run.metrics.set_index("step")
         mine = data[(data["curve"] == curve) & (data["seed"] == run.config.seed)]
