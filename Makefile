@@ -16,6 +16,7 @@ TESTED := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 # takes as long as installing it.
 reproduce: $(PACKAGE)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/ihlab reproduce $(FIGURES) --scale $(SCALE)
+	$(BIN)/python -m figures.results
 
 # Every test and process computes on one thread, so two go side by side, and a third where tests wait for processes; a
 # file's slow tests stay together, for what they share.

@@ -6,6 +6,7 @@ FLOPs leave out the overhead of each operation and the movement of data. So meas
 FLOPs, and becomes as steep only when matrix products dominate the step.
 """
 
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from train_step import Side, our_step
 from workers import by_turns, flops, peak_mib, resident_mib
 
 from ihlab.model.config import ModelConfig
-from ihlab.recipes.induction import figure1_run
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
+
+sys.path.append(str(Path(__file__).parents[1]))
+from figures.figure1.study import PAPER
 
 BASE = {"length": 128, "d_model": 128, "n_layers": 2, "vocab_size": 1024, "batch_size": 16}
 N_HEADS = 4
@@ -161,7 +164,7 @@ def limits(points: pd.DataFrame) -> list[dict[str, object]]:
         reached = value * (3600 / (2 * ms)) ** (1 / grows)
         rows.append(figure(TABLE, f"{NAMES[axis]} at which 2,000 steps take an hour", [reached], "", note=PROJECTED))
     widest = points[points["axis"] == "d_model"].iloc[-1]
-    paper = figure1_run("paper")
+    paper = PAPER
     one = our_step(Side(paper.replace(batch_size=1, accumulate=1, precision="fp32"), compiled=False))
     gflop = flops(one) / 1e9 * paper.batch_size * paper.steps
     days = gflop / widest["counted_gflop"] * widest["ms"] / 1e3 / 86400

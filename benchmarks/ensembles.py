@@ -39,7 +39,7 @@ def _prepare(side: Side) -> tuple[np.ndarray, Callable[[], float]]:
     from ihlab.training.ensemble import seeds
     from ihlab.training.train import train_ensemble
 
-    run = figure1_run("laptop")
+    run = figure1_run()
     model = run.model.replace(d_model=8, n_heads=1, attention="kv_shift")
     run = run.replace(model=model, steps=side.steps, eval_every=side.steps, eval_growth=0.0, checkpoints=2)
 

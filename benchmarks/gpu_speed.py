@@ -31,12 +31,16 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.hf import to_llama
 from ihlab.model.transformer import Transformer
 from ihlab.recipes.induction import induction_run
+from ihlab.study.experiment import smoke
 from ihlab.training.config import RunConfig
 from ihlab.training.device import pick_device
 from ihlab.training.ensemble import seeds
 from ihlab.training.loop import Training, microbatches
 from ihlab.training.run import Run
 from tasks import IGNORE, InductionTask
+
+sys.path.append(str(Path(__file__).parents[1]))
+from figures.figure1.study import GPU, PAPER
 
 PEAK_BF16 = {
     "B200": 2250.0,
@@ -100,9 +104,9 @@ def twelve_layers() -> RunConfig:
 
 
 SIZES = (
-    ("Figure 1a at gpu scale", induction_run("gpu"), Turns()),
+    ("Figure 1a at gpu scale", GPU, Turns()),
     ("12 layers, d_model 768", twelve_layers(), Turns(3, 8)),
-    ("Figure 1a at paper scale", induction_run("paper"), Turns(3, 8)),
+    ("Figure 1a at paper scale", PAPER, Turns(3, 8)),
 )
 """The sizes that are timed on a GPU."""
 
@@ -128,12 +132,13 @@ def main(out: Path, device: str = "auto") -> None:
     where = pick_device(device)
     on_gpu = where.type == "cuda"
     cases: dict[str, Callable[[str], list[dict[str, object]]]] = {}
-    for name, run, turns in SIZES if on_gpu else [("Figure 1a at smoke scale", induction_run("smoke"), Turns(1, 2, 2))]:
+    for name, run, turns in SIZES if on_gpu else [("Figure 1a at smoke scale", smoke(induction_run()), Turns(1, 2, 2))]:
         cases[f"A training step, {name}"] = partial(steps, run=microbatch_run(run), device=where, turns=turns)
-    for scale in ("laptop", "gpu") if on_gpu else ("smoke",):
+    stacked = {"laptop": induction_run(), "gpu": GPU} if on_gpu else {"smoke": smoke(induction_run())}
+    for scale, run in stacked.items():
         turns = Turns() if on_gpu else Turns(1, 2, 2)
         cases[f"{MEMBERS} seeds stacked, Figure 1a at {scale} scale"] = partial(
-            stacks, run=induction_run(scale), device=where, turns=turns
+            stacks, run=run, device=where, turns=turns
         )
     done = pd.read_csv(out) if out.exists() else pd.DataFrame({"table": []})
     for table, case in cases.items():

@@ -65,7 +65,7 @@ def measure(quick: bool = False) -> pd.DataFrame:
 
 def _case(curve: str, quick: bool) -> list[dict[str, object]]:
     """Return the rows of one curve of Figure 1a."""
-    run = figure1_run("laptop")
+    run = figure1_run()
     run = run.replace(model=run.model.replace(**DEPTHS[curve]))
     shifted, vanilla = {"attention": "kv_shift"}, {"attention": "vanilla"}
     sides = {

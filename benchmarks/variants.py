@@ -1,7 +1,9 @@
 """The cost of each attention variant relative to vanilla: training step, decoding, memory, parameters, FLOPs."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,11 +12,12 @@ from train_step import Side, prepare
 from workers import by_turns
 
 from ihlab.model.config import ModelConfig
-from ihlab.paper.studies.shifts import VARIANTS as TOKEN_SHIFTS
-from ihlab.paper.studies.variants import ZOO_VARIANTS, variant_fields
-from ihlab.recipes.labels import VANILLA
+from ihlab.recipes.labels import DELTA, DELTA_CONV, K_ONLY, KV, LINEAR, LINEAR_CONV, V_ONLY, VANILLA
 from ihlab.training.config import RunConfig
 from tasks import InductionTask
+
+sys.path.append(str(Path(__file__).parents[1]))
+from figures.variants.study import ZOO_VARIANTS, variant_fields
 
 MODEL = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=512, n_ctx=64)
 RUN = RunConfig(task=InductionTask(vocab_size=512, length=64), model=MODEL, batch_size=64)
@@ -22,6 +25,40 @@ PROMPT, NEW = 16, 48
 TABLE = (
     "Attention variants against vanilla: two layers, d_model 64, 4 heads, vocabulary 512, length 64, batch 64, eager"
 )
+
+
+_NONE = {"positional": "none"}  # as in the recurrences' papers
+TOKEN_SHIFTS: dict[str, dict[str, Any]] = {
+    VANILLA: {},
+    KV: {"attention": "kv_shift"},
+    K_ONLY: {"attention": "k_shift"},
+    "K only, first own": {"attention": "k_shift", "shift_first": "own"},
+    V_ONLY: {"attention": "v_shift"},
+    "partial key offset": {"attention": "key_offset"},
+    "half unrotated": {"attention": "partial_rotary"},
+    "smear, embedding": {"smear": "embedding"},
+    "smear, attention's input": {"smear": "attention"},
+    "conv K": {"canon": "K"},
+    "conv V": {"canon": "V"},
+    "conv attention out": {"canon": "O"},
+    "conv MLP out": {"canon": "M"},
+    "conv all four": {"canon": "KVOM"},
+    "multi-token attention": {"attention": "multi_token"},
+    LINEAR_CONV: {"attention": "gated_linear", "canon": "B", **_NONE},
+    LINEAR: {"attention": "gated_linear", **_NONE},
+    DELTA_CONV: {"attention": "gated_delta", "canon": "B", **_NONE},
+    DELTA: {"attention": "gated_delta", **_NONE},
+    "trapezoid": {"attention": "trapezoid", **_NONE},
+    "forgetting": {"attention": "forgetting"},
+    "output gate": {"attention": "output_gate"},
+    "bigram table": {"bigram_table": 4096},
+    "dynamic conv K, V": {"attention": "dynamic_conv"},
+    "adaptive key offset": {"attention": "adaptive_offset"},
+    "interpolation, embedding": {"smear": "interpolation"},
+    "conv all four, identity start": {"canon": "KVOM", "shift_start": "identity"},
+    "filters of Q, K, V": {"attention": "qkv_shift", "shift_window": 4},
+}
+"""Fields of the model that make each variant of the frozen study `shifts`, by its label."""
 
 
 @dataclass(frozen=True)

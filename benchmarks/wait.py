@@ -54,7 +54,7 @@ def _waits(folder: Path, quick: bool) -> list[Wait]:
     python, ihlab = [sys.executable], [sys.executable, "-c", "from ihlab.cli import main; main()"]
     name = _runs(folder / "runs", n_runs)
     hf = _hugging_face(folder / "llama", SMALL if quick else SMOLLM2)
-    shutil.copytree(ROOT / "figures/figure1a", folder / "figures/figure1a")
+    shutil.copytree(ROOT / "figures/figure1", folder / "figures/figure1")
     return [
         Wait("`import ihlab`", [*python, "-c", "import ihlab"], 0.5, "the interpreter", 7),
         Wait(
@@ -101,7 +101,7 @@ def _runs(root: Path, n: int) -> str:
     from ihlab.recipes.induction import figure1_run
     from ihlab.training.train import train
 
-    config = figure1_run("laptop").replace(steps=40, compile=False, checkpoints=20, name="run-0")
+    config = figure1_run().replace(steps=40, compile=False, checkpoints=20, name="run-0")
     first = train(config, root, "cpu").folder
     for i in range(1, n):
         shutil.copytree(first, root / first.name.replace("run-0", f"run-{i}"), copy_function=os.link)

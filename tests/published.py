@@ -38,10 +38,10 @@ NOT_TESTED = claim(
 
 def store(root: Path, name: str, scale: str, *claims: dict[str, object], summary: str = "It does.\n") -> None:
     """Write the folder of a figure with these claims and an empty picture."""
-    folder = root / name / scale
-    folder.mkdir(parents=True)
+    folder = root / name if scale == "laptop" else root / name / scale
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "claims.json").write_text(json.dumps(claims), encoding="utf-8")
-    (folder / f"{name}-{scale}.svg").touch()
+    (folder / f"{name}.svg").touch()
     (folder / "summary.md").write_text(summary, encoding="utf-8")
 
 

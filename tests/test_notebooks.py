@@ -103,6 +103,7 @@ def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
         ]
     else:
         monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(ROOT / "notebooks")  # as in a kernel, for `varied`
         shown, rich = [], DisplayFormatter()
 
         def show(*values, raw=False):

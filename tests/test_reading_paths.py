@@ -47,7 +47,7 @@ def publish(folder: Path) -> None:
         title="Does it learn?",
         declared="2026-01-01",
         cells=cells(attention=["kv_shift"]),
-        config=lambda cell, scale: None,
+        config=lambda cell: None,
         measure=lambda run: {},
         asks=[Ask("learns", "It learns.", mean_over_seeds("accuracy", {"attention": "kv_shift"}), above=0.5)],
         summary_columns=["accuracy"],
@@ -55,7 +55,7 @@ def publish(folder: Path) -> None:
     )
     for accuracy in ([0.7, 0.8, 0.9], [0.1, 0.2, 0.3]):  # the second table replaces the first one's verdict
         data = pd.DataFrame({"attention": "kv_shift", "seed": range(3), "accuracy": accuracy})
-        Folder(folder, study.name, "laptop").publish(study, data)
+        Folder(folder / study.name).publish(study, data)
 
 
 def score_a_method(folder: Path) -> None:

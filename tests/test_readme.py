@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from ihlab.cli import main
+from tests.figures.live import copy_code
 
 pytestmark = pytest.mark.slow
 
@@ -87,6 +88,7 @@ TRAINED: dict[str, Path] = {}
 
 @pytest.mark.parametrize("page", pages_with(commands))
 def test_shell_examples(page, empty, capsys):
+    copy_code(["figure1b"], empty / "figures")  # as in a clone
     for block in blocks(page, "toml"):
         (empty / block.split(":")[0].removeprefix("# ")).write_text(block, encoding="utf-8")
     for command in commands(page):
@@ -97,11 +99,11 @@ def test_shell_examples(page, empty, capsys):
             TRAINED.setdefault(shlex.join(command), empty / "runs")
     printed = capsys.readouterr().out
     expected = {
-        "README": ["Pictures, numbers and intervals: figures/README.md"],
+        "README": ["Picture, numbers and intervals: figures/figure1/figure1b/README.md"],
         "train": ["Runs in runs", "hops"],
         "sweep": ["rates.csv: 4 runs"],
         "analyse": ["Shifts of kv-shift-1-layer"],
-        "reproduce": ["Pictures, numbers and intervals:"],
+        "reproduce": ["Picture, numbers and intervals:"],
         "suite": ["induction-vanilla-2 ", "folder"],
     }
     assert all(words in printed for words in expected[page.stem])

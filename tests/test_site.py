@@ -35,8 +35,8 @@ def test_every_page_has_its_own_title(site):
     assert not [title for title in titles if title.startswith("Index")]
 
 
-EXPLORED = ["figure1a", "figure1b", "figure2", "figure8", "figure9"]
-FIGURE_1A = "figures/figure1a/index.html"
+EXPLORED = ["figure1a", "figure1b", "figure2", "figure9", "figure8"]
+FIGURE_1A = "figures/figure1/figure1a/index.html"
 DRAWN = """() => [...document.querySelectorAll("script.explore")].every(
     source => source.nextElementSibling?._fullLayout?._size && !source.previousElementSibling)"""
 POINT = """place => {  // a point of the first curve, in pixels of the window
@@ -78,7 +78,7 @@ def test_hover_tells_the_seed_of_a_point_and_its_value_in_the_table(opened, uri)
     text = picture.locator(".hoverlayer .hovertext").first.text_content()
     pattern = r"(.+)seed (\d+), learning rate 0.004training step (\d+)accuracy at the first repeat (.+)"
     curve, seed, step, accuracy = re.fullmatch(pattern, text).groups()
-    rows = pd.read_csv(ROOT / "figures/figure1a/laptop/curves.csv").set_index(["curve", "seed", "step"])
+    rows = pd.read_csv(ROOT / "figures/figure1/figure1a/curves.csv").set_index(["curve", "seed", "step"])
     assert float(accuracy) == pytest.approx(rows["accuracy_first"][curve, int(seed), int(step)], rel=1e-3)
 
 
@@ -95,6 +95,6 @@ def test_every_picture_to_explore_is_drawn_and_fits_its_page(opened, site):
 
 def test_without_javascript_the_still_stands_in_the_page(opened):
     page = opened(FIGURE_1A, java_script_enabled=False)
-    [still] = page.locator("img[src$='figure1a-laptop.svg']").all()
+    [still] = page.locator("img[src$='figure1a.svg']").all()
     assert still.bounding_box()["width"] > 800
     assert page.locator(".explored").count() == 0

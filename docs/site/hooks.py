@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "benchmarks/results.md"),
     "benchmarks/*.svg",
-    *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/*/*/*.svg"),
+    *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/**/*.svg"),
     "notebooks/*.ipynb",
 )
 """Files of the checkout that the site shows as they are."""
@@ -40,19 +40,19 @@ MATH = re.compile(
 )
 
 GALLERY = {
-    "figure1a": "How many layers does induction need, and which learn it fastest?",
-    "figure1b": "How narrow can a model be and still learn induction?",
+    "figure1/figure1a": "How many layers does induction need, and which learn it fastest?",
+    "figure1/figure1b": "How narrow can a model be and still learn induction?",
     "figure2": "Where does gradient descent lead a head's alpha and beta?",
-    "figure8": "How many hops do models follow?",
+    "hops/figure8": "How many hops do models follow?",
     "figure9": "Does the shift help or hurt where the answer is in the weights?",
     "attribution": "Which attribution methods see the heads of the circuit?",
     "shifts": "Which token shift learns which task?",
     "text": "Does the shift help on text, and where?",
 }
-"""Figures on the home page, each with its question."""
+"""Folders of the figures on the home page, each with its question."""
 
-EXPLORED = ("figure1a", "figure1b", "figure2", "figure8", "figure9")
-"""Figures whose pages show the picture to explore in place of the still. The home page shows the first one."""
+EXPLORED = ("figure1/figure1a", "figure1/figure1b", "figure2", "hops/figure8", "figure9")
+"""Folders of figures whose pages show the picture to explore in place of the still. The home page shows the first."""
 
 LIBRARY = "docs/site/plotly.min.js"
 """Where the site has plotly's library, once for all pages: it is copied from the installed package."""
@@ -75,7 +75,8 @@ log = logging.getLogger("mkdocs.ihlab")
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fill the navigation: the pages of the reference stand where it says "API", so "FIGURES" and "LOG"."""
-    links = re.findall(r"\((\w+/README\.md)\)(?:<br>)?$", (ROOT / "figures/README.md").read_text("utf-8"), flags=re.M)
+    overview = (ROOT / "figures/README.md").read_text("utf-8")
+    links = re.findall(r"\(([\w/]+/README\.md)\)(?:<br>)?$", overview, flags=re.M)
     figures = [f"figures/{link}" for link in dict.fromkeys(links)]
     reference = [
         {package: [_page_of(package), *({module: _page_of(f"{package}.{module}")} for module in modules(package))]}
@@ -198,7 +199,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri != "README.md":
         return markdown
     cards = [
-        f"[![](figures/{name}/laptop/{name}-laptop.svg)<br>{question}](figures/{name}/README.md)"
+        f"[![](figures/{name}/{name.rpartition('/')[2]}.svg)<br>{question}](figures/{name}/README.md)"
         for name, question in GALLERY.items()
     ]
     start, then, end = markdown.partition("## Where to go on")
@@ -237,13 +238,13 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def _of_figure(soup: BeautifulSoup, name: str) -> list[tuple[Tag, str]]:
-    """Return the first still of a figure's page, with the JSON of its picture to explore, drawn from the table."""
-    from ihlab.paper.studies.registry import EXPERIMENTS
+    """Return the first still of a figure's page, with the JSON of its picture to explore. `name`: its folder."""
+    from ihlab.study.find import study
     from ihlab.study.ledger import Folder
 
-    folder = Folder(ROOT / "figures", name, "laptop")
+    folder = Folder(ROOT / "figures" / name)
     still = soup.select_one(f'img[src$="{folder.picture.name}"]')
-    experiment: Any = EXPERIMENTS[name]
+    experiment = study(folder.experiment, ROOT / "figures")
     return [(still, experiment.draw_interactive(folder.pictured(), folder.scale).to_json())]
 
 

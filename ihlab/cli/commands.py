@@ -47,31 +47,38 @@ def reproduce(
     """Train the runs for the paper's figures, draw the figures, and print which claims hold.
 
     Args:
-        names: Figures to make, such as figure1a, or module:Class of your own; if none is named, DEFAULT.
-            The others take longer: OTHERS.
-        scale: smoke (seconds), laptop (minutes), gpu (tens of minutes) or paper (the paper's own sizes).
+        names: Figures to make, such as figure1a, which figures/*/study.py declares, or your own: a study file
+            such as my_study.py, or module:name; if none is named, DEFAULT. Others take longer: OTHERS.
+        scale: smoke (seconds) or laptop (minutes); Figures 1a, 1b, 8 and 9 also have gpu (tens of minutes) and paper
+            (the paper's own sizes).
         jobs: Number of runs trained at a time; by default one per core, and 1 on a GPU.
         device: A torch device, or auto: a GPU if there is one.
         runs: Folder of the runs. Finished runs are reused, interrupted runs are resumed.
-        figures: Folder in which pictures, tables and claims are written.
+        figures: Folder of the studies, in which pictures, tables and claims are written.
         from_data: Redraw figures and re-evaluate claims from the stored tables, without training.
-        interactive: Also write each figure as a page to explore, <name>-<scale>.html, of up to 1 MB. Beside it stands
-            the library that it needs, plotly.min.js, of 4.8 MB.
+        interactive: Also write each figure as a page to explore, <name>.html, of up to 1 MB. Beside it stands the
+            library that it needs, plotly.min.js, of 4.8 MB.
     """
-    from ihlab.paper.studies.reproduce import reproduce as run_experiments
+    from ihlab.study.reproduce import reproduce as run_experiments
 
     chosen = [registered_experiment(name) if ":" in name else name for name in names]
     run_experiments(chosen, scale, jobs, device, runs, figures, from_data, interactive=interactive)
 
 
-def name_figures() -> None:
-    """Name every figure in the help of `ihlab reproduce`."""
-    from ihlab.paper.figures import FIGURES
+_HELP = str(reproduce.__doc__)
 
-    by_default = {name for name, figure in FIGURES.items() if figure.by_default}
-    for word, chosen in {"DEFAULT": by_default, "OTHERS": FIGURES.keys() - by_default}.items():
-        *names, last = (name for name in FIGURES if name in chosen)
-        reproduce.__doc__ = str(reproduce.__doc__).replace(word, f"{', '.join(names)} and {last}")
+
+def name_figures() -> None:
+    """Name every figure of the folder `figures` in the help of `ihlab reproduce`."""
+    from ihlab.study.find import declared
+
+    found = declared(Path("figures"))
+    by_default = {name for name, figure in found.items() if figure.by_default}
+    text = _HELP
+    for word, chosen in {"DEFAULT": by_default, "OTHERS": found.keys() - by_default}.items():
+        names = ", ".join(name for name in found if name in chosen)
+        text = text.replace(word, names or "those of a clone of the repository")
+    reproduce.__doc__ = text
 
 
 def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
@@ -189,7 +196,7 @@ def sampler(kind: str, _: Sequence[str]) -> Callable[..., None]:
 
 def _show_graphs(task: IGSMTask, batch: Batch, row: int) -> None:
     """Print a problem's graphs as text."""
-    from ihlab.paper.igsm.graphs import dependency_text, structure_text
+    from tasks.igsm.graphs import dependency_text, structure_text
     from tasks.igsm.problem import Problem
 
     problem = Problem.parse(task.decode(batch.inputs[row]), task.language.modulus, task.flat)

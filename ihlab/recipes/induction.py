@@ -4,7 +4,6 @@ import numpy as np
 
 from ihlab.model.config import ModelConfig
 from ihlab.study.ask import Cell
-from ihlab.study.experiment import Scale
 from ihlab.study.learning_curves import EVAL_GROWTH
 from ihlab.study.rates import ACCURACY
 from ihlab.training.clamp import Clamp
@@ -50,65 +49,30 @@ MUCH_FASTER = 0.5
 """A curve is "much faster" than another if the ratio of their steps to 90% accuracy is below this."""
 
 
-def induction_run(scale: Scale) -> RunConfig:
-    """Return the run of one vanilla layer at a scale. Every curve changes two or three of its fields."""
-    if scale == "paper":
-        # Section 3.2, Appendices K and N: vocabulary 8000, length 512, d_model 1024, 8 x 512 sequences a
-        # step, lr 2e-4, 1000 steps of warm-up. Inferred: 8 heads (of width 128, as in Table 16), d_mlp 5504 (one
-        # layer then has the paper's "approximately 20M" parameters), the initialisation (Llama's), 5000 steps.
-        task = InductionTask(vocab_size=8000, length=512)
-        return RunConfig(
-            task=task, model=_model(task, d_model=1024, n_heads=8, d_mlp=5504, init_std=0.02), steps=5000,
-            batch_size=4096, accumulate=16, lr=2e-4, warmup=1000, precision="bf16", compile=True, eval_every=25,
-            eval_rows=1024,
-        )  # fmt: skip
-    if scale == "gpu":
-        task = InductionTask(vocab_size=2048, length=256)
-        return RunConfig(
-            task=task, model=_model(task, d_model=256, n_heads=8), steps=3000, batch_size=64, lr=1e-3, warmup=200,
-            schedule="trapezoid", precision="bf16", compile=True, eval_rows=1024,
-        )  # fmt: skip
-    if scale == "laptop":
-        task = InductionTask(vocab_size=128, length=32)
-        return RunConfig(
-            task=task,
-            model=_model(task, d_model=32, n_heads=4),
-            steps=2000,
-            batch_size=64,
-            lr=4e-3,
-            schedule="trapezoid",
-            eval_rows=1024,
-        )
-    task = InductionTask(vocab_size=64, length=16)
-    return RunConfig(
-        task=task, model=_model(task, d_model=16, n_heads=2), steps=30, batch_size=16, warmup=5, schedule="trapezoid",
-        eval_rows=64, checkpoints=3,
-    )  # fmt: skip
+def induction_run() -> RunConfig:
+    """Return the run of one vanilla layer. Every curve changes two or three of its fields."""
+    task = InductionTask(vocab_size=128, length=32)
+    model = ModelConfig(n_layers=1, d_model=32, n_heads=4, d_vocab=task.vocab_size, n_ctx=task.length)
+    return RunConfig(task=task, model=model, steps=2000, batch_size=64, lr=4e-3, schedule="trapezoid", eval_rows=1024)
 
 
-def _model(task: InductionTask, **shape: object) -> ModelConfig:
-    return ModelConfig(n_layers=1, d_vocab=task.vocab_size, n_ctx=task.length, **shape)  # type: ignore[arg-type]
-
-
-def figure1_run(scale: Scale) -> RunConfig:
-    """Return `induction_run` as Figures 1 and 2 train it: on a laptop compiled, with fewer, smaller evaluations.
+def figure1_run() -> RunConfig:
+    """Return `induction_run` as Figures 1 and 2 train it: compiled, with fewer, smaller evaluations.
 
     Each gap between evaluations is a tenth of the steps so far, fine enough for claims about step ratios of .5 and .8.
     Experiments that are made on request keep `induction_run`, because their stored tables were made with it.
     """
-    changes = {"compile": True, "eval_rows": 512, "eval_growth": EVAL_GROWTH} if scale == "laptop" else {}
-    return induction_run(scale).replace(**changes)
+    return induction_run().replace(compile=True, eval_rows=512, eval_growth=EVAL_GROWTH)
 
 
-def depth_config(cell: Cell, scale: Scale, positional: str = "rope") -> RunConfig:
-    """Return the config of a curve of Figure 1a. Four-layer runs stop at 90%, because claims use only their steps."""
-    curve, run = cell["curve"], figure1_run(scale)
+def depth_config(cell: Cell, positional: str = "rope", run: RunConfig | None = None) -> RunConfig:
+    """Return the config of a curve of Figure 1a, from `run`, by default that of a laptop.
+
+    Four-layer runs stop at 90%, because claims use only their steps.
+    """
+    curve, run = cell["curve"], run or figure1_run().replace(eval_rows=ROWS)
     model = run.model.replace(positional=positional, **DEPTHS[curve])
-    return run.replace(
-        model=model,
-        eval_rows=ROWS if scale == "laptop" else run.eval_rows,
-        stop_at_accuracy=ACCURACY if curve == V4 else None,
-    )
+    return run.replace(model=model, stop_at_accuracy=ACCURACY if curve == V4 else None)
 
 
 def depth_seeds(cell: Cell, positional: str = "rope") -> range:
@@ -132,11 +96,15 @@ def panel_of(cell: Cell) -> str:
     return str(cell["curve"]).partition(", hidden size ")[2]
 
 
-def width_config(cell: Cell, scale: Scale) -> RunConfig:
-    """Return the config of a curve of Figure 1b."""
-    run, (width, heads, positional) = figure1_run(scale), SHAPES[panel_of(cell)]
-    if scale != "paper":
-        run = run.replace(lr=NARROW_LR, weight_decay=0.0, steps=run.steps * 3 // 4)
+def narrow_run(run: RunConfig) -> RunConfig:
+    """Return a run of Figure 1a with the rate, the weight decay and the steps of Figure 1b."""
+    return run.replace(lr=NARROW_LR, weight_decay=0.0, steps=run.steps * 3 // 4)
+
+
+def width_config(cell: Cell, run: RunConfig | None = None) -> RunConfig:
+    """Return the config of a curve of Figure 1b, from `run`, by default that of a laptop."""
+    width, heads, positional = SHAPES[panel_of(cell)]
+    run = run or narrow_run(figure1_run())
     shape = {"d_model": width, "n_heads": heads, "positional": positional, "init_std": None}
     return run.replace(model=run.model.replace(**shape, **DEPTHS[KV1 if cell["curve"].startswith(KV1) else V2]))
 

@@ -1,22 +1,16 @@
-"""The run on real text at each scale and the text on which models are measured, which several studies share."""
+"""The run on real text, and the text on which models are measured, which several studies share."""
 
 from functools import lru_cache
 
 import numpy as np
 
 from ihlab.model.config import ModelConfig
-from ihlab.study.experiment import Scale
 from ihlab.training.config import RunConfig
 from tasks import Batch, TextTask
-from tasks.text.corpus import SAMPLE
 
 
-def text_run(scale: Scale) -> RunConfig:
+def text_run() -> RunConfig:
     """Return the run of two vanilla layers on byte pairs of the standard library's sources."""
-    if scale == "smoke":
-        task = TextTask(corpus=SAMPLE, vocab_size=300, length=32)
-        model = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=task.vocab_size, n_ctx=task.length)
-        return RunConfig(task=task, model=model, steps=16, batch_size=4, warmup=4, eval_rows=8, checkpoints=3)
     task = TextTask(vocab_size=1024, length=256)
     model = ModelConfig(n_layers=2, d_model=96, n_heads=3, d_vocab=task.vocab_size, n_ctx=task.length)
     return RunConfig(

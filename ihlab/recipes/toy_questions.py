@@ -9,10 +9,7 @@ from ihlab.recipes.toy_settings import SETTINGS
 from ihlab.study.ask import Ask, difference, ratio
 from ihlab.study.study import Tuned
 
-TUNED = Tuned(
-    rates=lambda cell: SETTINGS[cell["setting"]].rates,
-    smoke=lambda cell: SETTINGS[cell["setting"]].rates[:2],
-)
+TUNED = Tuned(rates=lambda cell: SETTINGS[cell["setting"]].rates)
 FEW_SEEDS, MANY_SEEDS = range(8), range(8, 40)
 """Seeds of the claims.
 

@@ -115,6 +115,11 @@ class Ask:
         sound = callable(threshold) or is_number(threshold)
         require(sound, f"Ask '{self.id}': the threshold is {shown(threshold)}, but must be a number.")
 
+    def at(self, **labels: Any) -> "Ask":
+        """Return the question asked at labels of axes. They are its setting, and the end of its id."""
+        setting = {axis.replace("_", " "): str(label) for axis, label in labels.items()}
+        return replace(self, id=claim_id(self.id, *setting.values()), setting=setting)
+
     def claim(self, data: pd.DataFrame, declared: str) -> Claim:
         """Return the claim. Raises `NoRunsError` if the table lacks a cell."""
         now = self._claim(data, declared)

@@ -42,6 +42,10 @@ def of_cell(value: Any, cell: Cell) -> Any:
 def require_study(study: Study) -> None:
     """Raise `ConfigError` for a study whose table could not answer its questions, or would answer them wrongly."""
     name = f"Study '{study.name}'"
+    try:
+        inspect.signature(study.config).bind({})
+    except TypeError:
+        raise ConfigError(f"{name}: config must be a function of a cell alone: smoke scale derives its own.") from None
     for field in ("cells", "asks"):
         value = getattr(study, field)
         is_list = isinstance(value, Sequence) and not isinstance(value, str)
@@ -125,8 +129,6 @@ def _require_seeds(study: Study, words: str, cell: Cell) -> None:
     require(repeated is None, f"{words} has the seed {repeated} twice, but a run counts once.")
     if tuned is None:
         return
-    smoke_seeds = tuned.smoke_seeds
-    require(smoke_seeds > 0, f"{words}: Tuned(smoke_seeds={smoke_seeds}), but it must be at least 1.")
     fixed = sorted({"lr", "seed"} & {*tuned.changes})
     require(not fixed, f"{words}: Tuned(changes=...) has {' and '.join(fixed)}, which tuning sets itself.")
     require(len(tuned.seeds) > 0, f"{words} has no tuning seeds: give it at least one.")

@@ -30,7 +30,7 @@ class Claim:
       it. Claims that make the same statement under several conditions share the part before the first dot. Without
       one, `judged` derives it from the sentence;
     - `setting`: the conditions of the claim, such as {"positions": "learned positions"};
-    - `statement`: the number of the paper's statement that the claim answers (`ihlab.paper.coverage`); None for none;
+    - `statement`: the number of the statement that it answers (`figures/results/statements.csv`); None for none;
     - `against`: whether the paper says the contrary: if the claim holds, the paper's statement does not;
     - `of_paper`: whether the paper makes the statement or gives the number; otherwise it is our own question;
     - `declared`: the date (ISO) on which measure, threshold and side were fixed, before the runs that they judge;

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # a config needs no matplotlib, and claims from a stored tabl
 
 Scale = Literal["smoke", "laptop", "gpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
+PUBLISHED: Scale = "laptop"
+"""The scale of the published figures."""
 
 Trained = Sequence[tuple[str, "Run"]]
 """Finished runs, each with the name of its cell."""
@@ -84,6 +86,20 @@ class Experiment(Protocol):
 
 METHODS = ("runs", "gather", "claims", "draw", "summary")
 """Methods that every experiment must have."""
+
+
+def smoke(run: RunConfig) -> RunConfig:
+    """Return a run like the given one that takes a second: 12 steps of 8 sequences, 32 in an evaluation."""
+    return run.replace(
+        steps=12,
+        batch_size=8,
+        accumulate=1,
+        warmup=4,
+        eval_every=4,
+        eval_rows=32,
+        checkpoints=min(run.checkpoints, 3),
+        compile=False,
+    )
 
 
 def scales_of(experiment: Experiment) -> tuple[Scale, ...]:

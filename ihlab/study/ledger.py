@@ -21,7 +21,7 @@ from ihlab.files import remove_abandoned, write_json, write_text
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
 from ihlab.stored import as_text, read_json
 from ihlab.study.claim import NOT_TESTED, judged
-from ihlab.study.experiment import Experiment, Scale
+from ihlab.study.experiment import PUBLISHED, Experiment, Scale
 from ihlab.study.history import keep_replaced, read_claims, read_history
 from ihlab.study.markdown import escaped, interval, needed, plain, short, table, value, verdict_counts
 from tasks.config import ConfigError, require
@@ -32,16 +32,20 @@ if TYPE_CHECKING:  # Styler needs jinja2, which notebooks have
 
 @dataclass(frozen=True)
 class Folder:
-    """Folder `<root>/<experiment>/<scale>/`. No scale overwrites another, and picture names contain the scale."""
+    """The folder of a figure, `home`, at one scale: `home` itself at the published scale, else `home/<scale>`."""
 
-    root: Path
-    experiment: str
-    scale: Scale
+    home: Path
+    scale: Scale = PUBLISHED
+
+    @property
+    def experiment(self) -> str:
+        """The name of the experiment, which the folder has."""
+        return self.home.name
 
     @property
     def path(self) -> Path:
-        """The folder."""
-        return self.root / self.experiment / self.scale
+        """The folder of this scale's files."""
+        return self.home if self.scale == PUBLISHED else self.home / self.scale
 
     def publish(
         self,
@@ -79,11 +83,11 @@ class Folder:
         if draw_more := getattr(experiment, "draw_more", None):
             pictures |= draw_more(pictured, self.scale)
         for ending, picture in pictures.items():
-            name = "-".join(filter(None, (self.experiment, self.scale, ending)))
+            name = "-".join(filter(None, (self.experiment, ending)))
             write_picture(picture, self.path / f"{name}.svg")
 
     def write_interactive(self, experiment: Any) -> Path:
-        """Write the interactive picture as `<experiment>-<scale>.html`, beside the `plotly.min.js` that it needs."""
+        """Write the interactive picture as `<experiment>.html`, beside the `plotly.min.js` that it needs."""
         from ihlab.plots.interactive import write_page
 
         page = self.picture.with_suffix(".html")
@@ -125,7 +129,7 @@ class Folder:
     @property
     def picture(self) -> Path:
         """The first picture, as SVG."""
-        return self.path / f"{self.experiment}-{self.scale}.svg"
+        return self.path / f"{self.experiment}.svg"
 
     @property
     def pictures(self) -> list[Path]:
@@ -175,7 +179,7 @@ class Folder:
         The commit is from `declared.json`, which maintainers fill. It is left out if the file does not list the claim,
         or lists it with another threshold, side or day.
         """
-        path = self.root / self.experiment / "declared.json"
+        path = self.home / "declared.json"
         try:
             rows = json.loads(as_text(path.read_bytes(), path)) if path.exists() else {}
         except json.JSONDecodeError as error:
@@ -202,7 +206,7 @@ class Folder:
 
     @property
     def _history(self) -> Path:
-        return self.root / self.experiment / "history.json"
+        return self.home / "history.json"
 
 
 ENTRIES = {"data.csv": "table", "curves.csv": "curves"}

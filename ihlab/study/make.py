@@ -23,12 +23,13 @@ def make(
     runs: Path = Path("runs"),
     console: Console | None = None,
     vary: Callable[[list[Planned], int], list[Planned]] = lambda planned, stage: planned,
-    published: Callable[[Folder], None] = lambda folder: None,
+    published: Callable[[Experiment, Folder], None] = lambda experiment, folder: None,
 ) -> int:
     """Train the runs of each experiment in turn, showing progress, and publish it. Return the number of runs.
 
     A run that several experiments need is trained once. All folders have the same scale. `vary` may change the runs
-    that an experiment plans for its stage 1 or 2. `published` is called with each folder once it is written.
+    that an experiment plans for its stage 1 or 2. `published` is called with each experiment and its folder
+    once it is written.
     """
     console, jobs, scale = console or Console(), jobs or default_jobs(device), folders[0].scale
     needed = 0
@@ -43,7 +44,7 @@ def make(
         gather_curves = getattr(experiment, "gather_curves", lambda trained, scale: None)
         data, curves = experiment.gather(trained, scale), gather_curves(trained, scale)
         folder.publish(experiment, data, _manifest(trained, scale), curves)
-        published(folder)
+        published(experiment, folder)
         needed += len(planned)
     return needed
 

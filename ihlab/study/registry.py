@@ -1,12 +1,17 @@
-"""Registry of experiments by name: those that users register, and the paper's studies once they are loaded."""
+"""Registry of experiments from outside, by name: those that users register, and those of installed packages."""
 
+from functools import cache
 from typing import Any
 
 from ihlab.study.experiment import METHODS, Experiment
 from tasks.config import require
+from tasks.registry import load_plugins
 
 EXPERIMENTS: dict[str, Experiment] = {}
-"""Every experiment by its name, in the order of the page of results."""
+"""Every registered experiment by its name. Those of `figures/` are found there (`ihlab.study.find`)."""
+
+GROUP = "ihlab.experiments"
+"""Entry point group for experiments of installed packages."""
 
 
 def register_experiment(experiment: Any) -> Any:
@@ -24,6 +29,12 @@ def register_experiment(experiment: Any) -> Any:
     require(old == new, f"There is an experiment '{name}' already, {old}: {new} needs another name.")
     EXPERIMENTS[str(name)] = instance
     return experiment
+
+
+@cache
+def load_experiments() -> None:
+    """Register the experiments of installed packages, once."""
+    load_plugins(GROUP, register_experiment)
 
 
 def _owner(experiment: Any) -> str:

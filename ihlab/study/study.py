@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,7 +25,8 @@ from ihlab.plots.views import Curves, Dots
 from ihlab.study.ask import RUN, TUNING, Ask, Cell, cell_key, cell_name, cells_read, claims_of, of_kind
 from ihlab.study.checked import SMOKE_SEEDS, of_cell, require_study
 from ihlab.study.claim import Claim
-from ihlab.study.experiment import Planned, Scale, Trained
+from ihlab.study.experiment import Planned, Scale, Trained, smoke
+from ihlab.study.grid import Grid, cells  # noqa: F401  # studies import them beside `Study`
 from ihlab.study.learning_curves import final_loss
 from ihlab.study.rates import ACCURACY, count_in_words, fastest_rate, median_in_words
 from ihlab.sweep.results import first_reach
@@ -46,11 +46,6 @@ GONE = {"seeded": "config, which gets the seed as cell['seed']", "measure_tuning
 """Other fields of `Study` in version 0.3, and what replaces them."""
 
 
-def cells(**axes: Sequence[Any]) -> list[Cell]:
-    """Return a cell for every combination of the columns' values."""
-    return [dict(zip(axes, chosen, strict=True)) for chosen in product(*axes.values())]
-
-
 def steps_to_90(run: Run) -> dict[str, float]:
     """Return `steps_to_90`, the first step with 90% accuracy (inf: never), the last `accuracy` and the `best` one.
 
@@ -65,10 +60,10 @@ def steps_to_90(run: Run) -> dict[str, float]:
 class Tuned:
     """Tuning of the rate: train each cell at each learning rate on tuning seeds, then at its best on the claims' seeds.
 
+    Smoke scale tries one rate, the first, on one seed.
+
     - `by`: how rates are compared. "steps": the fewest steps to 90% accuracy, or the highest accuracy if no run
       gets there. "loss": the lowest held-out loss;
-    - `smoke`: the rates of smoke scale, by default the first;
-    - `smoke_seeds`: the number of tuning seeds at smoke scale;
     - `changes`: fields of the config that differ in tuning runs;
     - `measure`: a function from a tuning run, whose model no claim uses, to its columns;
     - `rate_of`: a function from a cell to the cell whose rate it takes, by default itself.
@@ -77,16 +72,13 @@ class Tuned:
     rates: Rates
     by: Literal["steps", "loss"] = "steps"
     seeds: tuple[int, ...] = (100, 101)
-    smoke: Rates = ()
-    smoke_seeds: int = 1
     changes: Mapping[str, Any] = field(default_factory=dict)
     measure: Measure = steps_to_90
     rate_of: Callable[[Cell], Cell] = lambda cell: cell
 
     def rates_of(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
         """Return the rates that are tried for a cell."""
-        rates, smoke = of_cell(self.rates, cell), of_cell(self.smoke, cell)
-        return (smoke or rates[:1]) if scale == "smoke" else rates
+        return of_cell(self.rates, cell)[: 1 if scale == "smoke" else None]
 
     def best(self, runs: Sequence[Run]) -> float:
         """Return the best learning rate of a cell's tuning runs. In a tie the smallest wins."""
@@ -106,8 +98,8 @@ class Study:
     Raises `ConfigError` if a question could not be answered or would count a run twice (`ihlab.study.checked`).
 
     - `cells`, `smoke_cells`: the trained cells, and those of smoke scale (default: all);
-    - `config`: a function from a cell and a scale to the config of its runs, without the tuned rate. Its cell also has
-      the `seed`, for configs that depend on it;
+    - `config`: a function from a cell to the config of its runs, without the tuned rate. Its cell also has the `seed`,
+      for configs that depend on it. Smoke scale changes the config (`ihlab.study.experiment.smoke`);
     - `seeds`: the claims' seeds; smoke scale has seeds 0 and 1;
     - `tuned`: how rates are tuned; None: the config has the rate;
     - `stacked`: whether runs may be trained as members of an ensemble;
@@ -121,7 +113,9 @@ class Study:
     - `more_views`: further pictures, by the suffix of their files' names;
     - `summary_columns`: columns of the summary, which has one row per cell with their medians, or a function that makes
       it;
-    - `scales`: the scales at which it can be made, each with the fields that differ there.
+    - `scales`: the scales at which it can be made, each with the fields that differ there;
+    - `heading`: the heading of its page, a question; the part before a colon is the text of links to it;
+    - `by_default`: whether `ihlab reproduce` makes it if no figure is named.
 
     `seeds`, `tuned` and `stacked` are values for all cells, or functions of a cell.
     """
@@ -130,7 +124,7 @@ class Study:
     title: str
     declared: str
     cells: Sequence[Cell]
-    config: Callable[[Cell, Scale], RunConfig]
+    config: Callable[[Cell], RunConfig]
     asks: Sequence[Ask]
     view: Callable[[pd.DataFrame], Figure]
     interactive: Callable[[pd.DataFrame, str], Any] | None = None
@@ -141,11 +135,13 @@ class Study:
     tuned: Tuned | Callable[[Cell], Tuned] | None = None
     measure: Measure = steps_to_90
     curve: Callable[[Run], pd.DataFrame] | None = None
-    follow_up: Callable[[Trained, Scale], list[tuple[Cell, RunConfig]]] | None = None
+    follow_up: Callable[[Trained], list[tuple[Cell, RunConfig]]] | None = None
     follow_up_cells: Sequence[Cell] = ()
     stacked: bool | Callable[[Cell], bool] = False
     smoke_cells: Sequence[Cell] = ()
     scales: Sequence[Scale] | Mapping[Scale, Mapping[str, Any]] = ("smoke", "laptop")
+    heading: str = ""
+    by_default: bool = False
 
     def __new__(cls, **fields: Any) -> "Study":
         """Raise `ConfigError` for a field that no longer exists."""
@@ -169,7 +165,7 @@ class Study:
             if tuned is None:
                 planned += study._plan(cell, scale, None, study._seeds(cell, scale))
             elif cell_key(tuned.rate_of(cell)) == cell_key(cell):
-                seeds = tuned.seeds[: tuned.smoke_seeds if scale == "smoke" else None]
+                seeds = tuned.seeds[: 1 if scale == "smoke" else None]
                 for lr in tuned.rates_of(cell, scale):
                     planned += study._plan(cell, scale, lr, seeds, **tuned.changes)
         return planned
@@ -178,12 +174,12 @@ class Study:
         """Plan every cell at its own rate, or the runs that continue the first ones."""
         study = self.at_scale(scale)
         if study.follow_up is not None:
-            return [Planned(cell_name(cell), config) for cell, config in study.follow_up(trained, scale)]
-        planned, cells = [], study._by_name
+            return [Planned(cell_name(cell), config) for cell, config in study.follow_up(trained)]
+        planned, by_name = [], study._by_name
         for cell in study._cells(scale):
             if tuned := of_cell(study.tuned, cell):
                 tuning = cell_key(tuned.rate_of(cell))
-                lr = tuned.best([run for name, run in trained if cell_key(cells[name]) == tuning])
+                lr = tuned.best([run for name, run in trained if cell_key(by_name[name]) == tuning])
                 planned += study._plan(cell, scale, lr, study._seeds(cell, scale))
         return planned
 
@@ -291,7 +287,8 @@ class Study:
     def _plan(self, cell: Cell, scale: Scale, lr: float | None, seeds: Sequence[int], **changes: Any) -> list[Planned]:
         planned, name, stacked = [], cell_name(cell), of_cell(self.stacked, cell)
         for seed in seeds:
-            config = self.config({**cell, "seed": seed}, scale).replace(seed=seed, **changes)
+            config = self.config({**cell, "seed": seed}).replace(seed=seed, **changes)
+            config = smoke(config) if scale == "smoke" else config
             config = config if lr is None else config.replace(lr=lr)
             require(
                 cell.get("lr", config.lr) == config.lr,

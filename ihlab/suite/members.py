@@ -83,7 +83,7 @@ def _recurrent(task: Task, steps: int) -> RunConfig:
 
 
 def _small(setting: str, **fields: Any) -> RunConfig:
-    run = setting_config(setting, "laptop", n_layers=1)
+    run = setting_config(setting, n_layers=1)
     return run.replace(schedule="trapezoid", eval_growth=0.05, checkpoints=16, stop_at_accuracy=None, **fields)
 
 
@@ -99,7 +99,7 @@ _INDUCTION_64 = InductionTask(vocab_size=64, length=32)
 RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
     (
         "induction",
-        induction_run("laptop"),
+        induction_run(),
         "vanilla-1 vanilla-2 vanilla-2-learned attention-only-2 attention-only-2-learned kv-shift-1 kv-shift-2 "
         "k-shift-1 attention-only-2-dropout",
     ),

@@ -20,6 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from ihlab.progress import progress_bar
+from ihlab.sweep.imported import IMPORTED, import_file
 from ihlab.sweep.jobs import cores
 from ihlab.sweep.retry import wait_for_lock
 from ihlab.training.config import RunConfig
@@ -280,7 +281,7 @@ class _Worker:
     def __init__(self, threads: int) -> None:
         self.config: RunConfig | None = None  # of its last job
         self.pipe, self._far = _context.Pipe()
-        self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads))
+        self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads, tuple(IMPORTED)))
 
     def submit(self, index: int, config: RunConfig, job: Job) -> Future[Any]:
         """Submit a job to the process, which starts with the first one."""
@@ -301,13 +302,15 @@ class _Worker:
         self.pipe.close()
 
 
-def _start_worker(parent: Connection, threads: int) -> None:
+def _start_worker(parent: Connection, threads: int, files: Sequence[Path]) -> None:
     global _parent  # noqa: PLW0603  # a pool's initialiser can pass an object to its tasks only so
     for signum in (signal.SIGINT, signal.SIGTERM):  # ignored between runs; while training, the loop saves and stops
         signal.signal(signum, signal.SIG_IGN)
     _parent = parent
     _idle.set()
     threading.Thread(target=_follow_parent, daemon=True).start()
+    for file in files:
+        import_file(file)
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:  # the user's own choice

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from ihlab import ModelConfig, Run, RunConfig
 from ihlab.cli import main
+from ihlab.study.find import declared
 from tasks import TASKS, InductionTask, MultiHopTask
 
 pytestmark = pytest.mark.slow
@@ -79,13 +81,13 @@ def test_a_member_that_diverges_says_so_and_the_command_ends_with_1(capsys, tmp_
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (["reproduce", "figure1c"], 2, ["There is no experiment 'figure1c'; did you mean 'figure1"]),
-        (["reproduce", "upcycle"], 2, ["'upcycle' is no figure any more: see notebooks/11_upcycling.ipynb"]),
+        (["reproduce", "figure1a"], 2, ["There is no figures/*/study.py", "come with a clone of the repository"]),
+        (["reproduce", "nowhere.py"], 2, ["nowhere.py is no Python file"]),
         (["reproduce", "--scale", "huge"], 2, ["There is no scale 'huge'", "laptop"]),
         (["reproduce", "--jobs", "0", "--from-data"], 2, ["jobs is 0"]),
         (["train", "mutlihop", "--help"], 2, ["There is no task 'mutlihop'; did you mean 'multihop'?"]),
         (["train", *TINY, "--root", "/not/there/runs"], 2, ["--root is '/not/there/runs'", "top of the file system"]),
-        (["reproduce", "--figures", "/not/there"], 2, ["figures is '/not/there/figure2/laptop'", "top of the file"]),
+        (["reproduce", "--figures", "/not/there"], 2, ["There is no /not/there/*/study.py"]),
         (["sample", "inducton"], 2, ["There is no task 'inducton'; did you mean 'induction'?"]),
         (["sample", "induction", "--rows", "0"], 2, ["rows is 0"]),
         (["sample", "induction", "--vocab-size", "20"], 2, ["vocab_size is 20", "at least 43"]),
@@ -191,14 +193,13 @@ def test_any_error_of_a_library_is_one_sentence_when_memory_is_short(fails, monk
 
 
 def test_the_help_of_reproduce_names_every_figure_where_it_belongs(capsys):
-    from ihlab.paper.figures import FIGURES
-
+    figures = declared(Path("figures"))
     with pytest.raises(SystemExit):
         main(["reproduce", "--help"])
-    usual, longer = capsys.readouterr().out.split("if none is named,")[1].split("--scale")[0].split("The others")
-    named = [set(re.findall(r"\w+", part)) & set(FIGURES) for part in (usual, longer)]
-    by_default = {name for name, figure in FIGURES.items() if figure.by_default}
-    assert named == [by_default, FIGURES.keys() - by_default]
+    usual, longer = capsys.readouterr().out.split("if none is named,")[1].split("--scale")[0].split("Others")
+    named = [set(re.findall(r"\w+", part)) & set(figures) for part in (usual, longer)]
+    by_default = {name for name, figure in figures.items() if figure.by_default}
+    assert named == [by_default, figures.keys() - by_default]
 
 
 TASK = InductionTask(vocab_size=128, length=32)

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from ihlab.paper.plots.matrix import matrix
+from figures.variants.matrix import matrix
 from ihlab.plots import views
 from ihlab.plots.curves import Line, learning_curves
 from ihlab.plots.head_map import head_map

@@ -6,9 +6,9 @@ from datetime import date
 import pandas as pd
 import pytest
 
-from ihlab.paper.figure_page import figure_page
 from ihlab.study.history import replaced
 from ihlab.study.ledger import Folder
+from ihlab.study.page import page
 from tests.published import NOT_TESTED, Made, claim
 
 OTHER = claim(id="other")
@@ -62,7 +62,7 @@ DATA = pd.DataFrame({"x": [0.9, 1.1, 1.3]})
 
 
 def test_publishing_keeps_the_claims_that_it_replaces_once_each_and_the_page_shows_them(tmp_path):
-    folder = Folder(tmp_path, "made", "laptop")
+    folder = Folder(tmp_path / "made")
     folder.publish(Made(0.0), DATA)
     folder.publish(Made(0.0), DATA)
     assert folder.history() == []
@@ -73,14 +73,14 @@ def test_publishing_keeps_the_claims_that_it_replaces_once_each_and_the_page_sho
     went = {"scale": "laptop", "replaced": date.today().isoformat(), "commit": ""}
     assert [row["threshold"] for row in folder.history()] == [0.0, 0.5]
     assert folder.history()[0] == {**old, **went}
-    page = figure_page("", [folder])
-    assert "<summary>Replaced claims (2)</summary>" in page
-    assert page.count("It is above.") == 3
+    text = page(folder.home)
+    assert "<summary>Replaced claims (2)</summary>" in text
+    assert text.count("It is above.") == 3
 
 
 def test_smoke_scale_has_no_history_and_scales_have_their_own(tmp_path):
     for scale in ("smoke", "laptop", "gpu"):
-        Folder(tmp_path, "made", scale).publish(Made(0.0), DATA)
-        Folder(tmp_path, "made", scale).publish(Made(0.5), DATA)
+        Folder(tmp_path / "made", scale).publish(Made(0.0), DATA)
+        Folder(tmp_path / "made", scale).publish(Made(0.5), DATA)
     assert [row["scale"] for row in json.loads((tmp_path / "made" / "history.json").read_text())] == ["laptop", "gpu"]
-    assert len(Folder(tmp_path, "made", "gpu").history()) == 1
+    assert len(Folder(tmp_path / "made", "gpu").history()) == 1

@@ -20,7 +20,7 @@ UNDECIDED = claim(
 def printed(tmp_path, *claims: dict[str, object]) -> str:
     store(tmp_path, "figure1a", "smoke", *claims)
     console = Console(file=io.StringIO(), width=20)  # in a file, lines are as long as they must be
-    print_ledger(console, [Folder(tmp_path, "figure1a", "smoke")])
+    print_ledger(console, [Folder(tmp_path / "figure1a", "smoke")])
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -57,7 +57,7 @@ def test_another_verdict_by_the_measure_first_declared_stands_beside_it(tmp_path
     )
     assert text.count("undecided (as declared: fails)") == text.count("(as declared") == 1
     assert "Claims, the paper's + our own: ? undecided 2." in text
-    table = verdict_table(Folder(tmp_path, "figure1a", "smoke"))
+    table = verdict_table(Folder(tmp_path / "figure1a", "smoke"))
     assert "undecided (as declared: fails)" in table.to_html()
 
 
@@ -66,7 +66,7 @@ DATA = pd.DataFrame({"x": [0.9, 1.1, 1.3, 0.1 + 0.2]})
 
 @pytest.fixture
 def folder(tmp_path):
-    return Folder(tmp_path, "made", "smoke")
+    return Folder(tmp_path / "made", "smoke")
 
 
 def test_publishing_stores_the_table_the_adjusted_claims_the_summary_and_one_picture(folder):
@@ -76,7 +76,7 @@ def test_publishing_stores_the_table_the_adjusted_claims_the_summary_and_one_pic
         "claims.json",
         "summary.md",
         "manifest.json",
-        "made-smoke.svg",
+        "made.svg",
     }
     assert folder.data().equals(DATA)
     assert folder.summary() == "It was measured."
@@ -151,7 +151,7 @@ def test_a_table_with_other_line_ends_or_published_again_from_itself_is_the_same
 
 @pytest.mark.parametrize("content", ['[{"id": "cut', "", "null", "{}", '[{"id": "learns"}]'])
 def test_claims_that_were_cut_are_named_and_made_again(tmp_path, content):
-    folder = Folder(tmp_path, "made", "laptop")
+    folder = Folder(tmp_path / "made")
     folder.publish(Made(0.5), DATA, {})
     (folder.path / "claims.json").write_text(content)
     with pytest.raises(ConfigError, match=r"claims\.json (is empty|is not JSON|does not hold claims)"):

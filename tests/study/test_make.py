@@ -68,9 +68,9 @@ def events(monkeypatch):
 
 def test_each_figure_is_published_before_the_next_one_is_trained_and_no_run_is_trained_twice(events, tmp_path):
     chosen = [Made("one", (0, 1)), InTwoStages("two", (1, 2))]
-    folders = [Folder(tmp_path / "figures", experiment.name, "smoke") for experiment in chosen]
+    folders = [Folder(tmp_path / "figures" / experiment.name, "smoke") for experiment in chosen]
 
-    def published(folder):
+    def published(experiment, folder):
         assert (folder.path / "claims.json").exists()
         events.append(folder.experiment)
 

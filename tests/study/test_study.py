@@ -12,7 +12,7 @@ from ihlab import InductionTask, ModelConfig, RunConfig, train
 from ihlab.plots.views import dots
 from ihlab.study import stats
 from ihlab.study.ask import Ask, Measured, cell_name, difference, learned, mean_over_seeds, on_table, ratio, untested_if
-from ihlab.study.experiment import Experiment
+from ihlab.study.experiment import Experiment, smoke
 from ihlab.study.study import GONE, Study, Tuned, cells, medians, steps_to_90
 from ihlab.training.fork import fork_config, start_fork
 from tasks import ConfigError
@@ -21,9 +21,9 @@ TASK = InductionTask(vocab_size=24, length=8)
 MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=24, n_ctx=8)
 
 
-def config(cell, scale):
+def config(cell):
     model = MODEL.replace(attention=cell["variant"])
-    return RunConfig(task=TASK, model=model, steps=4 if scale == "smoke" else 100, batch_size=4, warmup=1, eval_rows=8)
+    return RunConfig(task=TASK, model=model, steps=100, batch_size=4, warmup=1, eval_rows=8)
 
 
 def study(**changes):
@@ -35,7 +35,7 @@ def study(**changes):
     return Study(**{**given, **changes})
 
 
-TUNED = Tuned(rates=(0.1, 0.2), smoke=(0.1,))
+TUNED = Tuned(rates=(0.1, 0.2))
 
 
 class Fake:
@@ -67,7 +67,7 @@ def test_seeds_and_starts_can_depend_on_the_cell():
     uneven = study(
         seeds=lambda cell: range(1 if cell["variant"] == "vanilla" else 4),
         stacked=True,
-        config=lambda cell, scale: config(cell, scale).replace(lr=0.5 + cell["seed"]),
+        config=lambda cell: config(cell).replace(lr=0.5 + cell["seed"]),
     )
     planned = uneven.runs("laptop")
     assert [(plan.cell_name, plan.config.seed) for plan in planned] == [
@@ -105,7 +105,7 @@ def test_every_cell_is_tuned_on_other_seeds_and_then_trained_at_its_own_rate():
     ],
 )
 def test_the_best_rate(by, runs, best):
-    fakes = [Fake(config({"variant": "vanilla"}, "laptop").replace(lr=lr), acc) for lr, acc in runs.items()]
+    fakes = [Fake(config({"variant": "vanilla"}).replace(lr=lr), acc) for lr, acc in runs.items()]
     assert Tuned(rates=tuple(runs), by=by).best(fakes) == best
 
 
@@ -161,14 +161,14 @@ def test_old_names_warn_and_work_and_a_field_that_is_gone_names_what_does_its_wo
 
 
 def test_steps_to_90_are_of_the_accuracy_that_stops_a_run():
-    fake = Fake(config({"variant": "vanilla"}, "laptop"), [0.0, 0.92, 0.8])
+    fake = Fake(config({"variant": "vanilla"}), [0.0, 0.92, 0.8])
     assert steps_to_90(fake) == {"steps_to_90": 50, "accuracy": 0.8, "best": 0.92}
     fake.config = fake.config.replace(stop_at_metric="accuracy")
     assert steps_to_90(fake)["steps_to_90"] == math.inf
 
 
 def test_later_runs_continue_the_first_ones(tmp_path):
-    def go_on(trained, scale):
+    def go_on(trained):
         found = []
         for curve, run in trained:
             later = fork_config(run, run.config.steps, steps=2 * run.config.steps)
@@ -183,7 +183,7 @@ def test_later_runs_continue_the_first_ones(tmp_path):
     assert data["variant"].value_counts().to_dict() == dict.fromkeys(
         ["vanilla", "k_shift", "vanilla, longer", "k_shift, longer"], 2
     )
-    assert set(data["horizon"]) == {4}
+    assert set(data["horizon"]) == {12}
 
 
 def test_claims_and_summary_are_of_the_runs_for_claims():
@@ -202,6 +202,15 @@ def test_claims_and_summary_are_of_the_runs_for_claims():
     }
     assert study(summary_columns=lambda data: data.head(1)).summary(data, "laptop").equals(data.head(1))
     assert medians(data, ["kind"], ["best"])["best"].tolist() == ["20 (2 of 3)", "1"]
+
+
+def test_smoke_scale_is_derived_from_the_published_run():
+    large = RunConfig(task=TASK, model=MODEL, steps=5000, batch_size=512, accumulate=8, eval_rows=4096, compile=True)
+    small = smoke(large)
+    assert (small.task, small.model, small.lr) == (large.task, large.model, large.lr)
+    assert (small.steps, small.batch_size, small.accumulate, small.eval_rows, small.compile) == (12, 8, 1, 32, False)
+    digests = [smoke(config(cell)).replace(seed=seed).digest for cell in study().cells for seed in (0, 1)]
+    assert [plan.config.digest for plan in study(seeds=(5,)).runs("smoke")] == digests
 
 
 def test_smoke_scale_leaves_out_questions_about_cells_that_it_does_not_train():
@@ -226,7 +235,7 @@ A, B = {"a": "x", "b": "y"}, {"a": "x", "b": 2}
 def of_cells(*cells, measure=lambda run: {"x": run.config.lr}, **changes):
     """A study whose cell number i has the learning rate i + 1, and which asks for each."""
 
-    def config_of(cell, scale):
+    def config_of(cell):
         lr = 1.0 + [repr({**each, "seed": cell["seed"]}) for each in cells].index(repr(cell))
         return RunConfig(task=TASK, model=MODEL, steps=4, batch_size=4, warmup=1, eval_rows=8, lr=lr)
 
@@ -309,7 +318,7 @@ def asks(*numbers, **more):
         ({"tuned": Tuned(rates=())}, "has no rates to try"),
         ({"tuned": Tuned(rates=(0.1,), rate_of=lambda cell: B if cell == A else A)}, "which is no tuned cell"),
         ({"tuned": Tuned(rates=(0.1, 0.1))}, "has the rate 0.1 twice"),
-        ({"tuned": Tuned(rates=(0.1,), smoke_seeds=0)}, r"Tuned\(smoke_seeds=0\), but it must be at least 1"),
+        ({"config": lambda cell, scale: None}, "config must be a function of a cell alone"),
         ({"tuned": Tuned(rates=(0.1,), changes={"seed": 3})}, "has seed, which tuning sets itself"),
         ({"scales": ()}, "has no scales"),
         ({"scales": ("smoke", "lapto")}, "'lapto'; did you mean 'laptop'"),

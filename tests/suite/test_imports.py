@@ -9,7 +9,7 @@ def test_exports_pages_and_statistics_are_loaded_when_they_are_used():
 import sys
 from ihlab import suite
 
-unused = {"matplotlib", "scipy.stats", "numba", "ihlab.hf", "ihlab.plots", "ihlab.study.study", "ihlab.paper"}
+unused = {"matplotlib", "scipy.stats", "numba", "ihlab.hf", "ihlab.plots", "ihlab.study.study"}
 unused |= {"ihlab.suite.hub_folder"}
 assert not unused & set(sys.modules), unused & set(sys.modules)
 assert {"card", "export"} <= set(dir(suite))

@@ -1,0 +1,93 @@
+"""Make the page of the paper's statements: for each, the figures that test it and their verdicts, or why none does.
+
+`statements.csv` lists the statements. A stored claim names the number of the statement that it tests. The page is made
+from the claims of the figures and of the notebook about the paper's printed tables, so it cannot disagree with them.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ihlab.study.claim import as_stated
+from ihlab.study.find import stored
+from ihlab.study.history import read_claims
+from ihlab.study.markdown import MARKS, escaped, lines, table
+from ihlab.study.page import link_text
+
+FIGURE, EXACT, OPEN, OUT = "figure", "exact", "not answered yet", "out of reach"
+KINDS = (FIGURE, EXACT, OPEN, OUT)
+"""How a statement is answered."""
+
+
+STATEMENTS = pd.read_csv(Path(__file__).with_name("statements.csv"), dtype=str, keep_default_na=False)
+"""The paper's statements. Columns: `number`; `sentence`; `quote`, the paper's words, abridged; `where` they stand;
+`kind`, one of `KINDS`; `remark`, which parts are tested or, without a figure, the answer or why there is none."""
+
+PRINTED, PRINTED_CLAIMS = "notebooks/15_printed_tables.ipynb", "notebooks/data/printed_tables_claims.json"
+"""Paths of the notebook about the paper's printed tables and of its claims, in a clone of the repository."""
+
+
+def verdicts(figures: Path) -> dict[str, dict[str, Counter[str]]]:
+    """Count the verdicts on each statement that has claims, keyed by its number and by a link to their page.
+
+    A claim that holds and is `against` the statement counts as one that fails.
+    """
+    links = {
+        home / "claims.json": f"[{link_text(home)}](../figures/{home.relative_to(figures).as_posix()}/README.md)"
+        for _, home in sorted(stored(figures).items())
+        if (home / "claims.json").exists()
+    }
+    if (printed := figures.absolute().parent / PRINTED_CLAIMS).exists():
+        links[printed] = f"[printed tables](../{PRINTED})"
+    counts: dict[str, dict[str, Counter[str]]] = {}
+    for path, link in links.items():
+        for claim in read_claims(path):
+            if "statement" in claim:
+                by_link = counts.setdefault(str(claim["statement"]), {})
+                by_link.setdefault(link, Counter())[as_stated(claim)["verdict"]] += 1
+    return counts
+
+
+def kinds(figures: Path) -> Counter[str]:
+    """Count the statements by `kind`. A statement whose figure is not stored counts as not yet answered."""
+    answered = verdicts(figures)
+    pairs = zip(STATEMENTS["number"], STATEMENTS["kind"], strict=True)
+    return Counter(OPEN if kind == FIGURE and number not in answered else kind for number, kind in pairs)
+
+
+def counted(figures: Path) -> str:
+    """Return a sentence with the number of statements of each kind."""
+    number = kinds(figures)
+    return (
+        f"Of {len(STATEMENTS)} statements of the paper, {number[FIGURE]} are tested in a figure and {number[EXACT]} "
+        f"checked without training. Still open: {number[OPEN]}. Out of reach of small models: {number[OUT]}."
+    )
+
+
+def coverage_page(figures: Path) -> str:
+    """Return the page of all statements as Markdown."""
+    rows, answered = [], verdicts(figures)
+    each: Any = STATEMENTS.itertuples()
+    for statement in each:
+        said = f"<sub>“{escaped(statement.quote)}” ({statement.where})</sub>"
+        kind = f"*{statement.kind}*." if statement.kind in (OPEN, OUT) else ""
+        answers = [_answer(link, counts) for link, counts in answered.get(statement.number, {}).items()]
+        remark = " ".join(filter(None, [kind, statement.remark]))
+        rows.append([statement.number, lines([escaped(statement.sentence), said]), lines(answers), remark])
+    legend = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items())
+    explanation = (
+        f"Verdicts count claims: {legend}. A statement that was tested in several settings has several claims. A claim "
+        "that says the contrary of the statement counts the other way round. The figure's page has the numbers. The "
+        "verdicts are about small models that were trained here, or about the paper's printed tables if the remark "
+        "says so."
+    )
+    columns = ["", "statement", "verdicts", "remark"]
+    return "\n\n".join(["# The paper's statements", counted(figures), explanation, table(columns, rows)]) + "\n"
+
+
+def _answer(link: str, counts: Counter[str]) -> str:
+    """Return a link with the verdicts of its claims."""
+    marks = [f"{mark}&nbsp;{counts[verdict]}" for verdict, mark in MARKS.items() if counts[verdict]]
+    return f"{link} {'&nbsp;'.join(marks)}"

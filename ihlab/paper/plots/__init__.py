@@ -1,1 +1,0 @@
-"""Plots that only the studies of the paper use."""

@@ -1,1 +1,0 @@
-"""One file per figure or table: its runs at each scale, its claims, its drawing. No study imports another."""

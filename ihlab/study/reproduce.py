@@ -1,0 +1,97 @@
+"""`reproduce`: train the runs of the named figures, draw the pictures and print a ledger of claims."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from rich.console import Console
+
+from ihlab.files import require_writable
+from ihlab.study.experiment import PUBLISHED, SCALES, Experiment, Scale, require_scale, scales_of
+from ihlab.study.find import NO_FIGURES, chosen, declared
+from ihlab.study.ledger import Folder, print_ledger
+from ihlab.study.make import make
+from ihlab.study.markdown import plain, verdict_counts
+from ihlab.study.page import require_own, write_page
+from tasks.config import ConfigError, choose, require
+
+
+def reproduce(
+    names: Sequence[str] = (),
+    scale: str = PUBLISHED,
+    jobs: int | None = None,
+    device: str = "auto",
+    runs: Path = Path("runs"),
+    figures: Path = Path("figures"),
+    from_data: bool = False,
+    console: Console | None = None,
+    interactive: bool = False,
+) -> list[Folder]:
+    """Train the runs of the named experiments, draw their figures, check their claims and print the ledger.
+
+    Experiments run one after another. Each writes its figure and its page before the next starts. A name is one of
+    `ihlab.study.find.chosen`. The default are the figures that their study files mark `by_default`, those with the
+    fewest runs first. `jobs` runs are trained at a time: by default one per core, or one on a GPU
+    (`ihlab.sweep.jobs.default_jobs`). Finished runs are reused and interrupted runs are resumed. With `from_data`,
+    pictures and claims are derived from the stored CSV, without training. With `interactive`, each figure is also
+    written as an interactive page. Raises `ConfigError`, before any training, for an unknown name, for a scale that an
+    experiment does not have, for an experiment that has no such page if `interactive`, and if `runs` or a figure's
+    folder is not writable.
+    """
+    console = console or Console()
+    known_scale = cast(Scale, choose("scale", scale, SCALES))
+    require(jobs is None or jobs >= 1, f"jobs is {jobs}, but must be at least 1.")
+    pairs = [pair for name in names for pair in chosen(name, figures)] if names else _usual(figures, known_scale)
+    experiments = [experiment for experiment, _ in pairs]
+    folders = [Folder(home, known_scale) for _, home in pairs]
+    for experiment in experiments:
+        require_scale(experiment, known_scale)
+        drawable = getattr(experiment, "has_interactive", hasattr(experiment, "draw_interactive"))
+        require(drawable or not interactive, f"{experiment.name} has no interactive picture: leave out --interactive.")
+    for folder in folders:
+        require_own(folder.home / "README.md")
+        require_writable("figures", folder.path)
+    if not from_data:
+        require_writable("runs", runs)
+
+    def published(experiment: Experiment, folder: Folder) -> None:
+        page = write_page(folder.home, getattr(experiment, "heading", ""))
+        console.print(f"{folder.experiment}: {plain(verdict_counts(folder.claims()))}", highlight=False)
+        console.print(f"Picture, numbers and intervals: {page}", markup=False, highlight=False, soft_wrap=True)
+
+    if from_data:
+        for experiment, folder in zip(experiments, folders, strict=True):
+            _publish_again(experiment, folder)
+            published(experiment, folder)
+    else:
+        started = time.perf_counter()
+        n_runs = make(experiments, folders, jobs, device, runs, console, published=published)
+        took = time.perf_counter() - started
+        console.print(f"{n_runs} runs and {len(experiments)} figures in {took:.0f} s.", highlight=False)
+    print_ledger(console, folders)
+    for experiment, folder in zip(experiments, folders, strict=True) if interactive else ():
+        explored = folder.write_interactive(experiment)
+        console.print(f"To explore: {explored}", markup=False, highlight=False, soft_wrap=True)
+    return folders
+
+
+def _usual(figures: Path, scale: Scale) -> list[tuple[Experiment, Path]]:
+    """Return the experiments that are made by default, those with the fewest runs first."""
+    files = declared(figures)
+    require(bool(files), NO_FIGURES.format(figures))
+    usual = [pair for name, found in files.items() if found.by_default for pair in chosen(name, figures)]
+    able = [pair for pair in usual if scale in scales_of(pair[0])]
+    return sorted(able, key=lambda pair: (len(pair[0].runs(scale)), pair[0].name))
+
+
+def _publish_again(experiment: Experiment, folder: Folder) -> None:
+    """Publish a figure from its stored tables. Raises `ConfigError` for a table that is not the figure's."""
+    data, curves = folder.data(), folder.curves()
+    try:
+        folder.publish(experiment, data, curves=curves)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, ConfigError) or folder.described:
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{folder.path / 'data.csv'} cannot be read as this figure's table ({what}).") from error

@@ -1,0 +1,408 @@
+"""The pages of results: what a code host shows of them, and the committed pages against the committed folders."""
+
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from figures.results.headlines import HEADLINES, Asked, answer
+from figures.results.page import (
+    THEMES,
+    corrected,
+    result_folders,
+    results_page,
+    with_verdicts,
+    write_results_pages,
+)
+from ihlab.study import page as figure_page
+from ihlab.study.find import declared, stored
+from ihlab.study.ledger import Folder
+from ihlab.study.markdown import Unit, escaped
+from ihlab.study.page import link_text, stored_heading
+from tasks import ConfigError
+from tests.published import NOT_TESTED, claim, store
+
+ROOT = Path(__file__).parents[3]
+FIGURES = ROOT / "figures"
+PAGE = FIGURES / "README.md"
+
+
+def shown(markdown: str) -> str:
+    return MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(markdown)
+
+
+def words(markup: str) -> str:
+    return (
+        html.unescape(re.sub(r"<[^>]+>", "", markup.replace("<br>", "\n"))).replace("\xa0", " ").replace("\u2011", "-")
+    )
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of every row of every table, as a reader sees them."""
+    found = re.findall(r"<tr>(.*?)</tr>", shown(page), flags=re.DOTALL)
+    return [[words(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, flags=re.DOTALL)] for row in found]
+
+
+def page_of(root: Path, name: str) -> str:
+    return figure_page.page(stored(root)[name])
+
+
+def claim_rows(page: str) -> list[list[str]]:
+    """The rows of tables of claims, and of headlines."""
+    return [row for row in rows(page) if len(row) in (3, 4)]
+
+
+def cells(root: Path, name: str = "figure1a") -> list[str]:
+    """The cells of the last claim on a figure's page."""
+    return claim_rows(page_of(root, name))[-1]
+
+
+@pytest.fixture
+def made_up(tmp_path):
+    store(tmp_path, "figure1a", "laptop", claim(), claim(verdict="undecided"), summary="One layer learns it.\n")
+    store(tmp_path, "basin_map", "laptop", claim(verdict="fails"), claim(of_paper=False), NOT_TESTED)
+    store(tmp_path, "figure1a", "smoke", claim(verdict="fails"))
+    return tmp_path
+
+
+def test_a_figures_page_has_picture_sentence_and_the_papers_claims_before_ours(made_up):
+    write_results_pages(made_up)
+    page = page_of(made_up, "basin_map")
+    assert re.findall(r"^#+ .*", page, flags=re.M) == [
+        "# Basin map",
+        "## At laptop scale",
+        "### The paper's claims",
+        "## How it was measured",
+    ]
+    section = page.partition("## At laptop scale")[2].split("\n\n")
+    assert section[1] == "![Basin map (laptop scale)](basin_map.svg)"
+    assert words(section[2]).endswith("Claims, the paper's + our own: ✔ holds 0+1, ✘ fails 1, – not tested 1.")
+    assert section[3] == "It does."
+    assert [row[3] for row in claim_rows(page)] == ["✘ fails", "– not tested", "✔ holds"]
+    assert page.index("<summary>Our own questions (1)</summary>") < page.index("✔&nbsp;holds |")
+    assert_links_lead_somewhere(page, made_up / "basin_map")
+
+
+@pytest.mark.parametrize(
+    ("claims", "told"),
+    [
+        (
+            [
+                claim(id="a.2", setting={"heads": "2 heads", "task": "recall"}, sentence="It (2 heads) does: recall."),
+                claim(id="b", sentence="It ends at (0, 1)."),
+                claim(id="a.1", setting={"heads": "1 head", "task": "recall"}, sentence="It (1 head) does: recall."),
+            ],
+            [
+                ("It does.\nfinal accuracy\nsection 3.2", "2 heads; recall"),
+                ("", "1 head; recall"),
+                ("It ends at (0, 1).\nsection 3.2", "final accuracy:"),
+            ],
+        ),
+        (
+            [claim(id="a.x", sentence="It is."), claim(id="a.y", sentence="It is.", measure="x", source="Table 1")],
+            [("It is.\nsection 3.2", "final accuracy:"), ("Table 1", "x:")],
+        ),
+        (
+            [
+                claim(id="a.2", setting={"heads": "2"}),
+                claim(id="a.1", setting={"heads": "1"}, sentence="One does: 1 is."),
+            ],
+            [
+                ("It learns.\nfinal accuracy\nsection 3.2", "0.98"),
+                ("One does: 1 is.\nfinal accuracy\nsection 3.2", "0.98"),
+            ],
+        ),
+        (
+            [{name: value for name, value in claim(sentence=s).items() if name != "id"} for s in ("A.", "B.", "A.")],
+            [("A.\nfinal accuracy\nsection 3.2", "0.98"), ("", "0.98"), ("B.\nsection 3.2", "final accuracy:")],
+        ),
+    ],
+    ids=["a statement in settings", "two measures", "settings that stay in the sentence", "stored without ids"],
+)
+def test_claims_of_one_statement_stand_together(tmp_path, claims, told):
+    store(tmp_path, "figure1a", "laptop", *claims)
+    rows = [(row[0], row[1].split("\n")[0]) for row in claim_rows(page_of(tmp_path, "figure1a"))]
+    assert [
+        (statement, number[: len(start)]) for (statement, number), (_, start) in zip(rows, told, strict=True)
+    ] == told
+
+
+def test_a_measure_that_was_changed_after_the_runs_says_so_and_what_the_declared_one_gives(tmp_path):
+    first = claim(measure="accuracy at step 100", value=0.5, interval=[0.4, 0.6], verdict="fails")
+    store(tmp_path, "figure1a", "laptop", claim(verdict="undecided", first=first, changed="2026-11-23: step 100 of 9"))
+    _, measured, _, verdict = cells(tmp_path)
+    assert "0.988 [0.912, 1]" in measured
+    said = measured.split("\n")[-1]
+    because = "Changed after the runs (2026-11-23: step 100 of 9). As declared: "
+    assert said.startswith(f"{because}accuracy at step 100: 0.5 [0.4, 0.6]")
+    assert said.endswith("✘ fails")
+    assert verdict == "? undecided"
+    counted = "Claims, the paper's + our own: ? undecided 1. As first declared: ✘ fails 1.\n"
+    assert all(counted in words(shown(page)) for page in (results_page(tmp_path), page_of(tmp_path, "figure1a")))
+
+
+def test_scales_stand_apart_and_smoke_is_left_out_unless_there_is_nothing_else(made_up, tmp_path_factory):
+    assert [folder.experiment for folder in result_folders(made_up)] == ["figure1a", "basin_map"]
+    store(made_up, "figure1a", "paper", claim(verdict="fails"))
+    store(made_up, "figure1a", "gpu", claim())
+    scales = [("figure1a", "laptop"), ("basin_map", "laptop"), ("figure1a", "gpu"), ("figure1a", "paper")]
+    assert [(folder.experiment, folder.scale) for folder in result_folders(made_up)] == scales
+    page = results_page(made_up)
+    assert [f"All figures at {scale} scale" in page for scale in ("smoke", "gpu")] == [False, True]
+    assert "[Figure1a (paper scale)](figure1a/README.md)" in page
+    alone = tmp_path_factory.mktemp("smoke")
+    store(alone, "figure1a", "smoke", claim())
+    assert "[Figure1a (smoke scale)](figure1a/README.md)" in results_page(alone)
+
+
+def test_the_first_page_counts_verdicts_and_links_to_pages(made_up):
+    write_results_pages(made_up)
+    page = results_page(made_up)
+    first = "**The paper's figures and tables**<br>\n[Figure1a](figure1a/README.md)\n\n"
+    then = "**What makes induction fast**<br>\n[Basin map](basin_map/README.md)\n\n"
+    assert f"(2)</summary>\n\n{first}{then}" in page
+    assert "our own: ✔ holds 1+1, ✘ fails 1, ? undecided 1, – not tested 1." in words(page)
+    assert_links_lead_somewhere(page, made_up)
+    assert "![Figure1a](figure1a/figure1a.svg)" in page
+
+
+def assert_links_lead_somewhere(page: str, folder: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", page) if not link.startswith("https://")]
+    assert links
+    for link in links:
+        assert (folder / link.partition("#")[0]).is_file(), link
+
+
+def test_how_many_verdicts_survive_a_correction_over_the_whole_page(made_up):
+    p_values = [0.01, 0.02, 0.03, 0.04]  # by Holm .01 x 4 alone; by Benjamini and Hochberg .04 x 4 / 4: all
+    store(made_up, "table5", "laptop", *(claim(p=p) for p in p_values[:3]))
+    store(made_up, "table15", "laptop", claim(p=p_values[3]), claim(p=None))
+    folders = [folder for folder in result_folders(made_up) if folder.experiment.startswith("table")]
+    said = corrected(folders, made_up)
+    assert said.startswith("4 of 5 tests have a p-value")
+    assert "1 stay at most 0.05 by Holm's method, 4 by Benjamini and Hochberg's. 1 have none" in said
+    assert said.endswith("(1 in [Table15](table15/README.md)).")
+    assert "8 of 9 tests have" in results_page(made_up), "with four tested claims of other figures"
+    assert corrected([], made_up) == ""
+
+
+# The headlines
+
+
+def answered(*claims: dict[str, object], number: str = "accuracy {}", unit: Unit = ""):
+    found = answer((Asked("figure1a", "learns", number, unit),), lambda experiment: claims)
+    return None if found is None else (words(found[0]), words(found[1]))
+
+
+HEADS = [
+    claim(id=f"learns.{n}", setting={"heads": f"{n} heads", "task": "recall"}, value=value, verdict=verdict)
+    for n, value, verdict in ((2, 0.25, "holds"), (1, 0.125, "undecided"), (3, 0.2, "holds"))
+]
+
+
+@pytest.mark.parametrize(
+    ("claims", "text", "expected"),
+    [
+        ([claim(), claim(id="learns_fast", verdict="fails")], {}, ("✔ Yes", "accuracy 0.988")),
+        ([claim()], {"number": "{} of all", "unit": "%"}, ("✔ Yes", "98.8% of all")),
+        ([claim(bound="at least", confidence=1)], {}, ("✔ Yes", "accuracy at least 0.988")),
+        (HEADS, {}, ("✔ Yes (1 of 3 undecided)", "accuracy 0.125 [0.912, 1] (1 heads); needed: > 0.9")),
+        (
+            [*HEADS, claim(id="learns.4", setting={"heads": "4 heads"}, value=0.5, verdict="fails")],
+            {},
+            ("It depends: 2 yes, 1 undecided, 1 no (4 heads)", "accuracy 0.5 (4 heads); needed: > 0.9"),
+        ),
+        (
+            [
+                claim(id=f"learns.{n}", setting={"size": size, "task": task}, verdict=verdict)
+                for n, (size, task, verdict) in enumerate(
+                    (("1K", "a", "fails"), ("1K", "b", "fails"), ("1M", "a", "holds"))
+                )
+            ],
+            {},
+            ("It depends: 1 yes, 2 no (1K parameters)", "accuracy 0.988 (1K parameters, a); needed: > 0.9"),
+        ),
+        (
+            [claim(value=0.3, right_side="below", threshold=0.5), claim(value=0.4, right_side="below", threshold=0.5)],
+            {},
+            ("✔ Yes", "accuracy 0.4"),
+        ),
+        ([{**NOT_TESTED, "first": claim()}], {}, ("– Not tested", "")),
+        ([claim(id="late")], {}, None),
+    ],
+    ids=["one", "percent", "bound", "undecided", "depends", "one condition", "nearest", "not tested", "none"],
+)
+def test_a_headline_has_the_verdicts_and_numbers_of_its_claims(claims, text, expected):
+    assert answered(*claims, **text) == expected
+
+
+def test_a_headline_whose_figure_is_not_made_is_not_yet_measured(tmp_path):
+    store(tmp_path, "table5", "laptop", claim())
+    assert "not yet measured" not in results_page(tmp_path), "another project's figures"
+    store(tmp_path, "figure1a", "laptop", claim(id="vanilla2_perfect"))
+    told = {row[0]: row[1] for row in claim_rows(results_page(tmp_path))}
+    assert len(told) == len(HEADLINES)
+    assert told.pop(next(iter(HEADLINES))) == "✔ Yes"
+    assert set(told.values()) == {"not yet measured"}
+
+
+def test_every_headline_finds_its_claims_in_the_committed_figures():
+    homes = stored(FIGURES)
+
+    def claims_of(name):
+        return Folder(homes[name]).claims()
+
+    assert len(HEADLINES) <= 12
+    for sentence, asked in HEADLINES.items():
+        for part in asked:
+            assert part.of(claims_of), (sentence, part)
+            for name in filter(None, (part.experiment, part.also)):
+                for each in claims_of(name):
+                    if each["id"].split(".")[0] == part.id.split(".")[0]:
+                        counted = [claim["id"] for other in asked for claim in other.of(claims_of)]
+                        assert each["id"] in counted, f"{sentence} leaves out {each['id']}"
+
+
+def test_a_headline_reads_every_figure_that_asks_its_question():
+    """A figure asks the same if its question has the same name and answers the same statement of the paper."""
+    every = {name: Folder(home).claims() for name, home in stored(FIGURES).items()}
+
+    def questions(claims):
+        return {(claim["id"].split(".")[0], claim["statement"]) for claim in claims if "statement" in claim}
+
+    for sentence, asked in HEADLINES.items():
+        read = {name for part in asked for name in (part.experiment, part.also)}
+        mine = questions(claim for part in asked for claim in part.of(every.__getitem__))
+        left_out = [name for name, claims in every.items() if name not in read and mine & questions(claims)]
+        assert not left_out, f"{sentence} leaves out {left_out}"
+
+
+# A claim on its figure's page
+
+
+def test_a_claim_has_the_commit_that_declared_it(tmp_path):
+    claims = [claim(id=f"a.{n}", threshold=threshold) for n, threshold in enumerate((0.9, 0.8, 0.7, 0.6))]
+    store(tmp_path, "figure1a", "laptop", *claims)
+    row = {"right_side": "above", "declared": "2026-01-02", "with_results": False}
+    rows = {
+        "a.0": {**row, "threshold": 0.9, "commit": "abc1234"},
+        "a.1": {**row, "threshold": 0.8, "commit": "def5678", "with_results": True},
+        "a.2": {**row, "threshold": 0.75, "commit": "0000000"},
+    }
+    (tmp_path / "figure1a" / "declared.json").write_text(json.dumps(rows), encoding="utf-8")
+    assert [cells[2] for cells in claim_rows(page_of(tmp_path, "figure1a"))] == [
+        "> 0.9\n2026-01-02, abc1234",
+        "> 0.8\n2026-01-02, def5678 with its results",
+        "> 0.7\n2026-01-02",
+        "> 0.6\n2026-01-02",
+    ]
+    (tmp_path / "figure1a" / "declared.json").write_text("[]", encoding="utf-8")  # the form before claims had ids
+    assert claim_rows(page_of(tmp_path, "figure1a"))[0][2] == "> 0.9\n2026-01-02"
+
+
+KNOWN = {"p": None, "p_holm": None}
+
+
+@pytest.mark.parametrize(
+    ("shown", "number", "needs", "mark"),
+    [
+        (claim(), "0.988 [0.912, 1], 5 seeds, p = 0.0123 (Holm 0.037)", "> 0.9", "✔ holds"),
+        (claim(p=0.0000123, right_side="below"), "0.988 [0.912, 1], 5 seeds, p < 0.001 (Holm 0.037)", "< 0.9", None),
+        (claim(p=0.5, p_holm=None, threshold=-1250.4), "0.988 [0.912, 1], 5 seeds, p = 0.5", "> -1250", None),
+        (claim(**KNOWN, interval=[None, 1.0], confidence=0.9375), "0.988 [unbounded, 1] at 94%, 5 seeds", None, None),
+        (claim(**KNOWN, interval=[-0.00012345, None], seeds=1), "0.988 [-0.000123, unbounded], 1 seed", None, None),
+        (claim(**KNOWN, value=None, interval=[None, None]), "nothing [unbounded, unbounded], 5 seeds", None, None),
+        (claim(**KNOWN, value=-0.0, interval=[0.0, 0.0], confidence=1.0, seeds=0), "0, counted", None, None),
+        (NOT_TESTED, "It needs 10B tokens.", "", "– not tested"),
+    ],
+)
+def test_a_claim_is_shown_with_what_is_known_of_it(tmp_path, shown, number, needs, mark):
+    store(tmp_path, "figure1a", "laptop", shown)
+    said, measured, needed, verdict = cells(tmp_path)
+    assert said == "It learns.\nsection 3.2"
+    assert measured == (f"final accuracy:\n{number}" if shown["measure"] else number)
+    assert needs is None or needed == (f"{needs}\n2026-01-02" if needs else "")
+    assert mark is None or verdict == mark
+
+
+NASTY = (
+    "|alpha_2| > |alpha_1| & *beta* at $5 and $6",
+    "a <b>tag</b>, <!-- a comment -->, &lt; and a `code|span`",
+    r"back\slash, \| and \\",
+    "[^1], [link](x), ![picture](y), ~one~ and ~~two~~",
+    "$`x`$ and $$y$$, __init__ and **bold**",
+)
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_characters_of_markdown_are_shown_as_they_are(tmp_path, text):
+    store(tmp_path, "figure1a", "laptop", claim(sentence=text, source=text, measure=text), summary=f"{text}\n")
+    sentence, measured, *rest = cells(tmp_path)
+    assert sentence == f"{text}\n{text}"
+    assert measured.startswith(f"{text}:\n0.988")
+    assert len(rest) == 2
+    assert words(shown(escaped(text))) == f"{text}\n"
+    assert f"{text}\n" in words(shown(page_of(tmp_path, "figure1a")))
+
+
+def test_every_figure_has_a_question_as_its_heading_a_link_of_its_own_and_a_theme(tmp_path):
+    homes = stored(FIGURES)
+    assert stored_heading(homes["mqar"]) == "MQAR: does the shift help?"
+    assert link_text(homes["mqar"]) == "MQAR"
+    assert stored_heading(tmp_path / "a_study") == link_text(tmp_path / "a_study") == "A study"
+    assert len({link_text(home) for home in homes.values()}) == len(homes)
+    assert all(stored_heading(home).endswith("?") for home in homes.values())
+    assert sorted(name for names in THEMES.values() for name in names) == sorted(homes)
+
+
+@pytest.mark.parametrize("between", ["", "\n", "\nholds 0 · fails 9\n", "\n\n"])
+def test_verdicts_stand_between_the_markers(made_up, between):
+    store(made_up, "robustness", "laptop", claim(id="faster"))
+    new = with_verdicts(f"Before\n<!-- verdicts -->{between}<!-- /verdicts -->\nafter", made_up)
+    assert new.startswith(
+        "Before\n<!-- verdicts -->\n\n- One layer with KV shifting learns induction in less than half"
+    )
+    link = f"[0.988]({made_up.name}/robustness/README.md)"
+    answer = f"two vanilla layers. **✔&nbsp;Yes.** Least favourable number: {link} times the steps at each model's "
+    assert answer in new
+    assert "learning rate.\n\nOf 48 statements of the" in new
+    assert with_verdicts(new, made_up) == new
+    assert with_verdicts("holds 0", made_up) == "holds 0"
+
+
+@pytest.mark.parametrize("where", [".", "basin_map"])
+def test_the_pages_do_not_replace_somebody_elses(made_up, where):
+    path = made_up / where / "README.md"
+    path.write_text("# My project\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"README\.md was not written by 'ihlab reproduce' and is kept"):
+        write_results_pages(made_up)
+    assert [each.read_text(encoding="utf-8") for each in made_up.rglob("README.md")] == ["# My project\n"]
+
+
+def test_the_committed_pages_are_current():
+    overview = PAGE.read_text(encoding="utf-8")
+    again = "`python -m figures.results` writes the pages again"
+    assert overview == results_page(FIGURES), again
+    assert_links_lead_somewhere(overview, FIGURES)
+    for name, home in stored(FIGURES).items():
+        text = (home / "README.md").read_text(encoding="utf-8")
+        assert text == page_of(FIGURES, name), again
+        assert_links_lead_somewhere(text, home)
+
+
+def test_a_frozen_page_says_how_to_run_its_study_and_a_live_one_does_not():
+    frozen = [name for name, home in stored(FIGURES).items() if "This figure is frozen" in page_of(FIGURES, name)]
+    assert sorted(frozen) == sorted(stored(FIGURES).keys() - declared(FIGURES).keys())
+    start = page_of(FIGURES, "shifts").partition("## At")[0]
+    assert "ihlab 0.4.0 made it, at commit `3b9f945e`" in start
+    assert "git worktree add ../ihlab-shifts 3b9f945e\nmake -C ../ihlab-shifts reproduce FIGURES=shifts\n" in start
+
+
+def test_the_first_page_is_short_and_the_verdicts_in_the_readme_are_current():
+    words = re.findall(r"\S*\w\S*", PAGE.read_text(encoding="utf-8"))
+    assert len(words) < 900
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert with_verdicts(readme, FIGURES) == readme

@@ -1,0 +1,99 @@
+"""Choices in true solutions: made by models that always write the truth, never, or the same."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from figures.table4.choices import choices
+from ihlab.model.config import ModelConfig
+from ihlab.model.transformer import Transformer
+from tasks import IGSMTask
+
+PAIRS = IGSMTask(difficulty="mini", format="pairs", letters="parts", ops="<=3", length=100)
+TASKS = [
+    PAIRS,
+    IGSMTask(difficulty="toy", format="compact", ops="<=4", length=120),
+    IGSMTask(ops="<=3", length=600),
+    IGSMTask(kind="igsm_flat", difficulty="toy", format="compact", length=300),
+]
+
+
+class Writes(nn.Module):
+    """Logits that put all weight on given next tokens."""
+
+    def __init__(self, problems, change=lambda token: token):
+        super().__init__()
+        self.embed = nn.Embedding(1, 1)
+        self.rows = {row.tobytes(): row for row in problems.tokens}
+        self.change = np.vectorize(change)
+
+    def forward(self, tokens, return_type):
+        width = tokens.shape[1]
+        whole = [next(row for row in self.rows.values() if (row[:width] == ids.numpy()).all()) for ids in tokens]
+        following = np.stack([np.append(row, 0)[1 : width + 1] for row in whole])
+        return nn.functional.one_hot(torch.from_numpy(self.change(following)), 3000).float()
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{task.kind} {task.format}")
+def test_the_true_solution_is_planned_and_looked_up(task):
+    problems = task.prompts(40, np.random.default_rng(0))
+    assert choices(Writes(problems), task, problems).to_numpy().all()
+
+
+@pytest.mark.parametrize("task", TASKS[:2], ids=lambda task: task.format)
+def test_one_kind_of_error_leaves_the_other_alone(task):
+    problems = task.prompts(100, np.random.default_rng(0), ops=2)
+    ids = task.language.ids
+    one, two = ids["1"], ids["2"]
+    swapped = {one: two, two: one}
+    numbers = choices(Writes(problems, lambda token: swapped.get(token, token)), task, problems)
+    assert numbers["planned"].all()
+    assert 0.1 < numbers["looked up"].mean() < 0.9, "where no sentence has a 1 or a 2"
+    after = {token: ids["?"] for token in range(ids["<sol>"] + 1, task.vocab_size) if token > max(one, two)}
+    names = choices(Writes(problems, lambda token: after.get(token, token)), task, problems)
+    assert not names["planned"].any()
+
+
+def test_any_parameter_that_can_come_next_is_planned():
+    """`c = a + b`: b may come first as well as a; c may not, and a twice may not."""
+    row = "<bos> Cruiser/AppleCrate = 3 . Cruiser/PearCrate = 4 . Cruiser/Crates ? <sol> {} <eos>"
+    a, b, total = "Cruiser/AppleCrate", "Cruiser/PearCrate", "Cruiser/Crates"
+    true = f"{a} ; {a} = 3 . {b} ; {b} = 4 . {total} ; {total} = {a} + {b} = 3 + 4 = 0 . <ans> 0"
+    ids = PAIRS.language.ids
+    tokens = PAIRS.encode(row.format(true))[None]
+    size = np.array([tokens.shape[1]])
+    problems = type(PAIRS.prompts(1, np.random.default_rng(0)))(
+        tokens=tokens,
+        answers=tokens[:, 1:],
+        prompt_size=np.array([PAIRS.decode(tokens[0]).index("<sol>") + 1]),
+        size=size,
+        ops=np.array([3]),
+    )
+
+    class Starts(Writes):
+        def forward(self, tokens, return_type):
+            logits = super().forward(tokens, return_type)
+            words = PAIRS.decode(tokens[0].numpy())
+            starts = [at for at in range(words.index("<sol>"), len(words)) if words[at] in ("<sol>", ".")]
+            for at, word in zip(starts, self.starts, strict=False):
+                logits[0, at] = nn.functional.one_hot(torch.tensor(ids[word]), logits.shape[-1])
+            return logits
+
+    def planned(*starts):
+        model = Starts(problems)
+        model.starts = starts
+        return bool(choices(model, PAIRS, problems)["planned"].item())
+
+    assert planned(a, b, total)
+    assert planned(b, b, total), "after a, which the true solution has, b comes"
+    assert not planned(total, b, total)
+    assert not planned(a, a, total)
+    assert not planned(a, b, b)
+
+
+def test_an_untrained_model_gets_hardly_any_right():
+    cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=PAIRS.vocab_size, n_ctx=100)
+    judged = choices(Transformer(cfg), PAIRS, PAIRS.prompts(100, np.random.default_rng(0), ops=3))
+    assert judged["planned"].mean() < 0.02
+    assert judged["looked up"].mean() < 0.1

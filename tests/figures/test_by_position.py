@@ -1,0 +1,134 @@
+"""Induction by position: what the cut leaves possible, both ways built by hand, verdicts on made-up tables."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from figures.by_position.study import BY_POSITION, CUT, FREE, GRID, NO_MLP, ONLY, TASK, moved
+from ihlab import ModelConfig, Transformer
+from ihlab.study.claim import judged
+from ihlab.training.clamp_hooks import install
+from tests.comparisons import AROUND, cell
+
+V, L = TASK.vocab_size, TASK.length
+TOKEN, POSITION, FOUND = slice(0, V), slice(V, V + L), slice(V + L, 2 * V + L)
+SHARP = 60.0
+
+
+def cut_model(positional="learned"):
+    cfg = ModelConfig(n_layers=2, d_model=32, n_heads=2, d_vocab=V, n_ctx=L, positional=positional)
+    model = Transformer(cfg, seed=0).double()
+    install(model, [CUT])
+    return model
+
+
+def read(weight, rows, columns):
+    weight[rows, columns] = torch.eye(rows.stop - rows.start, columns.stop - columns.start).double()
+
+
+@torch.no_grad()
+def by_hand(way):
+    """Return a model that does induction by position, or with a previous-token head, in the same space.
+
+    Layer 0 writes into FOUND, and layer 1 adds the answer to the logits.
+    """
+    width = 2 * V + L
+    cfg = ModelConfig(
+        n_layers=2, d_model=width, n_heads=1, d_vocab=V, n_ctx=L, positional="learned", norm="none", mlp="none"
+    )
+    model = Transformer(cfg).double()
+    for weight in model.parameters():
+        weight.zero_()
+    read(model.embed.weight, slice(0, V), TOKEN)
+    read(model.pos_embed.weight, slice(0, L), POSITION)
+    first, second = (layer.attn for layer in model.layers)
+    head, sharp = slice(0, V), SHARP * width**0.5
+    if way == "position":  # the last token finds its like, not itself, and reads its position
+        read(first.q_proj.weight, TOKEN, TOKEN)
+        read(first.k_proj.weight, TOKEN, TOKEN)
+        first.q_proj.weight[V + L, POSITION.stop - 1] = 1  # the last position avoids itself
+        first.k_proj.weight[V + L, POSITION.stop - 1] = -2
+        read(first.v_proj.weight, slice(0, L), POSITION)
+        read(second.q_proj.weight, slice(1, L), slice(FOUND.start, FOUND.start + L - 1))  # adds 1
+        read(second.k_proj.weight, slice(0, L), POSITION)
+    else:
+        read(first.q_proj.weight, slice(0, L - 1), slice(POSITION.start + 1, POSITION.stop))
+        read(first.k_proj.weight, slice(0, L), POSITION)
+        read(first.v_proj.weight, head, TOKEN)
+        read(second.q_proj.weight, head, TOKEN)
+        read(second.k_proj.weight, head, FOUND)
+        second.q_proj.weight[V + L, POSITION.stop - 1] = 1  # the first token found itself: it is avoided
+        second.k_proj.weight[V + L, POSITION.start] = -2
+    read(first.o_proj.weight, FOUND, head)
+    read(second.v_proj.weight, head, TOKEN)
+    read(second.o_proj.weight, TOKEN, head)
+    second.o_proj.weight.mul_(2)  # more than the last token's own embedding
+    for attn in (first, second):
+        attn.q_proj.weight.mul_(sharp)
+    read(model.unembed.weight, slice(0, V), TOKEN)
+    return model
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("way", "followed"), [("position", 1.0), ("previous", 1 / 6)])
+def test_the_answer_follows_the_position_only_in_induction_by_position(way, followed):
+    model, batch = by_hand(way), TASK.batch(300, np.random.default_rng(3))
+    assert (model(torch.as_tensor(batch.inputs))[:, -1].argmax(dim=1).numpy() == batch.targets[:, -1]).all()
+    assert moved(model) == pytest.approx(followed, abs=0.1)
+
+
+@torch.no_grad()
+def test_the_cut_ends_the_previous_token_way_and_no_other():
+    batch = TASK.batch(300, np.random.default_rng(3))
+    for way, least, most in (("position", 1.0, 1.0), ("previous", 0.0, 0.3)):
+        model = by_hand(way)
+        install(model, [CUT])
+        right = (model(torch.as_tensor(batch.inputs))[:, -1].argmax(dim=1).numpy() == batch.targets[:, -1]).mean()
+        assert least <= right <= most
+
+
+@torch.no_grad()
+def test_under_the_cut_no_key_or_value_holds_another_token():
+    model, inputs = cut_model(), torch.as_tensor(TASK.batch(20, np.random.default_rng(0)).inputs)
+    other = inputs.clone()
+    other[:, 3] = (inputs[:, 3] + 1) % V
+    one, two = (model.run_with_cache(tokens)[1] for tokens in (inputs, other))
+    kept = [0, 1, 2, 4, 5, 6]
+    for name in ("k", "v"):
+        assert torch.equal(one[name, 1][:, kept], two[name, 1][:, kept])
+        assert not torch.equal(one[name, 1][:, 3], two[name, 1][:, 3])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("positional", "sees"), [("none", False), ("learned", True)])
+def test_under_the_cut_only_positions_tell_the_order(positional, sees):
+    model = cut_model(positional)
+    inputs = torch.as_tensor(TASK.batch(20, np.random.default_rng(0)).inputs)
+    shuffled = torch.cat([inputs[:, :-1].flip(1), inputs[:, -1:]], dim=1)
+    alike = torch.allclose(model(inputs)[:, -1], model(shuffled)[:, -1], atol=1e-9)
+    assert alike is not sees
+
+
+@pytest.mark.parametrize(
+    ("taken", "followed", "expected"),
+    [
+        ((100.0, 400.0, 500.0), (0.1, 0.9, 0.9), ["holds"] * 5),
+        ((100.0, math.inf, math.inf), (0.9, 0.1, 0.1), [*["fails"] * 4, "holds"]),
+        ((100.0, 100.0, 100.0), (0.5, 0.8, 0.8), ["holds", "holds", "undecided", "undecided", "fails"]),
+    ],
+)
+def test_verdicts_can_come_out_either_way(taken, followed, expected):
+    """`taken` are the steps to 90% and `followed` the fractions that follow the position, by variant."""
+    variants = (FREE, ONLY, NO_MLP)
+    data = pd.concat(cell(each, "", steps * AROUND / 100) for each, steps in zip(variants, taken, strict=True))
+    data["moved"] = data["variant"].map(dict(zip(variants, followed, strict=True))) * (0.93 + data["seed"] % 8 / 50)
+    assert [claim.verdict for claim in judged(BY_POSITION.claims(data, "laptop"))] == expected
+
+
+def test_only_the_variants_without_the_usual_way_are_cut():
+    configs = [GRID({"variant": variant}) for variant in (FREE, ONLY, NO_MLP)]
+    assert [run.clamped for run in configs] == [(), (CUT,), (CUT,)]
+    assert [run.model.mlp for run in configs] == ["swiglu", "swiglu", "none"]

@@ -1,0 +1,94 @@
+"""What all live studies have in common, and the committed figures against the committed tables."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from ihlab.study.claim import judged
+from ihlab.study.experiment import SCALES, Experiment
+from ihlab.study.find import declared
+from ihlab.study.ledger import Folder, summary_text
+from ihlab.study.reproduce import reproduce
+from tests.figures.live import FIGURES, HOMES, live
+
+pytestmark = pytest.mark.slow
+
+
+def test_redrawing_needs_no_torch_and_gives_the_same_files(smoke_root, tmp_path):
+    figures = shutil.copytree(smoke_root / "figures", tmp_path / "figures")
+    before = {path: path.read_bytes() for path in figures.rglob("*") if path.is_file()}
+    derived = [path for path in before if path.suffix in (".svg", ".md") or path.name == "claims.json"]
+    names = sorted({path.parents[1].name for path in before if path.name == "data.csv"})
+    assert len(derived) >= 4 * len(names)
+    for path in derived:
+        path.unlink()
+    script = """
+import sys
+from ihlab.cli import main
+main(sys.argv[1:])
+assert "torch" not in sys.modules, "redrawing imported torch"
+"""
+    arguments = ["reproduce", *names, "--scale", "smoke", "--from-data", "--figures", str(figures)]
+    subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
+    assert {path: path.read_bytes() for path in figures.rglob("*") if path.is_file()} == before
+
+
+def test_a_stored_figure_is_written_as_a_page_beside_one_library(tmp_path):
+    shutil.copytree(FIGURES / "hops", tmp_path / "hops")
+    shutil.copytree(FIGURES / "pairs", tmp_path / "pairs")
+    console = Console(record=True, width=200)
+    reproduce(["figure8", "pairs"], figures=tmp_path, from_data=True, interactive=True, console=console)
+    for name in ("figure8", "pairs"):
+        page = tmp_path / HOMES[name].relative_to(FIGURES) / f"{name}.html"
+        assert page.stat().st_size < 100_000
+        assert '<script charset="utf-8" src="plotly.min.js">' in page.read_text(encoding="utf-8")
+        assert page.with_name("plotly.min.js").stat().st_size < 6e6
+        assert f"To explore: {page}" in console.export_text(clear=False)
+
+
+def test_every_view_of_dots_or_curves_can_be_explored_and_says_what_it_answers():
+    explored = {name: each for name, each in live().items() if each.has_interactive}
+    assert {"figure1a", "figure1b", "figure2", "figure8", "figure9", "checker"} <= explored.keys()
+    for name, experiment in explored.items():
+        figure = experiment.draw_interactive(Folder(HOMES[name]).pictured(), "laptop")
+        assert figure.data
+        assert figure.layout.title.text
+    pairs = live()["pairs"]
+    figure = pairs.draw_interactive(Folder(HOMES["pairs"]).data(), "laptop")
+    told = " ".join(trace.hovertemplate or "" for trace in figure.data)
+    assert [ask.id for ask in pairs.asks if ask.id not in told] == []
+
+
+def test_what_is_made_without_names():
+    usual = ["figure1a", "figure1b", "figure2", "figure8", "figure9", "table5"]
+    assert sorted(name for name, found in declared(FIGURES).items() if found.by_default) == usual
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_a_study_plans_every_run_once(name):
+    assert isinstance(live()[name], Experiment)
+    for scale in getattr(live()[name], "scales", SCALES):
+        digests = [plan.config.digest for plan in live()[name].runs(scale)]
+        assert len(set(digests)) == len(digests), scale
+    assert digests
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_committed_claims_and_summaries_follow_from_the_committed_tables(name):
+    folder, study = Folder(HOMES[name]), live()[name]
+    data = folder.data()
+    claims, stored = [claim.to_dict() for claim in judged(study.claims(data, folder.scale))], folder.claims()
+    assert claims == stored
+    is_table = folder.summary().startswith("| ")
+    assert is_table or len(re.findall(r"\d[\d.,]*", folder.summary())) <= 6
+    assert summary_text(study.summary(folder.pictured(), folder.scale)) == f"{folder.summary()}\n"
+
+
+def test_no_study_imports_another_and_the_library_imports_none():
+    for file in FIGURES.glob("*/*.py"):
+        imported = re.findall(r"^\s*(?:from|import) (figures\S*|\.\.\S*)", file.read_text(encoding="utf-8"), re.M)
+        assert not imported, f"{file} imports {imported}"

@@ -1,0 +1,204 @@
+"""Figures 1a and 1b: the runs they plan, and verdicts on made-up tables whose truth is known."""
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from figures.figure1.study import (
+    FIGURE1A,
+    FIGURE1A_LEARNED,
+    FIGURE1B,
+    FIGURE1B_LEARNED,
+    NEAR_CHANCE,
+    PAPER,
+    in_row,
+)
+from ihlab import ModelConfig, RunConfig, train
+from ihlab.measure.batches import EVAL_SEED, draw
+from ihlab.recipes.induction import KV1, SHAPES, V1, V2, V4, guessing_accuracy, kv, vanilla
+from ihlab.study.claim import NOT_TESTED as UNTESTED
+from ihlab.study.claim import judged
+from ihlab.study.study import Study
+from tasks import IGNORE, InductionTask
+
+pytestmark = pytest.mark.slow
+
+
+def test_paper_scale_is_the_papers():
+    """Section 3.2, Appendices K and N."""
+    run = PAPER
+    assert (run.task.vocab_size, run.task.length, run.batch_size) == (8000, 512, 8 * 512)
+    assert (run.lr, run.warmup, run.schedule, run.betas) == (2e-4, 1000, "constant", (0.9, 0.95))
+    model = run.model
+    per_layer = 4 * model.d_model**2 + 3 * model.d_model * model.d_mlp
+    assert model.d_model == 1024
+    assert per_layer == pytest.approx(20e6, rel=0.1)
+    assert {plan.config.lr for plan in FIGURE1B.runs("paper")} == {2e-4}
+
+
+# What a model reaches that answers with some token of the row
+
+
+def guesses_by_enumeration(length: int) -> float:
+    """1 / (other tokens so far) at the first scored repeat, over all ways to draw a row, as the task states them.
+
+    A walk through the rule, written for itself: members of a pool of `length` are drawn uniformly; a repeat that is
+    not immediate, and whose earlier occurrences had one follower, is scored and followed by it; rows without are drawn
+    again.
+    """
+    found: dict[Fraction, Fraction] = {}
+
+    def walk(row: tuple[int, ...], weight: Fraction) -> None:
+        if len(row) >= length:
+            return
+        for member in range(length):
+            after = {row[i + 1] for i in range(len(row) - 1) if row[i] == member}
+            grown = (*row, member)
+            if member in row and row[-1] != member and len(after) == 1:
+                share = Fraction(1, len(set(row)) - 1)
+                found[share] = found.get(share, Fraction(0)) + weight / length
+            else:
+                walk(grown, weight / length)
+
+    walk((), Fraction(1))
+    return float(sum(share * weight for share, weight in found.items()) / sum(found.values()))
+
+
+@pytest.mark.parametrize("length", [4, 5, 6])
+def test_guessing_accuracy_of_short_rows_by_enumeration(length):
+    """From 4096 rows, a mean of shares between 1 / length and 1 is known to .02, four standard errors."""
+    guess = guessing_accuracy(InductionTask(vocab_size=11 + length, length=length))
+    assert guess == pytest.approx(guesses_by_enumeration(length), abs=0.02)
+
+
+def test_answers_that_are_tokens_of_the_row_counted_one_by_one(tmp_path):
+    task = InductionTask(vocab_size=24, length=12)
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=24, n_ctx=12, attention="kv_shift")
+    run = train(RunConfig(task=task, model=model, steps=40, batch_size=16, lr=1e-2, warmup=0, eval_rows=60), tmp_path)
+    batch = draw(task, EVAL_SEED, "eval", 0, 60)
+    logits = run.model()(torch.from_numpy(batch.inputs.copy())).detach()
+    inside = 0
+    for row in range(60):
+        first = next(t for t in range(12) if batch.answers[row, t] != IGNORE)
+        inside += int(logits[row, first].argmax()) in batch.inputs[row, : first + 1].tolist()
+    assert in_row(run) == pytest.approx(inside / 60, abs=1e-6)
+    assert 0 < inside < 60
+
+
+# Verdicts
+
+
+SEEDS, HORIZON, ROWS, GUESS = 8, 800, 1024, 0.12
+Ends = Sequence[tuple[float, float]]
+"""The step at which each seed jumps to its final accuracy, and this accuracy."""
+
+
+def runs(curve: str, ends: Ends, in_row: Callable[[int], float] = lambda seed: np.nan) -> pd.DataFrame:
+    """A table of runs."""
+    rows = [
+        {"curve": curve, "lr": 8e-3, "seed": seed, "horizon": HORIZON, "rows": ROWS, "guess": GUESS, "final": final}
+        | {"steps_to_90": jump if final >= 0.9 and jump <= HORIZON else math.inf, "in_row": in_row(seed)}
+        for seed, (jump, final) in enumerate(ends)
+    ]
+    return pd.DataFrame(rows)
+
+
+def seeds_at(jump: float, final: float, spread: float = 0.02, of: int = SEEDS, apart: float = 0.0005) -> Ends:
+    """Seeds about a jump (a factor of 1 +- spread) and about a final accuracy."""
+    rng = np.random.default_rng(0)
+    jumps, finals = jump * (1 + spread * rng.standard_normal(of)), final + apart * rng.standard_normal(of)
+    return list(zip(jumps.tolist(), np.clip(finals, 0, 1).tolist(), strict=True))
+
+
+def figure1a_table(curves: dict[str, Ends]) -> pd.DataFrame:
+    return pd.concat([runs(curve, ends) for curve, ends in curves.items()], ignore_index=True)
+
+
+def verdicts(experiment: Study, data: pd.DataFrame, scale: str = "laptop") -> list[str]:
+    return [claim.verdict for claim in judged(experiment.claims(data, scale))]
+
+
+NEVER = 1e9
+RIGHT = {KV1: seeds_at(200, 0.998), V1: seeds_at(NEVER, 0.1), V2: seeds_at(600, 0.998), V4: seeds_at(700, 0.998)}
+WRONG = {KV1: seeds_at(600, 0.95), V1: seeds_at(100, 0.9), V2: seeds_at(200, 0.97), V4: seeds_at(100, 0.997)}
+OPEN = {
+    KV1: seeds_at(200, 0.99, spread=0.5, apart=0.004),
+    V1: seeds_at(0, GUESS + NEAR_CHANCE, apart=0.06),
+    V2: seeds_at(400, 0.99, spread=0.5, apart=0.004),
+    V4: seeds_at(320, 0.998, spread=0.5),
+}
+
+
+@pytest.mark.parametrize(
+    ("curves", "verdict"), [(RIGHT, "holds"), (WRONG, "fails"), (OPEN, "undecided")], ids=["right", "wrong", "open"]
+)
+def test_every_claim_of_figure_1a_can_come_out_each_way(curves, verdict):
+    data = figure1a_table(curves)
+    for figure in (FIGURE1A, FIGURE1A_LEARNED):
+        assert verdicts(figure, data) == [verdict] * 5, [c.to_dict() for c in figure.claims(data, "laptop")]
+        assert {claim.of_paper for claim in figure.claims(data, "laptop")} == {figure is FIGURE1A}
+
+
+def test_equal_curves_are_neither_much_faster_nor_slower():
+    """One layer as fast as two is not "much faster"; four layers as fast as two are "not faster"."""
+    same = {**RIGHT, KV1: seeds_at(600, 0.998), V4: seeds_at(600, 0.998)}
+    assert verdicts(FIGURE1A, figure1a_table(same)) == ["holds"] * 3 + ["fails", "holds"]
+
+
+def test_figure_1a_counts_runs_that_never_learn():
+    curves = {**RIGHT, V2: seeds_at(NEVER, 0.1), V4: seeds_at(NEVER, 0.1)}
+    assert verdicts(FIGURE1A, figure1a_table(curves)) == ["holds", "holds", "fails", "holds", UNTESTED]
+
+
+def figure1b_table(learned: dict[str, int], in_rows: Callable[[int], float], narrow: Ends, jump: float) -> pd.DataFrame:
+    """How many seeds of each curve learn; the share in the row by seed, and the ends, of narrow one-head vanilla.
+
+    With learned positions as many learn as with RoPE.
+    """
+    parts = []
+    learned |= {f"{curve}, learned positions": of for curve, of in learned.items()}
+    for name in SHAPES:
+        of = 16 if SHAPES[name][0] == 8 else 8
+        for curve, steps in ((kv(name), jump), (vanilla(name), 300)):
+            ends = [(steps, 0.95)] * learned.get(curve, of) + [(NEVER, 0.1)] * (of - learned.get(curve, of))
+            ends = narrow if curve in (vanilla("8"), vanilla("8, learned positions")) else ends
+            parts.append(runs(curve, ends, in_rows))
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_every_claim_of_figure_1b_can_come_out_each_way():
+    none, every, wide = [(NEVER, 0.1)] * 16, [(300, 0.95)] * 16, {vanilla("8, 2 heads"): 0, vanilla("32"): 8}
+    right = figure1b_table({kv("8"): 15, **wide}, lambda seed: 0.3, none, 100)
+    assert verdicts(FIGURE1B, right) == ["holds"] * 8, [c.to_dict() for c in FIGURE1B.claims(right, "laptop")]
+    assert verdicts(FIGURE1B_LEARNED, right) == ["holds"] * 5
+    lost = {kv("8"): 0, kv("8, 2 heads"): 0, vanilla("8, 2 heads"): 16, vanilla("32"): 0}
+    wrong = figure1b_table(lost, lambda seed: 0.7, every, 100)
+    assert verdicts(FIGURE1B, wrong) == ["fails"] * 8, [c.to_dict() for c in FIGURE1B.claims(wrong, "laptop")]
+    assert verdicts(FIGURE1B_LEARNED, wrong) == ["fails"] * 5
+    some = {kv("8"): 8, kv("8, 2 heads"): 9, vanilla("8, 2 heads"): 6, vanilla("32"): 4}
+    half = [(300, 0.95)] * 5 + [(NEVER, 0.1)] * 9 + [(0, 0.6)] * 2
+    unclear = figure1b_table(some, lambda seed: 0.4 + 0.2 * (seed % 2) - 0.2 * (seed == 1), half, 150)
+    assert verdicts(FIGURE1B, unclear) == ["undecided"] * 8
+    assert verdicts(FIGURE1B_LEARNED, unclear) == ["undecided"] * 5
+
+
+def test_as_many_learners_on_both_sides_are_no_pressure_of_width():
+    """Where everyone learns, standard attention learns not "very poorly" at hidden size 8, and no worse than at 32."""
+    same = figure1b_table({}, lambda seed: 0.9, [(100, 0.95)] * 16, 100)
+    assert verdicts(FIGURE1B, same) == ["fails"] * 7 + ["undecided"]
+
+
+def test_where_no_run_of_either_model_learns_1b_compares_nothing():
+    """As first declared, the same row failed: none less none is not above the margin."""
+    neither = {kv("8, 2 heads"): 0, vanilla("8, 2 heads"): 0}
+    data = figure1b_table(neither, lambda seed: 0.3, [(NEVER, 0.1)] * 16, 100)
+    claims = judged(FIGURE1B.claims(data, "laptop"))
+    assert claims[0].verdict == "holds"
+    assert claims[3].verdict == UNTESTED
+    assert claims[3].first is not None
+    assert claims[3].first.verdict == "fails"

@@ -1,0 +1,103 @@
+"""The studies of attention variants: the claims that are particular to one of them, and the matrix."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from figures.variants.study import (
+    DIFFERENTIAL,
+    ELSEWHERE,
+    FIGURE7,
+    FIGURE10,
+    FIGURE11,
+    INDUCTION1,
+    K_ONLY,
+    KV,
+    NARROW,
+    NGRAM,
+    TABLE15,
+    VANILLA,
+    ZOO,
+    relative,
+)
+from ihlab.recipes.toy_settings import SETTINGS, setting_config
+from ihlab.study.claim import NOT_TESTED, judged
+from tests.comparisons import AROUND, NEVER, cell
+
+
+def of(study, steps):
+    """A laptop table of a study: `steps` returns those of a variant in a setting, and its highest accuracy."""
+    cells = [(each["variant"], each["setting"]) for each in study.cells]
+    return pd.concat(cell(*each, *steps(*each)) for each in cells)
+
+
+@pytest.mark.parametrize("study", [FIGURE7, FIGURE10, FIGURE11, ELSEWHERE, TABLE15, ZOO], ids=lambda study: study.name)
+def test_the_cells_of_all_questions_are_trained(study):
+    claims = judged(study.claims(of(study, lambda variant, setting: (AROUND, 1.0)), "laptop"))
+    assert len(claims) == len(study.asks)
+    assert {claim.seeds for claim in claims} == {8}
+
+
+def test_differential_attention_has_half_the_heads_of_twice_the_width():
+    differential = ZOO.config({"variant": DIFFERENTIAL, "setting": INDUCTION1}).model
+    usual = setting_config(INDUCTION1).model
+    assert differential.n_heads == usual.n_heads // 2
+    assert differential.head_width == 2 * usual.head_width
+
+
+def test_the_sentence_about_width_is_not_judged_of_what_learns_at_neither_width():
+    """Canon C learns nowhere, Canon D where width is ample, Canon A at both: the last two say something of width.
+
+    The paper says that a shift elsewhere does not help, so a claim that holds speaks against it.
+    """
+    learns = {"Canon C": (), "Canon D": (INDUCTION1,), "Canon A": (NARROW, INDUCTION1)}
+    data = of(
+        ELSEWHERE,
+        lambda variant, setting: (AROUND, 0.95) if setting in learns.get(variant, SETTINGS) else (NEVER, 0.1),
+    )
+    claims = {
+        claim.setting.get("variant"): claim for claim in judged(ELSEWHERE.claims(data, "laptop")) if claim.against
+    }
+    assert {variant: claims[variant].verdict for variant in learns} == {
+        "Canon C": NOT_TESTED,
+        "Canon D": "fails",
+        "Canon A": "holds",
+    }
+    assert claims["Canon C"].first.verdict == "fails", "in the measure that was declared"
+
+
+def runs(*cells):
+    data = pd.concat(cell(*each) for each in cells)
+    return data[data["kind"] == "run"]
+
+
+def test_the_matrix_shows_ratios_and_marks_what_differs():
+    drawn = relative(
+        runs(
+            (KV, INDUCTION1, AROUND),
+            (K_ONLY, INDUCTION1, AROUND + 1),
+            (VANILLA, INDUCTION1, NEVER),
+            (KV, NGRAM, NEVER),
+            (K_ONLY, NGRAM, 0.5 * AROUND),
+        )
+    )
+    assert {key: text for key, (_, text) in drawn.items()} == {
+        (KV, INDUCTION1): "100 steps",
+        (K_ONLY, INDUCTION1): "1",
+        (VANILLA, INDUCTION1): "never*",
+        (KV, NGRAM): "never",
+        (K_ONLY, NGRAM): "50 steps*",
+    }
+    assert drawn[KV, INDUCTION1][0] == 1
+    assert drawn[K_ONLY, INDUCTION1][0] == pytest.approx(1.01, abs=0.01)
+    assert drawn[VANILLA, INDUCTION1][0] == drawn[KV, NGRAM][0] == np.inf
+    assert drawn[K_ONLY, NGRAM][0] == 50 / 1000  # KV shifting never gets there
+
+
+def test_a_cell_in_which_some_seeds_never_learn_says_how_many_do():
+    half = np.where(AROUND < 100, AROUND, np.inf)
+    drawn = relative(runs((KV, INDUCTION1, half), (K_ONLY, INDUCTION1, half), (VANILLA, INDUCTION1, AROUND)))
+    assert drawn[KV, INDUCTION1][1].endswith(" steps (4/8)")
+    assert drawn[K_ONLY, INDUCTION1][1].startswith("~ ")
+    assert drawn[K_ONLY, INDUCTION1][1].endswith(" (4/8)")
+    assert drawn[VANILLA, INDUCTION1][1].startswith("\u2264 ")

@@ -1,0 +1,93 @@
+"""From names to runs, pictures and a ledger, at smoke scale."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+from ihlab.study.markdown import MARKS
+from ihlab.study.reproduce import reproduce
+from tasks import ConfigError
+from tests.figures.live import copy_code
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory):
+    root = tmp_path_factory.mktemp("reproduce")
+    console = Console(record=True, width=160)
+    figures = copy_code(["figure1b"], root / "figures")
+    folders = reproduce(["figure1b"], "smoke", jobs=2, runs=root / "runs", figures=figures, console=console)
+    return root, folders, console.export_text()
+
+
+def test_every_file_is_there(reproduced):
+    _, [folder], _ = reproduced
+    names = {path.name for path in folder.path.iterdir()}
+    assert names == {
+        "data.csv", "curves.csv", "claims.json", "summary.md", "manifest.json", "figure1b.svg",
+    }  # fmt: skip
+    page = (folder.home / "README.md").read_text(encoding="utf-8")
+    assert (folder.path / "summary.md").read_text(encoding="utf-8").strip() in page.replace("\\", "")
+
+
+def test_the_table_holds_every_seed_of_every_curve(reproduced):
+    _, [folder], _ = reproduced
+    data, curves = folder.data(), folder.curves()
+    assert data.groupby("curve")["seed"].nunique().tolist() == [2] * 6
+    known = ["curve", "lr", "seed"]
+    assert list(curves.columns) == [
+        *known, "step", "tokens", "train_loss", "eval_loss", "accuracy", "accuracy_first"
+    ]  # fmt: skip
+    assert len(data) == 12
+    assert curves["step"].max() == 12
+    last = curves.groupby(known, sort=False)["accuracy_first"].last()
+    assert data.set_index(known)["final"].to_dict() == pytest.approx(last.to_dict())
+    half = data.groupby("curve")["n_params"].first()
+    assert half["vanilla, 2 layers, hidden size 8"] > 1.9 * half["KV shifting, 1 layer, hidden size 8"]
+
+
+def test_the_ledger_shows_every_claim_and_verdict(reproduced):
+    _, [folder], printed = reproduced
+    for claim in folder.claims():
+        assert claim["verdict"] in printed
+        assert claim["verdict"] in MARKS
+        assert claim["seeds"] == 2
+    assert "12 runs and 1 figures" in printed
+
+
+def test_the_manifest_has_runs_devices_and_versions(reproduced):
+    root, [folder], _ = reproduced
+    manifest = json.loads((folder.path / "manifest.json").read_text())
+    assert manifest["runs"] == len(list((root / "runs").iterdir()))
+    assert (manifest["scale"], len(manifest["devices"])) == ("smoke", 1)
+    assert manifest["versions"]["torch"]
+    assert str(root) not in json.dumps(manifest)
+
+
+def test_a_second_time_trains_nothing_and_changes_nothing(reproduced):
+    root, [folder], _ = reproduced
+    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
+    stamps = {path: path.stat().st_mtime_ns for path in (root / "runs").rglob("done.json")}
+    reproduce(["figure1b"], "smoke", jobs=1, runs=root / "runs", figures=root / "figures", console=Console(quiet=True))
+    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in (root / "runs").rglob("done.json")} == stamps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"names": ["figure1c"]}, "There is no experiment 'figure1c'; did you mean 'figure1"),
+        ({"scale": "laptpo"}, "There is no scale 'laptpo'; did you mean 'laptop'"),
+        ({"jobs": 0}, "jobs is 0, but must be at least 1"),
+        ({"names": ["figure2"], "from_data": True}, "There is no .*data.csv to draw from"),
+        ({"names": ["figure4"], "interactive": True}, "figure4 has no interactive picture: leave out --interactive"),
+    ],
+)
+def test_bad_requests_are_refused_before_anything_is_written(tmp_path, arguments, message):
+    figures = copy_code(["figure1a", "figure2", "figure4"], tmp_path)
+    before = sorted(tmp_path.rglob("*.*"))
+    with pytest.raises(ConfigError, match=message):
+        reproduce(**arguments, runs=tmp_path / "runs", figures=figures, console=Console(quiet=True))
+    assert [path for path in sorted(tmp_path.rglob("*.*")) if path.suffix != ".pyc"] == before
