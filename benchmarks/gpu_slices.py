@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from gpu_pack import bundle, pack, unpack
 
-from ihlab.files import write_json
+from ihlab.storage.files import write_json
 from ihlab.sweep.jobs import cores
 
 HERE = Path(__file__).parent

@@ -24,13 +24,13 @@ import tyro
 from paired import figure, ratio, take_turns, timed
 from workers import flops
 
-from ihlab.files import write_text
 from ihlab.measure.gathered import TrainingBatch
 from ihlab.measure.loss import summed_loss
 from ihlab.model.config import ModelConfig
 from ihlab.model.hf import to_llama
 from ihlab.model.transformer import Transformer
 from ihlab.recipes.induction import induction_run
+from ihlab.storage.files import write_text
 from ihlab.study.experiment import smoke
 from ihlab.training.config import RunConfig
 from ihlab.training.device import pick_device

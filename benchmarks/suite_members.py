@@ -12,8 +12,8 @@ from circuit import LEAST_SWING, Measured, circuits
 from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
-from ihlab.files import write_text
 from ihlab.plots.style import write_picture
+from ihlab.storage.files import write_text
 from ihlab.suite.members import HAND_SET, LEARNED, accuracy_of, models, run, task_of
 from ihlab.suite.truth import truth
 

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ihlab.lazy import lazy
+from ihlab.runtime.lazy import lazy
 
 _tasks = find_spec("tasks")
 _places = [] if _tasks is None else list(_tasks.submodule_search_locations or [_tasks.origin or ""])

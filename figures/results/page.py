@@ -10,7 +10,7 @@ from typing import Any
 
 from scipy.stats import false_discovery_control
 
-from ihlab.files import write_text
+from ihlab.storage.files import write_text
 from ihlab.study.claim import NOT_TESTED
 from ihlab.study.experiment import PUBLISHED, SCALES
 from ihlab.study.find import stored

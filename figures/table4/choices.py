@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 
 from ihlab.model.transformer import Transformer
-from ihlab.modes import in_eval_mode
+from ihlab.runtime.modes import in_eval_mode
 from tasks import IGSMTask
 from tasks.igsm import Problems
 from tasks.igsm.definition import Parameter

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from ihlab.interp.patterns import effective_patterns, raw_patterns
 from ihlab.measure.heads import mean_attention
 from ihlab.model.transformer import Transformer
-from ihlab.modes import in_eval_mode
+from ihlab.runtime.modes import in_eval_mode
 from tasks import IGSMTask
 from tasks.config import require
 from tasks.igsm import Problems

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ihlab.lazy import lazy
+from ihlab.runtime.lazy import lazy
 
 if TYPE_CHECKING:
     from ihlab.attribution.estimates import attribute

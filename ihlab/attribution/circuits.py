@@ -11,8 +11,8 @@ from jaxtyping import Float
 from ihlab.attribution.activations import Patch, activations, in_each_layer, patched
 from ihlab.attribution.problems import INPUTS, Problem
 from ihlab.interp.head_model import OurModel
-from ihlab.progress import tracked
-from ihlab.settings import own_settings
+from ihlab.runtime.progress import tracked
+from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
 MOST_NODES = 16

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ihlab.attribution.libraries import METHODS
 from ihlab.attribution.problems import Problem, counted, table_of
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from tasks.config import ConfigError, choose, require
 
 

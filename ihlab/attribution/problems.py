@@ -22,7 +22,7 @@ from ihlab.interp.sources import opened_model
 from ihlab.model.lens.padding import in_order, padded_right, real_first
 from ihlab.model.lens.token_ids import token_rows
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from ihlab.training.run import Run
 from tasks.config import choose, require, shown
 

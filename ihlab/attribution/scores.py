@@ -26,8 +26,8 @@ from ihlab.attribution.estimates import NotFiniteError, estimated, examined
 from ihlab.attribution.libraries import LIBRARIES, METHODS
 from ihlab.attribution.problems import Problem, over_prompts
 from ihlab.attribution.truth import exact_effects
-from ihlab.progress import tracked
-from ihlab.settings import own_settings
+from ihlab.runtime.progress import tracked
+from ihlab.runtime.settings import own_settings
 from tasks.config import ConfigError, choose
 
 RESAMPLES = 1000

@@ -11,7 +11,7 @@ from torch import Tensor
 from ihlab.attribution.activations import Patch, activations, holding, in_each_layer, patched, require_inputs
 from ihlab.attribution.problems import INPUTS, Problem, table_of
 from ihlab.interp.ablation import Head
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 
 
 @own_settings()

@@ -18,8 +18,8 @@ from ihlab.certify.failure import ANSWER, EARLIER, attention, explained, roles_i
 from ihlab.certify.rules import Tokens, rule_for
 from ihlab.certify.search import Answers, Search, margins_of
 from ihlab.interp.sources import opened_model
-from ihlab.progress import tracked
-from ihlab.settings import own_settings
+from ihlab.runtime.progress import tracked
+from ihlab.runtime.settings import own_settings
 from ihlab.training.run import Run
 from tasks import StoredTask
 from tasks.config import choose, require, require_integer

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import save as serialised
 
 from ihlab.certify.sequences import Sequences, sequences_of
-from ihlab.files import write_atomically
 from ihlab.model.transformer import Transformer
-from ihlab.stored import read_tensors
+from ihlab.storage.files import write_atomically
+from ihlab.storage.stored import read_tensors
 from tasks import Task
 from tasks.codec import from_plain, to_plain
 from tasks.config import require, shown

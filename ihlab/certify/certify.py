@@ -31,8 +31,8 @@ from ihlab.certify.search import last_logits
 from ihlab.certify.sequences import Sequences
 from ihlab.interp.sources import opened_model
 from ihlab.model.transformer import Transformer
-from ihlab.progress import tracked
-from ihlab.settings import own_settings
+from ihlab.runtime.progress import tracked
+from ihlab.runtime.settings import own_settings
 from tasks.config import require, require_integer, shown
 
 MARGINS_UP_TO = 32

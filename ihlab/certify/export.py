@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ihlab.files import as_folder, write_text
 from ihlab.model.registry import VARIANTS
 from ihlab.model.shift import TokenShift
 from ihlab.model.transformer import Transformer
+from ihlab.storage.files import as_folder, write_text
 from tasks import InductionTask
 from tasks.config import require
 

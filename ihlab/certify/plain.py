@@ -14,7 +14,7 @@ from ihlab.certify.tables import require_pairs
 from ihlab.interp.sources import opened_model
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
-from ihlab.modes import evaluating
+from ihlab.runtime.modes import evaluating
 from tasks.config import require, shown
 
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)

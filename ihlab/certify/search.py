@@ -10,7 +10,7 @@ from torch import Tensor
 from ihlab.certify.rules import Rule, Tokens
 from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.measure.batches import draw
-from ihlab.modes import evaluating
+from ihlab.runtime.modes import evaluating
 from tasks import IGNORE
 from tasks.config import require, shown
 

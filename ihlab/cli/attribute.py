@@ -11,7 +11,7 @@ from ihlab.cli.heads import LISTED
 from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, found_run, model_name, number_column
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, write_interactive, write_picture, write_table
 from ihlab.cli.terminal import console, text
-from ihlab.model_folder import causal_lm, of_model
+from ihlab.storage.model_folder import causal_lm, of_model
 from tasks import InductionTask
 from tasks.config import require
 

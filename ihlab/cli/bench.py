@@ -33,7 +33,7 @@ def bench(
             and exits with 1. To run a method of your own again, name it, too.
         leaderboard: Write the page of the entries in benchmarks/entries here, and measure nothing.
     """
-    from ihlab.files import write_text
+    from ihlab.storage.files import write_text
     from ihlab.suite.bench import default_methods, differences, entry_text, read_entry, run_bench, settings
     from ihlab.suite.leaderboard import page, scores_table, summary
 

@@ -14,7 +14,7 @@ from ihlab.cli.defaults import run_options, to_run
 from ihlab.cli.named import registered_experiment
 from ihlab.cli.paths import TABLES, check_output, write_table
 from ihlab.cli.terminal import console, text
-from ihlab.files import require_writable
+from ihlab.storage.files import require_writable
 from ihlab.training.search import listable
 from tasks import TASKS, Batch, IGSMTask
 from tasks.config import choose, require
@@ -210,7 +210,7 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
         root: Folder of the runs.
         csv: Write the whole table here, including damaged runs: the table of ihlab.runs in Python.
     """
-    from ihlab.stored import DIVERGED, DONE
+    from ihlab.storage.stored import DIVERGED, DONE
     from ihlab.training.listing import DAMAGED
     from ihlab.training.listing import runs as stored_runs
 

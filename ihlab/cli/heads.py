@@ -13,7 +13,7 @@ from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, fou
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, write_interactive, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.measure.columns import COLUMNS
-from ihlab.model_folder import causal_lm, of_model
+from ihlab.storage.model_folder import causal_lm, of_model
 from tasks.config import require
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from ihlab.cli.named import registered_task
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, find_run, write_picture, write_table, writing
 from ihlab.cli.terminal import console, text
-from ihlab.model_folder import causal_lm, of_model, tokenizer_of
+from ihlab.storage.model_folder import causal_lm, of_model, tokenizer_of
 from tasks.config import name_path, require
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ihlab.cli.terminal import console, text
-from ihlab.files import require_writable, write_text
+from ihlab.storage.files import require_writable, write_text
 from ihlab.training.search import find_folder, listable
 from tasks.config import ConfigError, require
 

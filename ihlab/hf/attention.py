@@ -17,7 +17,7 @@ from ihlab.hf.cache import RawStates, shift_layer
 from ihlab.hf.links import Links, find_links, links_of_mask
 from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import Shift
-from ihlab.modes import evaluating
+from ihlab.runtime.modes import evaluating
 from tasks.config import ConfigError, require
 
 SHIFT = "shift_norm"

@@ -12,8 +12,8 @@ from ihlab.hf.shift import Taps
 from ihlab.model.hf import from_llama, to_llama
 from ihlab.model.hf.proof import proven, require_loaded, require_merged
 from ihlab.model.transformer import Transformer
-from ihlab.model_folder import of_model
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
+from ihlab.storage.model_folder import of_model
 from tasks.config import require
 
 VARIANTS = {(True, True): "kv_shift", (True, False): "k_shift", (False, True): "v_shift"}

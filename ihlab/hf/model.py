@@ -18,15 +18,15 @@ from transformers import initialization as init
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from ihlab.files import write_text
 from ihlab.hf import standalone
 from ihlab.hf.attention import SHIFT, attentions, require_shiftable, shifted_attention, tell_links
 from ihlab.hf.cache import shifted_layer_types
 from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
 from ihlab.model.hf.proof import require_merged
-from ihlab.model_folder import HUB, load, model_files, of_model, quiet
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
+from ihlab.storage.files import write_text
+from ihlab.storage.model_folder import HUB, load, model_files, of_model, quiet
 from tasks.config import choose, require, require_integer, shown
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")

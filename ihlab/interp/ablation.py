@@ -17,8 +17,8 @@ from ihlab.interp.sources import opened_model
 from ihlab.measure.batches import require_whole
 from ihlab.measure.padding import moved_batch
 from ihlab.model.lens.padding import Mask
-from ihlab.progress import tracked
-from ihlab.settings import own_settings
+from ihlab.runtime.progress import tracked
+from ihlab.runtime.settings import own_settings
 from tasks import IGNORE, Batch
 from tasks.config import choose, require
 

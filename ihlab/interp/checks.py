@@ -6,7 +6,7 @@ from numbers import Integral
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
 P = ParamSpec("P")

@@ -17,7 +17,7 @@ from transformer_lens import FactoredMatrix
 from ihlab.interp.checks import require_heads, require_routes, transformer_only
 from ihlab.model.norm import LayerNorm, RMSNorm
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from tasks.config import choose, require
 
 SHIFTS = ("alpha", "beta")

@@ -20,7 +20,7 @@ from ihlab.measure.padding import without_padding
 from ihlab.measure.probe import ProbeTokens, beginning, model_tokens, probe_rows
 from ihlab.model.lens.padding import Mask, in_order, mask_of, padded_right, real_first
 from ihlab.model.transformer import Transformer
-from ihlab.modes import evaluating
+from ihlab.runtime.modes import evaluating
 from tasks.config import require
 
 PATTERN_KINDS = ("raw", "effective")

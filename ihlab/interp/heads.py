@@ -17,8 +17,8 @@ from ihlab.measure.batches import require_whole
 from ihlab.measure.columns import explained
 from ihlab.measure.heads import best_offset, follows, mean_attention, pattern_scores, prefix_matches
 from ihlab.measure.probe import PREFIX_REPEATS, STRIPE_REPEATS, rolled
-from ihlab.progress import tracked
-from ihlab.settings import own_settings
+from ihlab.runtime.progress import tracked
+from ihlab.runtime.settings import own_settings
 from tasks import Batch
 from tasks.config import require, require_integer
 

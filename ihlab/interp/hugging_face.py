@@ -26,8 +26,8 @@ from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
 from ihlab.model.hf.configs import reach, special_ids, special_tokens
 from ihlab.model.hf.llama import FAMILY
 from ihlab.model.hf.proof import require_finite
-from ihlab.model_folder import tokenizer_of
-from ihlab.modes import evaluating
+from ihlab.runtime.modes import evaluating
+from ihlab.storage.model_folder import tokenizer_of
 from tasks.config import ConfigError, require
 
 NONLINEAR = 0.02

@@ -10,7 +10,7 @@ from ihlab.interp.heads import PREFIX_LEAST, per_head, probe_scores
 from ihlab.interp.onset import LEAST_POINTS, onset
 from ihlab.interp.sources import opened_model
 from ihlab.measure.probe import PREFIX_REPEATS
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from tasks.config import choose, require
 
 ROWS = 8

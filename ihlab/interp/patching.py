@@ -20,7 +20,7 @@ from ihlab.interp.checks import require_heads, require_routes, transformer_only
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.measure.probe import tokens_that_count
 from ihlab.model.transformer import Transformer
-from ihlab.modes import in_eval_mode
+from ihlab.runtime.modes import in_eval_mode
 from tasks.config import choose, require, shown
 
 INTO = ("q", "k", "v")

@@ -11,8 +11,8 @@ from transformer_lens import ActivationCache
 from ihlab.interp.checks import require_routes
 from ihlab.model.attention import Attention
 from ihlab.model.transformer import Transformer
-from ihlab.modes import in_eval_mode
-from ihlab.settings import own_settings
+from ihlab.runtime.modes import in_eval_mode
+from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
 

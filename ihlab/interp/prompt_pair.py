@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from tasks import IGNORE
 from tasks.config import choose, require, shown
 

@@ -31,7 +31,7 @@ from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
 from ihlab.measure.probe import tokens_that_count
 from ihlab.model.transformer import Transformer
-from ihlab.modes import in_eval_mode
+from ihlab.runtime.modes import in_eval_mode
 from tasks import Batch
 from tasks.config import require
 

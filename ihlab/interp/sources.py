@@ -17,7 +17,7 @@ from ihlab.measure.padding import without_padding
 from ihlab.model.hf.proof import require_merged
 from ihlab.model.lens.token_ids import token_rows
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from ihlab.training.run import Run
 from tasks.config import ConfigError, require, shown
 

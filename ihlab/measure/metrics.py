@@ -19,8 +19,8 @@ from ihlab.measure.heads import mean_attention, scored_patterns
 from ihlab.measure.probe import task_probe
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
-from ihlab.modes import in_eval_mode
-from ihlab.settings import own_settings
+from ihlab.runtime.modes import in_eval_mode
+from ihlab.runtime.settings import own_settings
 from tasks import IGNORE, Batch
 
 CHUNK_POSITIONS = 8192  # tokens per evaluation forward pass

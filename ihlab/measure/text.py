@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.model.transformer import Transformer
-from ihlab.modes import in_eval_mode
+from ihlab.runtime.modes import in_eval_mode
 from tasks import TextTask
 
 REST, ELIGIBLE, MISLED = 0, 1, 2

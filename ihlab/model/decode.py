@@ -10,8 +10,8 @@ from ihlab.model.attend import Stream
 from ihlab.model.kv_cache import KVCache
 from ihlab.model.network import Network
 from ihlab.model.variants.make_attention import require_decodable
-from ihlab.modes import evaluating
-from ihlab.settings import own_settings
+from ihlab.runtime.modes import evaluating
+from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
 

@@ -31,7 +31,7 @@ from ihlab.model.mixes.places import EmbeddingMixes, LayerMixes, share_shifts
 from ihlab.model.mlp import make_mlp
 from ihlab.model.norm import make_norm
 from ihlab.model.variants.make_attention import make_attention, require_separable
-from ihlab.settings import usual_tensors
+from ihlab.runtime.settings import usual_tensors
 from tasks.config import require
 
 WITH_MATRIX = (nn.Linear, nn.Bilinear, nn.Embedding, nn.Conv1d, nn.Conv2d)

@@ -10,8 +10,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from ihlab.files import write_json
-from ihlab.stored import as_text, read_bytes
+from ihlab.storage.files import write_json
+from ihlab.storage.stored import as_text, read_bytes
 from ihlab.study.claim import NOT_TESTED
 from tasks.config import ConfigError, require
 

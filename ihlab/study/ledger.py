@@ -17,9 +17,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ihlab.files import remove_abandoned, write_json, write_text
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
-from ihlab.stored import as_text, read_json
+from ihlab.storage.files import remove_abandoned, write_json, write_text
+from ihlab.storage.stored import as_text, read_json
 from ihlab.study.claim import NOT_TESTED, judged
 from ihlab.study.experiment import PUBLISHED, Experiment, Scale
 from ihlab.study.history import keep_replaced, read_claims, read_history

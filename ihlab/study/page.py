@@ -7,8 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, Template
 
-from ihlab.files import write_text
-from ihlab.stored import read_json
+from ihlab.storage.files import write_text
+from ihlab.storage.stored import read_json
 from ihlab.study.experiment import SCALES
 from ihlab.study.ledger import Folder
 from ihlab.study.markdown import MARKS, escaped, lines, measured, needed, table, unbroken, verdict, verdict_counts

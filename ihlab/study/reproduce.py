@@ -7,7 +7,7 @@ from typing import cast
 
 from rich.console import Console
 
-from ihlab.files import require_writable
+from ihlab.storage.files import require_writable
 from ihlab.study.experiment import PUBLISHED, SCALES, Experiment, Scale, require_scale, scales_of
 from ihlab.study.find import NO_FIGURES, chosen, declared
 from ihlab.study.ledger import Folder, print_ledger

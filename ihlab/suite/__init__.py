@@ -6,7 +6,7 @@ Hugging Face folder, `build` trains those that do not come with the package. An 
 
 from typing import TYPE_CHECKING
 
-from ihlab.lazy import lazy
+from ihlab.runtime.lazy import lazy
 from ihlab.suite.members import build, load, models, run
 from ihlab.suite.truth import problem, stages, truth
 

@@ -5,7 +5,7 @@ import torch
 
 from ihlab.interp.prompt_pair import PromptPair
 from ihlab.model.transformer import Transformer
-from ihlab.modes import in_eval_mode
+from ihlab.runtime.modes import in_eval_mode
 
 POSITIONS = {
     "itself": "itself",

@@ -25,9 +25,9 @@ from ihlab.attribution.libraries import LIBRARIES, METHODS
 from ihlab.attribution.problems import Problem, over_prompts
 from ihlab.attribution.scores import CONTROLS, ProblemScores, rank_correlations
 from ihlab.attribution.truth import effects_by_metric
-from ihlab.progress import tracked
-from ihlab.settings import own_settings
-from ihlab.stored import read_json
+from ihlab.runtime.progress import tracked
+from ihlab.runtime.settings import own_settings
+from ihlab.storage.stored import read_json
 from ihlab.suite.standard import VERSION, standard_problems, standard_set
 from tasks.config import ConfigError, require, shown
 

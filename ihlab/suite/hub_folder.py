@@ -16,13 +16,13 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from ihlab.attribution import TRUE_LEAST
 from ihlab.attribution.truth import effects_by_metric
-from ihlab.files import as_folder, require_writable, write_json, write_text
 from ihlab.hf import to_hf
 from ihlab.interp.prompt_pair import REPLACED, SWAPS, PromptPair
 from ihlab.model.hf import to_gpt2, to_llama
 from ihlab.model.lens.task_tokenizer import TaskTokenizer
 from ihlab.model.transformer import Transformer
-from ihlab.stored import present, read_json
+from ihlab.storage.files import as_folder, require_writable, write_json, write_text
+from ihlab.storage.stored import present, read_json
 from ihlab.suite.members import FORKED, HAND_SET, LEARNED, MEMBERS, accuracy_of, load
 from ihlab.suite.members import config as member_config
 from ihlab.suite.template import filled

@@ -12,7 +12,6 @@ import torch
 from rich.console import Console
 
 from ihlab import kept
-from ihlab.files import as_folder
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.guess import guess_of
 from ihlab.measure.metrics import by_position
@@ -20,7 +19,8 @@ from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.transformer import Transformer
 from ihlab.recipes.induction import induction_run
 from ihlab.recipes.toy_settings import HOPS, NGRAM, RECALL_GAP1, setting_config
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
+from ihlab.storage.files import as_folder
 from ihlab.suite.constructed import HAND_SET, INDUCTION
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import has_ended, steps_bar, train_all

@@ -17,7 +17,7 @@ from ihlab.attribution.metrics import METRICS
 from ihlab.attribution.problems import pair_problem
 from ihlab.interp.prompt_pair import PromptPair
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from ihlab.suite.members import load
 from ihlab.suite.truth import prompts
 from tasks.config import choose, require

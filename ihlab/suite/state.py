@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ihlab.attribution import Problem
 from ihlab.model.decode import Decoder
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
 POSITIONS = ("earlier", "after", "before")

@@ -18,8 +18,8 @@ from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.prompt_pair import REPLACED, PromptPair, prompt_pair
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.transformer import Transformer
-from ihlab.progress import tracked
-from ihlab.settings import own_settings
+from ihlab.runtime.progress import tracked
+from ihlab.runtime.settings import own_settings
 from ihlab.suite.attends import attention_to_positions
 from ihlab.suite.members import CONTROL, HAND_SET, accuracy_of, hops_of, load, onset_of, run
 from ihlab.suite.state import state_effects

@@ -8,7 +8,7 @@ from jaxtyping import Bool
 
 from ihlab.attribution.circuits import Faithfulness, mask_of
 from ihlab.attribution.problems import Problem
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 
 MOST_OTHERS = 8
 """With at most this many heads that are not true, every subset of these is measured; else 2^8 random ones (seed 0)."""

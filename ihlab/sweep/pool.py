@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ihlab.progress import progress_bar
+from ihlab.runtime.progress import progress_bar
 from ihlab.sweep.imported import IMPORTED, import_file
 from ihlab.sweep.jobs import cores
 from ihlab.sweep.retry import wait_for_lock

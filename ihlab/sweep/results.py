@@ -11,15 +11,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ihlab.files import locked, remove_partial, write_text
-from ihlab.stored import DIVERGED, DONE, UNFINISHED, present, read_summary
+from ihlab.storage.files import locked, remove_partial, write_text
+from ihlab.storage.stored import DIVERGED, DONE, UNFINISHED, present, read_summary
 from ihlab.sweep.grid import Point
 from ihlab.training.search import name_to_open
 from ihlab.training.stored_metrics import read_metrics
 from tasks.config import ConfigError, require
 
 FAILED = "failed"
-"""The status of a run that ended in an error. `ihlab.stored` has the others."""
+"""The status of a run that ended in an error. `ihlab.storage.stored` has the others."""
 
 GOAL = 0.9
 """The accuracy at a sequence's first answer that defines `steps_to_90`, as in Figure 1a's claims."""

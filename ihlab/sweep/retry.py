@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ihlab.files import TakenError
+from ihlab.storage.files import TakenError
 from ihlab.training.config import RunConfig
 from ihlab.training.progress import Report
 

@@ -12,7 +12,7 @@ import pandas as pd
 from rich.console import Console
 from tqdm import tqdm
 
-from ihlab.stored import DIVERGED, DONE, UNFINISHED
+from ihlab.storage.stored import DIVERGED, DONE, UNFINISHED
 from ihlab.sweep.grid import Point, require_distinct
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import RETRIES, in_processes, require_importable, steps_bar

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
 

@@ -24,7 +24,7 @@ from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.mlp import SwiGLU
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from tasks import MultiHopTask
 from tasks.config import choose, require
 

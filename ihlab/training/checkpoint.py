@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
-from ihlab.files import write_atomically
+from ihlab.storage.files import write_atomically
 from ihlab.training.stored_checkpoint import ENTRY, About, read_checkpoint
 from tasks.config import ConfigError, require
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pandas as pd
 
-from ihlab.stored import as_text, present, read_bytes, read_json, read_summary
+from ihlab.storage.stored import as_text, present, read_bytes, read_json, read_summary
 from ihlab.training.config import RunConfig, from_dict
 from ihlab.training.first_defaults import first_defaults
 from ihlab.training.search import find_folder

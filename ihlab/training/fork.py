@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from ihlab.training import checkpoint
 from ihlab.training.clamp import Clamp
 from ihlab.training.clamp_hooks import impose

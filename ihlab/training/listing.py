@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from ihlab.progress import tracked
-from ihlab.stored import DIVERGED, DONE, UNFINISHED
+from ihlab.runtime.progress import tracked
+from ihlab.storage.stored import DIVERGED, DONE, UNFINISHED
 from ihlab.training.config import ForkConfig
 from ihlab.training.folder import RunFolder
 from ihlab.training.search import name_to_open, run_folders

@@ -26,7 +26,7 @@ from ihlab.measure.metrics import Evaluator
 from ihlab.model.registry import VARIANTS
 from ihlab.model.shift import projected
 from ihlab.model.transformer import Transformer
-from ihlab.modes import evaluating
+from ihlab.runtime.modes import evaluating
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import impose, install
 from ihlab.training.compiled import compiled, explained

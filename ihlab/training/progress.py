@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from ihlab.progress import progress_bar
+from ihlab.runtime.progress import progress_bar
 from ihlab.training.config import RunConfig
 
 Row = dict[str, int | float]

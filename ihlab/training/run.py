@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from ihlab.files import append_text, is_file, locked, remove_partial, require_no_link, write_json, write_text
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
-from ihlab.stored import present, write_summary
+from ihlab.runtime.settings import own_settings
+from ihlab.storage.files import append_text, is_file, locked, remove_partial, require_no_link, write_json, write_text
+from ihlab.storage.stored import present, write_summary
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
 from ihlab.training.config import RunConfig, to_dict

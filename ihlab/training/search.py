@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ihlab import kept
-from ihlab.stored import present
+from ihlab.storage.stored import present
 from tasks.config import ConfigError, choose, require
 
 FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints")

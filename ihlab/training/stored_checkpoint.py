@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ihlab.stored import one_by_key, present, read_tensors
+from ihlab.storage.stored import one_by_key, present, read_tensors
 from tasks.config import ConfigError, require
 
 if TYPE_CHECKING:

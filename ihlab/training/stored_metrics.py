@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ihlab.stored import as_text, read_bytes
+from ihlab.storage.stored import as_text, read_bytes
 from ihlab.training.progress import Row
 from tasks.config import ConfigError, require
 

@@ -8,7 +8,7 @@ from typing import overload
 
 import torch
 
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from ihlab.training.config import RunConfig
 from ihlab.training.device import pick_device
 from ihlab.training.ensemble import best_stack, check_members, seeds, stacks

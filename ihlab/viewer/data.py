@@ -14,7 +14,7 @@ from ihlab.interp.head_model import HeadModel
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.measure.heads import follows
 from ihlab.measure.probe import LONGEST_PROBE, PREFIX_REPEATS
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from ihlab.training.run import Run
 from ihlab.viewer.packing import packed, quantised, what_fits
 from ihlab.viewer.predictions import Predictions

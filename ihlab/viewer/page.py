@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from ihlab.files import write_text
+from ihlab.storage.files import write_text
 from ihlab.viewer.data import MOST_STEPS, ROWS, view_data
 
 SCRIPTS = ("data.js", "draw.js", "overlay.js", "link.js", "save.js", "lists.js", "heads.js", "controls.js", "page.js")

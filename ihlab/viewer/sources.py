@@ -14,7 +14,7 @@ from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.interp.patterns import raw_patterns, score_routes
 from ihlab.interp.sources import attention_patterns, opened_model, require_opened
 from ihlab.model.config import ModelConfig
-from ihlab.modes import evaluating
+from ihlab.runtime.modes import evaluating
 from ihlab.training.config import even_choice
 from ihlab.training.run import Run
 from ihlab.viewer.training import described

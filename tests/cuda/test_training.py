@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ihlab import Run, train
-from ihlab.modes import evaluating
+from ihlab.runtime.modes import evaluating
 from ihlab.training import loop
 from ihlab.training.ensemble import seeds
 from ihlab.training.interrupt import Interrupted

@@ -10,7 +10,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from ihlab.files import write_text
+from ihlab.storage.files import write_text
 from tests.faults import damage, fuzz, kills, memory, strangers, surroundings
 from tests.faults.table import Row
 

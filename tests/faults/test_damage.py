@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ihlab import stored
+from ihlab.storage import stored
 from ihlab.training import checkpoint, stored_metrics
 from tests.faults import ways_in
 from tests.faults.damage import Cell, campaign, matrix, outcomes

@@ -38,7 +38,7 @@ def test_a_letter_that_a_model_leads_to_would_be_noticed(tmp_path, monkeypatch, 
     both = case._replace(make=lambda folder, home: (bert(folder, home), case.make(folder, home)))
     given = both, model, tmp_path / "tried", strangers.OF_MODELS["view"]
     assert strangers.tried(*given) == ""
-    monkeypatch.setattr("ihlab.model_folder._inside", lambda path, folder: True)
+    monkeypatch.setattr("ihlab.storage.model_folder._inside", lambda path, folder: True)
     assert "The reader's own words are shown" in strangers.tried(*given)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ihlab import train
 from ihlab.cli import main
-from ihlab.files import write_text
+from ihlab.storage.files import write_text
 from tests.faults import surroundings
 
 pytestmark = pytest.mark.slow

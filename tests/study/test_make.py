@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 
 from ihlab import InductionTask, ModelConfig, RunConfig
-from ihlab.files import write_json
 from ihlab.plots.style import new_figure
+from ihlab.storage.files import write_json
 from ihlab.study import make as module
 from ihlab.study.experiment import Planned
 from ihlab.study.ledger import Folder

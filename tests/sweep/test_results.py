@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
-from ihlab.files import write_json
+from ihlab.storage.files import write_json
 from ihlab.sweep.grid import Point
 from ihlab.sweep.results import as_table, only_writer, result_row, write_results
 from ihlab.sweep.sweep import sweep

@@ -19,7 +19,7 @@ from ihlab.hf.conformance.compare import (
     is_refusal,
     reach,
 )
-from ihlab.progress import tracked
+from ihlab.runtime.progress import tracked
 from tasks.config import ConfigError, choose, require
 
 CHECKS: dict[str, tuple[str, Callable[..., None]]] = {**black_box.CHECKS, **shifted.CHECKS}

@@ -9,7 +9,7 @@ from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.hf.configs import special_tokens
 from ihlab.model.hf.proof import precision, proven, require_all_used, require_family
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
 # The value of each field in a model that GPT-2 can express; eps may have any value.

@@ -10,7 +10,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.hf.configs import reach, special_tokens
 from ihlab.model.hf.proof import exact_rotary, precision, proven, require_all_used, require_family
 from ihlab.model.transformer import Transformer
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from tasks.config import require
 from tasks.memory import in_units
 

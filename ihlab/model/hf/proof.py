@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.model.transformer import Transformer
-from ihlab.modes import evaluating
+from ihlab.runtime.modes import evaluating
 from tasks.config import require
 
 ERROR_MOST = 3e-5

@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
-from ihlab.files import write_text
 from ihlab.plots.style import COLORS, LINES
+from ihlab.storage.files import write_text
 
 WIDTH = 880
 """Width in pixels for which pictures are laid out. In a page they take the width of the window."""

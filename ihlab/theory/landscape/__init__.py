@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ihlab.lazy import lazy
+from ihlab.runtime.lazy import lazy
 from ihlab.theory.landscape.basins import basins
 from ihlab.theory.landscape.field import Field, field
 from ihlab.theory.landscape.forms import LOGITS, Gradient, gradient, loss

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 from ihlab.theory.landscape.forms import Numbers
 from tasks.config import ConfigError, require
 

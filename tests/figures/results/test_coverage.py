@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from figures.results.coverage import FIGURE, KINDS, STATEMENTS, coverage_page, kinds, verdicts
-from ihlab.files import write_json
+from ihlab.storage.files import write_json
 from ihlab.study.history import NEEDED
 
 ROWS = list(STATEMENTS.itertuples())

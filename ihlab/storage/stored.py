@@ -1,8 +1,8 @@
-"""Read untrusted files. Only this module and `ihlab.model_folder` open files that somebody else may have made.
+"""Read untrusted files. Only this module and `ihlab.storage.model_folder` open files that somebody else may have made.
 
 It reads run folders, their tables and tensors, and sweep files, and trusts none of them. It accepts only regular files
 of limited size, UTF-8, JSON of limited size and depth, and weights in safetensors. Each error is one sentence that
-names the file. `ihlab.files` writes files, and follows no links inside a run folder.
+names the file. `ihlab.storage.files` writes files, and follows no links inside a run folder.
 """
 
 import json
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ihlab.files import write_json
+from ihlab.storage.files import write_json
 from tasks.config import ConfigError, require, shown
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ihlab.interp.routes import all_routes, route_contributions, route_effects
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import held_out
 from ihlab.model.transformer import Transformer
-from ihlab.modes import evaluating
+from ihlab.runtime.modes import evaluating
 from tasks import MultiHopTask
 
 TASK = MultiHopTask(vocab_size=10, length=16, max_hops=2)

@@ -13,8 +13,8 @@ import pytest
 import tqdm.std
 from rich.console import Console
 
-from ihlab import progress as module
-from ihlab.progress import progress_bar, tracked
+from ihlab.runtime import progress as module
+from ihlab.runtime.progress import progress_bar, tracked
 from ihlab.training.progress import evaluated, progress
 
 ROW = {"eval_loss": 0.25, "accuracy": 0.875}
@@ -149,7 +149,8 @@ def test_a_loop_is_shown_once_it_is_long_and_only_where_somebody_looks(clock, ce
 
 SMALL = """
 import numpy as np
-from ihlab import InductionTask, ModelConfig, Transformer, progress
+from ihlab import InductionTask, ModelConfig, Transformer
+from ihlab.runtime import progress
 from ihlab.attribution import compare, problem
 from ihlab.certify import attack, certify
 from ihlab.hf.conformance import suite as conformance

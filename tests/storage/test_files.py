@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ihlab.files import (
+from ihlab.storage.files import (
     append_text,
     is_file,
     locked,

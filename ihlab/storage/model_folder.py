@@ -16,7 +16,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ihlab.stored import MOST_BYTES, present, read_json, read_tensors, require_regular
+from ihlab.storage.stored import MOST_BYTES, present, read_json, read_tensors, require_regular
 from tasks.config import ConfigError, require, shown
 from tasks.memory import in_units, require_memory
 

@@ -7,7 +7,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from torch import nn
 
-from ihlab.settings import own_settings
+from ihlab.runtime.settings import own_settings
 
 M = TypeVar("M", bound=nn.Module)
 P = ParamSpec("P")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ihlab
-from ihlab.stored import MOST_JSON, read_json, read_summary, read_toml, write_summary
+from ihlab.storage.stored import MOST_JSON, read_json, read_summary, read_toml, write_summary
 from tasks import ConfigError
 
 NUMBERS = {"steps": int, "seconds": float}
@@ -97,8 +97,8 @@ def test_a_summary_without_a_checksum_has_its_numbers_at_least(tmp_path, changes
 
 
 OWN = {
-    "ihlab.stored": "the boundary",
-    "ihlab.model_folder": "the boundary of models",
+    "ihlab.storage.stored": "the boundary",
+    "ihlab.storage.model_folder": "the boundary of models",
     "ihlab.training.stored_metrics": "text that the boundary has read",
     "ihlab.sweep.jobs": "the system's",
     "ihlab.cli.terminal": "the null device",

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ihlab.hf import KVShiftForCausalLM, add_shift, from_hf
-from ihlab.model_folder import (
+from ihlab.storage.model_folder import (
     LENGTHS,
     MOST_COUNT,
     MOST_SIZE,
