@@ -23,3 +23,9 @@ def path(name: str) -> Path:
     """Return the run folder of a kept run. Raises `ConfigError` with the nearest name for any other."""
     choose("kept run", name, names())
     return _HOME / ALIASES.get(name, name)
+
+
+def proof(name: str) -> str | None:
+    """Return the folder with the proof of a kept run, as a path below ihlab/kept; None for a run without one."""
+    folder = path(name) / "proof" if name in names() else _HOME / "none"
+    return f"{folder.parent.name}/proof" if folder.exists() else None

@@ -49,6 +49,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "attention-only-2-learned": {"n_layers": 2, **GPT2, "mlp": "none"},
     "kv-shift-1": {"n_layers": 1, "attention": "kv_shift"},
     "kv-shift-2": {"n_layers": 2, "attention": "kv_shift"},
+    "kv-shift-narrow": {"n_layers": 1, "attention": "kv_shift"},
     "k-shift-1": {"n_layers": 1, "attention": "k_shift"},
     "k-shift-3": {"n_layers": 3, "attention": "k_shift"},
     "v-shift-1": {"n_layers": 1, "attention": "v_shift"},
@@ -94,6 +95,12 @@ _DEPO = RunConfig(
     task=_NAMES, model=ModelConfig(n_layers=3, d_model=64, n_heads=4, d_vocab=21, n_ctx=32, positional="learned"),
     steps=4000, batch_size=32, lr=3e-3, warmup=50, schedule="trapezoid", checkpoints=16, eval_growth=0.05,
 )  # fmt: skip
+# Right on every sequence of its set: docs/proofs.md has the proof, which comes with the package.
+_PROVED = RunConfig(
+    task=InductionTask(vocab_size=16, length=16, min_token=0),
+    model=ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=16, n_ctx=16, mlp="none", positional="none"),
+    steps=500, batch_size=32, lr=1e-2, warmup=20, schedule="trapezoid", checkpoints=16, eval_growth=0.05,
+)  # fmt: skip
 _INDUCTION_64 = InductionTask(vocab_size=64, length=32)
 
 RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
@@ -103,6 +110,7 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
         "vanilla-1 vanilla-2 vanilla-2-learned attention-only-2 attention-only-2-learned kv-shift-1 kv-shift-2 "
         "k-shift-1 attention-only-2-dropout",
     ),
+    ("induction", _PROVED, "kv-shift-narrow"),
     ("induction", _recurrent(_INDUCTION_64, steps=1200), "linear-conv-2 delta-conv-2"),
     ("induction", _recurrent(_INDUCTION_64, steps=2000), "delta-hybrid-2"),
     ("induction", _recurrent(InductionTask(vocab_size=32, length=16), steps=2000), "delta-2"),

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ihlab import kept
 from ihlab.attribution import TRUE_LEAST, Problem, exact
 from ihlab.attribution.noise import NOISE
 from ihlab.attribution.problems import COLUMNS, CORRUPTIONS, pair_problem, table_of
@@ -68,6 +69,8 @@ DEFINITIONS = {
     "onset": "first step at which the accuracy that says what the task is for is halfway from the best guess to 1; "
     "null for a member that has not learned its task",
     "accuracy": "fraction of right answers on 512 held-out sequences: all, the first of each sequence, and by slice",
+    "proof": "the folder with a proof that the member is right on every sequence of the set that its README.md names, and "
+    "its checker; null for a member without one",
     "control": "the accuracy of a member of period 2 on sequences with random repeats, where only induction is right",
 }
 """The definition of every number that `truth` returns."""
@@ -95,6 +98,7 @@ def truth(
         facts["onset"] = None if math.isnan(onset) else onset
     most_hops = hops_of(name, task)
     facts["hops"] = most_hops if hops is None else hops
+    facts["proof"] = kept.proof(name) if seed == 0 and step in (None, facts["step"]) else None
     p = problem(model, hops=facts["hops"])
     pair: PromptPair = p.metric.pair  # type: ignore[attr-defined]
     facts |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": p.swing}
