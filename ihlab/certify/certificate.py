@@ -45,8 +45,8 @@ class Certificate:
     - `worst`: the ids of the sequence with the smallest known margin; the last one is the query;
     - `margin`: on `worst`, from above: the answer's logit minus the largest other one, before the final norm's scale
       divides both;
-    - `bound`: no margin of the set is below it. With one head it is equal to `margin` up to rounding. NaN (and an
-      empty `worst` in proved rows) where only the sign was computed.
+    - `bound`: no margin of the set is below it. With one head it is equal to `margin` up to rounding. With
+      margins=False it is NaN at all lengths but the longest, and `worst` is empty in proved rows there.
 
     `model` identifies config and weights (`model_digest`), and `dtype` is the type of the weights. The other fields are
     the arguments of the call: `task` is None for your own automata, and `questions` for all questions of the task.
@@ -85,7 +85,7 @@ class Certificate:
 
     @property
     def key(self) -> str:
-        """Sixteen digits that identify the model and the arguments of the call: the same for the same certificate."""
+        """Sixteen hexadecimal digits: a hash of the model and of the arguments of the call."""
         return hashlib.sha256(self._entry.encode()).hexdigest()[:16]
 
     @property
@@ -97,15 +97,17 @@ class Certificate:
         proved = f"proved: {ranges(self._proved_lengths)} tokens" if self.longest else "no length is proved"
         where = f"in {len(rows)} of {len(self.table)} rows, from {rows['length'].min()} tokens on"
         if self.status == UNKNOWN:
-            return f"unknown: nothing is known {where}; {proved}. The set: {self.set}."
-        worst = self._smallest
+            return f"unknown: neither proved nor refuted {where}; {proved}. The set: {self.set}."
+        worst = rows.iloc[int(rows["margin"].argmin())]
         return (
             f"refuted: a sequence is answered wrongly {where}, such as one of {worst['length']} tokens with margin "
             f"{worst['margin']:.3g}; {proved}. The set: {self.set}."
         )
 
     def export(self, folder: str | Path) -> Path:
-        """Write a folder with the proof and `check.py`, a checker of at most 120 lines that needs Python alone.
+        """Write a folder with the weights, the verdicts, and `check.py`, which proves the proved rows anew.
+
+        That program has at most 120 lines and needs Python 3.11 and no packages.
 
         Raises `ConfigError` for what that checker does not cover (`ihlab.certify.export`).
         """

@@ -54,16 +54,17 @@ def certify(
     """Prove or refute that a model answers every sequence of a task rightly (`ihlab.certify.sequences`).
 
     The proof is about the stored weights in real arithmetic: every number from the weights to the verdict is enclosed
-    (`ihlab.certify.enclosures`). With one head, the smallest margin of all sequences is found (`ihlab.certify.walks`).
-    With several heads or an MLP, a lower bound is computed (`ihlab.certify.judges`), and a search looks for a sequence
-    that is answered wrongly.
+    (`ihlab.certify.enclosures`). With one head, the smallest margin of all sequences is found, up to rounding
+    (`ihlab.certify.walks`).
+    With several heads or an MLP, a lower bound is computed (`ihlab.certify.judges`). With several heads a search also
+    looks for a sequence that is answered wrongly.
 
     - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one, or its folder;
     - `task`: an `InductionTask` or `MQARTask`; by default the task that the model was trained on;
     - `lengths`: numbers of tokens, by default 2 up to the task's. Above n_ctx the model must have no learned positions;
     - `questions`: pairs (query, answer), by default all of the task's; or your own automata (`Sequences`);
-    - `margins`: whether to compute the bound and the worst sequence of proved rows at every length instead of only the
-      longest one. By default only for at most 32 tokens in the alphabet;
+    - `margins`: True: compute the bound and the worst sequence of every row. False: of proved rows only at the longest
+      length (with several heads or an MLP, of every row). By default True for at most 32 tokens in the alphabet;
     - `path`: the file in which to store the finished certificate. It may exist only if it is of the same model, task,
       lengths, questions and options. It is then replaced when the new one is finished.
 
@@ -137,7 +138,7 @@ def _questions(task: Any, questions: Sequence[tuple[int, int] | Sequences] | Non
     if questions is not None and all(isinstance(question, Sequences) for question in questions):
         own: Any = questions
         same = all(np.array_equal(question.alphabet, own[0].alphabet) for question in own)
-        require(same, "The automata have different alphabets: certify those of each alphabet by themselves.")
+        require(same, "The automata have different alphabets: call certify once for each alphabet.")
         chosen: list[Any] = own
     else:
         require(task is not None, "The task of the model is not known: give one.")

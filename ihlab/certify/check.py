@@ -1,8 +1,8 @@
-"""Check a stored certificate: nothing in the file is believed but what it claims.
+"""Test every claim of a stored certificate against the model.
 
-The check shares with the solver the enclosed tables of the model (`ihlab.certify.tables`) and the automata of the set.
-It has shortest paths of its own, by which it tests every claimed bound, and lists the rows that must be there by
-itself. `Certificate.export` writes a folder whose checker shares nothing with this package.
+The check shares with the solver the enclosed tables of the model (`ihlab.certify.tables`), the margin of one sequence
+and the automata of the set. It has shortest paths of its own, by which it tests every bound, and lists the rows that
+must be there by itself. `Certificate.export` writes a folder whose checker shares nothing with this package.
 """
 
 from pathlib import Path
@@ -29,10 +29,10 @@ SLACK = 1e-9
 def check(path: str | Path, model: Any) -> int:
     """Check every row of a certificate, and return the number of proved and refuted ones.
 
-    Each row must be one of the set, and each of the set must be there once. In a proved row the bound must be positive.
-    No margin of the set may be below a bound. A margin must be that of the row's sequence, which must be in the set. A
-    refuted sequence must be answered wrongly by the model, in real arithmetic and in its own, and a proved row's
-    sequence rightly.
+    Each row must be one of the set, and each of the set must be there once. In a proved row all margins must be above
+    0. No margin of the set may be below a bound (with several heads: by more than 1e-9 of it). A margin must be that of
+    the row's sequence, up to 1e-6 above it, and the sequence must be in the set. A refuted sequence must be answered
+    wrongly by the model, in real arithmetic and in its own, and a proved row's sequence rightly.
 
     `model` is a source as for `certify`. Raises `ConfigError` if the certificate is of another model, for the first row
     that does not hold, and for models with an MLP, whose bound is not checked.
@@ -88,7 +88,7 @@ def _wrong_bound(sequences: Sequences, tables: PairTables, row: Any) -> str | No
     """Return what is wrong with a row's bound, or None."""
     if np.isnan(row.bound):
         return None
-    if row.verdict == PROVED and not row.bound > 0:
+    if row.verdict == PROVED and not row.bound >= 0:
         return f"is called proved with a bound of {row.bound}"
     holds = _hold(sequences, tables, [row.length], row.bound, row.verdict == PROVED)
     return None if all(holds) else f"has a sequence whose margin may be below {row.bound}"

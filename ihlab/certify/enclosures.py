@@ -1,9 +1,9 @@
-"""Enclose real numbers between two float64, rounded outwards. No rounding error is estimated.
+"""Enclose real numbers between two float64. Rounding errors are enclosed, not estimated.
 
 - `arb` (python-flint) computes with balls that hold the exact value: products, exponentials, sines.
 - `ends` turns balls into a lower and an upper float64.
-- `below` and `above` round the result of one float64 operation outwards. A result is at most half a unit in the last
-  place off, or lost below 2^-1022; they take off (or add) a whole unit and `TINY`.
+- `below` and `above` round the result of one float64 operation outwards. It is off by at most half a unit in the last
+  place, or by underflow below 2^-1022. So they move it by at least a whole unit, and by `TINY`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -50,7 +50,7 @@ def plus(one: Interval, other: Interval) -> Interval:
 
 
 def times(one: Interval, other: Interval) -> Interval:
-    """Return the product of two intervals of positive numbers."""
+    """Return the product of two intervals of numbers that are not negative."""
     low = np.maximum(below.py_func(one.low * other.low), 0)
     return Interval(low, above.py_func(one.high * other.high))
 
@@ -65,7 +65,7 @@ def ends(balls: Iterable[arb], shape: Sequence[int]) -> Interval:
     high = np.array([float(ball.upper()) for ball in listed])
     require(
         bool(np.isfinite(low).all() and np.isfinite(high).all()),
-        "The model's numbers are too large to be enclosed: a score or a logit is above 1e38 or so.",
+        "The model's scores or logits are too large to be enclosed in float64.",
     )
     return Interval(below.py_func(low).reshape(shape), above.py_func(high).reshape(shape))
 

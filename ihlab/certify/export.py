@@ -31,24 +31,25 @@ To check every row, with Python 3.11 or later and nothing else, run
 
     python check.py
 
-It prints one sentence and exits with 0 if every row holds. Otherwise it names the rows that do not, and exits with 1.
-A row called proved holds if the program finds its proof. Any other row holds if the program finds none.
+It exits with 0 if every row holds. Otherwise it names the rows that do not, and exits with 1. A row called proved holds
+if the program finds its proof. Any other row holds if the program finds none; its column `worst` is not tested.
 
-- `model.json`: the weights as hexadecimal floats, one vector a line; the first id and the one after the last; the
-  lengths. `alpha` and `beta` mix a token's key and value (first row) with those of the token before (second row).
-  `constants`: the eps of the norms, 1 if the layer adds to the residual stream, the slope of ALiBi, the factor on
-  rotated vectors. `angles` are the rotary angles per position; with `base`, they are base^(-2 i / d_head).
+- `model.json`: the weights as hexadecimal floats, one vector a line. `ids`: the first id, and the last id plus 1.
+  `lengths`: numbers of tokens. `own_first`: true if the first token's key and value are not mixed. `alpha` and `beta`
+  mix a token's key and value (first row) with those of the token before (second row). `constants`: the eps of the
+  norms, 1 if the layer adds to the residual stream, the slope of ALiBi, the factor on rotated vectors. `angles` are the
+  rotary angles per position; if `base` is given, they are base^(-2 i / d_head).
 - `rows.csv`: a verdict for each length, query and answer. `worst` is a sequence that is answered wrongly.
 - `check.py`: the checker. Its first lines say why it is right. Each number is enclosed by two decimals, a low one
-  rounded down and a high one rounded up. It believes neither the verdicts nor this page.
+  rounded down and a high one rounded up. It computes every row from `model.json` and compares only the verdicts.
 """
 
 
 def export(certificate: Any, folder: str | Path) -> Path:
     """Write a `Certificate` as a folder with model.json, rows.csv, check.py and README.md, and return its path.
 
-    The folder may exist if it holds no other files. Raises `ConfigError`, with the reason, if it does, and for what
-    check.py does not cover.
+    An existing folder must be empty or hold an earlier export. Raises `ConfigError`, with the reason, for other files,
+    and for certificates that check.py does not cover.
     """
     require_covered(certificate)
     path = as_folder("folder", folder)

@@ -64,6 +64,8 @@ class OneHead:
                 walk = near[:0]
             else:
                 margin = walks.margin_above(*numbers, walk)
+            if sign == POSITIVE and bound <= 0:
+                bound = 0.0  # the sign is known better than the size
             judged.append(Judgement(length, sign == POSITIVE or bound > 0, bound, margin, walk.tolist()))
         return judged
 
@@ -125,14 +127,14 @@ class SeveralHeads(OneHead):
 class WithMLP(SeveralHeads):
     """Judges questions on a model with an MLP after attention: the MLP's input is enclosed by intervals.
 
-    For the stream x after attention, the RMS norm's scale r, and W_gate and W_in with the norm's gain folded in,
+    For the stream x after attention, its RMS norm r, and W_gate and W_in with the norm's gain folded in,
 
-        margin * scale = D . x + sum over neurons of (D W_out) silu(W_gate x / r) (W_in x / r),
+        margin = D . x + sum over neurons of (D W_out) silu(W_gate x / r) (W_in x / r),
         D = w_final (U_y - U_z).
 
     The extremes of every linear function of x (D, the rows of W_gate and W_in, each coordinate) over all sequences are
-    sums of each head's least mean. The coordinates and D . x bound r. What is left is interval arithmetic on each
-    neuron, which forgets that one sequence must reach all extremes at once.
+    bounded by sums of each head's least mean. The coordinates and D . x bound r. The rest is interval arithmetic per
+    neuron. The bound is loose, because no sequence need reach all extremes at once.
     """
 
     descends = False

@@ -1,4 +1,4 @@
-"""A model that is nothing but its config and weights: a proof from the weights would not hold for any other."""
+"""Refuse models that compute something other than their config and weights say: a proof reads only these."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ FREE = {
 }  # fmt: skip
 """Attributes that are compared by themselves, or that change no logit."""
 TRIED = 32
-"""Length of the sequence after which a model must give the logits of its weights."""
+"""Number of tokens on which a model is compared with a new model of its weights."""
 
 
 @contextmanager
@@ -67,8 +67,9 @@ def opened_transformer(source: Any) -> Transformer:
 def plain_copy(model: Transformer, n_ctx: int | None = None) -> Transformer:
     """Return a new model with the same config and weights, in float64 on the CPU, with a larger n_ctx if needed.
 
-    Raises `ConfigError`, with the reason, if the given model does anything else than such a new model: for hooks,
-    replaced modules, methods or settings, buffers that differ from their formula, and weights that are not finite.
+    Raises `ConfigError`, with the reason, for what the given model has beyond such a new model: hooks, replaced
+    modules, methods or settings, buffers that differ from their formula, and weights that are not finite. Changes of
+    the package's own classes are not seen.
     """
     fresh = Transformer(model.cfg)
     _require_same_parts(model, fresh)
@@ -115,7 +116,7 @@ def _require_same_parts(model: Transformer, fresh: Transformer) -> None:
             if key in FREE:
                 continue
             own = vars(expected[name])
-            require(key in own, f"{where} has a {key} of its own, but a proof speaks of its class's.")
+            require(key in own, f"{where} has its own attribute {key}, which its class does not set: remove it.")
             same = isinstance(part, HookPoint) or _outline(value) == _outline(own[key])
             require(same, f"{where} has {key}={shown(value)}, but by its config {shown(own[key])}.")
         still = not part.training or model.cfg.dropout == 0
@@ -171,7 +172,7 @@ def _require_same_tensors(model: Transformer, fresh: Transformer) -> None:
 
 @on_one_thread()
 def _require_same_logits(model: Transformer, fresh: Transformer) -> None:
-    """Compare with a copy in the model's own type: what hides from the checks above shows in the logits."""
+    """Compare with a copy in the model's own type: what hides from the checks above may show in the logits."""
     cfg, weight = model.cfg, model.embed.weight
     copy = Transformer(cfg).to(weight).eval()
     copy.load_state_dict(fresh.state_dict())

@@ -30,7 +30,7 @@ class Sequences:
     - `first`: the state after each token as the first of a sequence, or `FORBIDDEN`;
     - `rule`: the rule of each state and token;
     - `follow`: the state that each rule gives after each next token, or `FORBIDDEN`;
-    - `asks`: whether the query may follow each state, as the last token;
+    - `asks`: for each state, whether the sequence may end here with the query;
     - `sentence`: which sequences these are, in words that follow "every sequence of 3 tokens over 16 ids".
 
     Raises `ConfigError` for arrays that do not fit each other.

@@ -2,9 +2,9 @@
 
 A row of rows.csv is about all sequences of `length` tokens that end in `query`, which came before, always followed by
 `answer`. "proved": then the answer's logit is the largest. Other verdicts hold if no proof is found. A position reads
-its token b and the token a before it. So the answer's logit minus a rival's, times the softmax's denominator and the
-norm's scale, sums mass(b after a) * gain(b after a) over positions: e^score, and the lead if this pair alone is read.
-That is the length of a path. If the shortest one is longer than 0 for each rival, the row is proved.
+its token b and the token a before it. mass(b after a) is e^score of that key. gain(b after a) is the answer's logit
+minus a rival's, if attention read this position alone. The answer leads if the sum of mass * gain over positions is
+above 0. This sum is the length of a path: if the shortest is longer than 0 for each rival, the row is proved.
 """
 
 import csv, json, sys
@@ -22,10 +22,10 @@ class Number(tuple):  # (low, high): the exact number is between them
         pairs = [(a, b) for a in self for b in other]
         return Number((min(DOWN.multiply(*pair) for pair in pairs), max(UP.multiply(*pair) for pair in pairs)))
 
-    def rising(self, function):  # exp, ln or sqrt: decimal gives the nearest decimal, and its neighbours enclose
+    def rising(self, function):  # exp, ln and sqrt give the nearest decimal: step one decimal outwards
         return Number((DOWN.next_minus(function(self[0])), UP.next_plus(function(self[1]))))
 
-    def cos_sin(self):  # and minus the sine
+    def cos_sin(self):  # [cos, sin, -sin]
         sums, term = [ratio(0)] * 4, ratio(1)
         for n in range(100):
             sums[n % 4] += term
@@ -82,19 +82,19 @@ class Model:
             both = list(zip(point, point[half:], self.turns))  # rotate by one more step
             point = [x * c + y * m for x, y, (c, _, m) in both] + [y * c + x * s for x, y, (c, s, _) in both] or point
 
-    def shortest(self, tables, query, answer, rivals):  # of the paths of 2, 3, .. tokens, against any of the rivals
-        old, new, own = [], [Decimal("Infinity")] * len(self.ids), self.ids[answer]  # the query came before, or not yet
+    def shortest(self, tables, query, answer, rivals):  # yields the shortest path of 2, 3, .. tokens
+        seen, unseen, own = [], [Decimal("Infinity")] * len(self.ids), self.ids[answer]  # the rest after each token
         for masses, logits in tables:
             gains = [[DOWN.subtract(x[own][0], max(x[i][1] for i in rivals)) for x in row] for row in logits]
-            step = [[DOWN.multiply(m[g <= 0], g) for m, g in zip(*row)] for row in zip(masses, gains)]
-            if old:
-                new[query] = old[query]
-                yield min(map(DOWN.add, step[-1], new))
-                after_query = DOWN.add(step[query][answer], old[answer])
-                old, new = ([min(map(DOWN.add, row, rest)) for row in step[:-1]] for rest in (old, new))
-                old[query] = after_query
-            else:
-                old = [new[0] if before == query else row[query] for before, row in enumerate(step[:-1])]
+            *steps, first = [[DOWN.multiply(m[g <= 0], g) for m, g in zip(*row)] for row in zip(masses, gains)]
+            if seen:
+                unseen[query] = seen[query]
+                yield min(map(DOWN.add, first, unseen))
+                after_query = DOWN.add(steps[query][answer], seen[answer])
+                seen, unseen = ([min(map(DOWN.add, row, rest)) for row in steps] for rest in (seen, unseen))
+                seen[query] = after_query
+            else:  # the last step leads to the query
+                seen = [unseen[0] if before == query else row[query] for before, row in enumerate(steps)]
 
 
 def check(folder):

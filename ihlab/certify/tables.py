@@ -6,9 +6,9 @@ D_k = w_final * U_k, the direction of the logit of token k before the final norm
     scale * logit_k = direct(q)_k + sum over heads h of [sum_j e^{s_h(q; a_j, b_j, t - j)} read_h(a_j, b_j)_k] / Z_h,
     Z_h = sum_j e^{s_h(q; a_j, b_j, t - j)}.
 
-Angles are those of the formula, so scores depend on the distance t - j only; with learned positions everything depends
-on the position as well. A shifted key is a sum of a part of b and a part of a. So a score is such a sum, and a mass
-e^s is a product of two factors, which are exponentials of V numbers each instead of V^2.
+Rotary angles come from the formula, so the position enters a score only as the distance t - j. With learned positions
+everything depends on the position as well. A shifted key is a vector from b plus a vector from a. So e^s is a factor of
+b times a factor of a: 2 V exponentials, not V^2. With `qk_norm` this fails, and all V^2 are computed.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,8 @@ from ihlab.model.transformer import Transformer
 from tasks.config import require
 
 MOST_BITS = 900
-"""Masses are scaled so that the largest is at most 2^900: what is 1,300 nats below it is only known to be tiny."""
+"""Masses are scaled so that the largest is at most 2^900, far from overflow. One that is e^1300 times smaller is
+enclosed only as nearly 0."""
 LARGEST = 1e250
 """The largest logit that is enclosed."""
 
@@ -58,31 +59,28 @@ def require_pairs(model: Transformer) -> None:
             "its keys, values or queries depend on other tokens than their own and the one before",
         ),
         (not cfg.shifted or cfg.shift_window == 2, f"shift_window={cfg.shift_window}", "keys see more than two tokens"),
-        (cfg.stream_shift == "none", f"stream_shift={cfg.stream_shift!r}", "queries see two tokens"),
+        (
+            cfg.stream_shift == "none",
+            f"stream_shift={cfg.stream_shift!r}",
+            "a query must depend on the last token only",
+        ),
         (cfg.canon == "", f"canon={cfg.canon!r}", "a convolution sees more than two tokens"),
-        (cfg.smear == "none", f"smear={cfg.smear!r}", "queries see two tokens"),
-        (cfg.bigram_table == 0, f"bigram_table={cfg.bigram_table}", "queries see two tokens"),
+        (cfg.smear == "none", f"smear={cfg.smear!r}", "a query must depend on the last token only"),
+        (cfg.bigram_table == 0, f"bigram_table={cfg.bigram_table}", "a query must depend on the last token only"),
         (not (cfg.dropout and model.training), f"dropout={cfg.dropout} in training mode", "it is random: call eval()"),
     ]
     for allowed, setting, why in settings:
         require(allowed, f"The model has {setting}, but a proof needs one layer that reads pairs of tokens: {why}.")
 
 
-def lengthened(model: Transformer, length: int) -> Transformer:
-    """Return the model, or a copy with a larger n_ctx if `length` needs one. Learned positions cannot be extended."""
-    if length <= model.cfg.n_ctx:
-        return model
-    longer = Transformer(model.cfg.replace(n_ctx=length)).to(model.embed.weight.dtype).eval()
-    longer.load_state_dict(model.state_dict())
-    return longer
-
-
 @dataclass(frozen=True, eq=False)
 class PairTables:
     """The tables of one query, for sequences up to a length. Token V means "none before".
 
-    - `mass` [head, back, token, before]: e^s up to a common factor, `back` positions before the query, or one for all;
-    - `read` [head, output, place, token, before]: one place for all positions, or each position, counted back;
+    - `mass` [head, back, token, before]: e^s times a common factor, `back` positions before the query. The axis `back`
+      has size 1 if scores do not depend on the distance;
+    - `read` [head, output, place, token, before]: the axis `place` has size 1 unless positions are learned. Then it
+      counts back from the query;
     - `direct` [output].
     """
 

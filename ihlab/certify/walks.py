@@ -4,10 +4,10 @@ A sequence x_0 .. x_t is a walk. Its token b at position t - back, after a token
 
     mass[back, b, a] * (gain[b, a] - level),        gain = read_answer - read_rival.
 
-If the lightest walk of a set weighs 0 or more, then in every sequence of the set the head's mean of gains, weighted by
-the masses, is at least the level. Every number is a bound: a mass is an interval, a gain is known from below, and each
-operation is rounded down. So "weighs 0 or more" is a proof, whatever proposed the level. Levels are proposed by
-Dinkelbach's method (1967): the level becomes the mean of the lightest walk, until it no longer falls.
+If the lightest walk of a set weighs 0 or more, then in every sequence of the set the attention-weighted mean of the
+gains is at least the level. Every number is a bound: a mass is an interval, a gain is known from below, and each
+operation on the way to a weight is rounded down. So "weighs 0 or more" is a proof, whatever proposed the level. Levels
+are proposed by Dinkelbach's method (1967): the level becomes the mean of the lightest walk, until it no longer falls.
 
 Shapes, with V tokens, and index V for "none before": mass [back, V, V + 1] and gain [place, V, V + 1], with one back or
 place for all positions, or one for each; read [output, place, V, V + 1]; value [state, V]: the weight of all positions
@@ -205,8 +205,8 @@ def least_mean(
 ) -> tuple[float, Array]:
     """Return a lower bound of the mean of gains over all walks of a length, and a walk whose mean is near it.
 
-    The bound is the first level at which the lightest walk weighs 0 or more; `start` is a first guess. Return inf and
-    no tokens without a walk.
+    The bound is the first level at which the lightest walk weighs 0 or more, or the least gain. `start` is a first
+    guess. Return inf and no tokens without a walk.
     """
     _, walk = lightest_walk(mass, gain, start, automaton, query, length)
     if not len(walk):
@@ -231,11 +231,11 @@ def least_mean(
 def signs(
     mass: Interval, read: Interval, direct: Interval, answer: int, automaton: Automaton, query: int, lengths: Array
 ) -> tuple[Array, Array]:
-    """Return, for each length, the sign of the smallest margin of the one head, and a walk of a length's number.
+    """Return, for each length, the sign of the smallest margin with one head, and a walk; its unused places are -1.
 
     1: the margin of every walk is above 0. -1: that of the returned walk is 0 or less. 0: neither is known, and the
-    walk is a candidate. 2: there is no walk. Rivals are first taken together, by the least gain of any at each pair.
-    That is a bound for each of them. Where it fails, they are taken in halves.
+    walk is a candidate. 2: there is no walk. All rivals are first tested in one pass, by the least gain of any rival at
+    each pair. That is a bound for each of them. Where the test fails, each half of them is tested, and so on.
     """
     longest, of_head = lengths[-1], Interval(mass.low[0], mass.high[0])
     found = np.ones(len(lengths), np.int64)
@@ -274,10 +274,10 @@ def signs(
 def smallest_margin(
     mass: Interval, read: Interval, direct: Interval, answer: int, automaton: Automaton, query: int, length: int
 ) -> tuple[float, float, Array]:
-    """Return a lower bound of the margin of the one head over all walks of a length, and its margin on a walk near it.
+    """Return a lower bound of the margins of all walks of a length, the smallest known margin from above, and its walk.
 
-    The margin is an upper bound of that of the walk. Return inf without a walk. The first walk's nearest rival is
-    taken by itself. The others are taken together, and in halves where this fails, at the smallest known margin.
+    With one head. Return inf without a walk. The first walk's nearest rival is tested alone, then the others in
+    groups. A group passes if no walk is below the smallest known margin. A group that fails is split in halves.
     """
     of_head = Interval(mass.low[0], mass.high[0])
     gain = least_gains(read, direct, answer, 0, len(direct.low))

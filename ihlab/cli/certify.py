@@ -39,7 +39,7 @@ def certify(
         csv: Write the table here, with the worst sequence of each row.
         out: The certificate; by default the name of the run's folder, its step, and digits for the options.
         check: Check the existing certificate of this call, instead of making one.
-        export: Also write this folder, with the proof and a checker that needs Python alone.
+        export: Also write this folder: weights, verdicts and a checker that needs Python alone.
     """
     stored = found_run(run, None, root, task, corpus)
     assert stored is not None

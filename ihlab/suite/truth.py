@@ -69,8 +69,8 @@ DEFINITIONS = {
     "onset": "first step at which the accuracy that says what the task is for is halfway from the best guess to 1; "
     "null for a member that has not learned its task",
     "accuracy": "fraction of right answers on 512 held-out sequences: all, the first of each sequence, and by slice",
-    "proof": "the folder with a proof that the member is right on every sequence of the set that its README.md names, and "
-    "its checker; null for a member without one",
+    "proof": "the folder below ihlab/kept that says on which set of sequences the member is proved right, and how to "
+    "check it; null for a member without one",
     "control": "the accuracy of a member of period 2 on sequences with random repeats, where only induction is right",
 }
 """The definition of every number that `truth` returns."""

@@ -110,6 +110,8 @@ OWN = {
     "ihlab.study.find": "study files, which Python reads",
     "ihlab.study.checked": "a text that it has just made",
     "ihlab.study.ledger": "likewise",
+    "ihlab.certify.export": "the package's own checker",
+    "ihlab.certify.standalone": "a program that a reader runs, on the folder that the reader names",
     "ihlab.hf.model": "folders that the boundary of models has checked",
     "ihlab.hf.convert": "likewise",
     **dict.fromkeys(("ihlab.hf.conformance.modes", "ihlab.hf.conformance.shifted"), "a model that the suite has saved"),

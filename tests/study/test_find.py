@@ -70,8 +70,9 @@ TASK = OwnTask(vocab_size=16, length=8, min_token=0)
 def _as_before(monkeypatch):
     monkeypatch.setattr(imported, "IMPORTED", [])
     monkeypatch.setattr(pool, "IMPORTED", imported.IMPORTED)
-    monkeypatch.delitem(VARIANTS, "sharp", raising=False)
-    monkeypatch.delitem(TASKS, "own", raising=False)
+    yield
+    VARIANTS.pop("sharp", None)
+    TASKS.pop("own", None)
 
 
 def write(folder: Path, **files: str) -> Path:

@@ -42,7 +42,6 @@ REFUSED = [
     (["simulate"], {"d_model": 0}, "d_model is 0, but must be at least 1"),
     (["simulate"], {"samples": 1}, "samples is 1, but an error bar needs at least 2"),
     (["basins", "field"], {"points": 1}, "points is 1, but must be at least 2"),
-    (["basins"], {"lr": 0.0}, "positive"),
 ]
 
 
