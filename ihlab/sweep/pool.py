@@ -281,7 +281,8 @@ class _Worker:
     def __init__(self, threads: int) -> None:
         self.config: RunConfig | None = None  # of its last job
         self.pipe, self._far = _context.Pipe()
-        self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads, tuple(IMPORTED)))
+        imported = tuple(file for file in IMPORTED if file.exists())
+        self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads, imported))
 
     def submit(self, index: int, config: RunConfig, job: Job) -> Future[Any]:
         """Submit a job to the process, which starts with the first one."""

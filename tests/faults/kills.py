@@ -79,10 +79,14 @@ def ray_sweep(folder: Path) -> list[str]:
 
 
 def reproduce(folder: Path) -> list[str]:
+    study = folder / "figures" / "table5" / "study.py"
+    study.parent.mkdir(parents=True, exist_ok=True)
+    study.write_bytes((FIGURES / "table5" / "study.py").read_bytes())
     places = ["--runs", str(folder), "--figures", f"{folder}/figures"]
     return [*"reproduce table5 --scale smoke --device cpu --jobs 2".split(), *places]
 
 
+FIGURES = Path(__file__).parents[2] / "figures"
 KINDS: dict[str, Callable[[Path], list[str]]] = {
     "train": train,
     "train --members 3": ensemble,
