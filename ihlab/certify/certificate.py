@@ -147,6 +147,8 @@ class Certificate:
             columns = {name: tensors[name] for name in (*COLUMNS, "verdict", "worst")}
             kinds = [str(column.dtype).removeprefix("torch.") for column in columns.values()]
             _require_kind([*COLUMNS.values(), "int64", "int32"] == kinds, "the columns", kinds)
+            numbers = {*columns["verdict"].tolist()}
+            _require_kind(numbers <= {*range(len(VERDICTS))}, "the verdicts", numbers)
             table = pd.DataFrame({name: columns[name].numpy() for name in COLUMNS})
             table["verdict"] = [VERDICTS[number] for number in columns["verdict"].tolist()]
             table["worst"] = [[token for token in walk if token >= 0] for walk in columns["worst"].tolist()]
