@@ -3,7 +3,7 @@
 import inspect
 import io
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,13 +39,22 @@ def of_cell(value: Any, cell: Cell) -> Any:
     return value(cell) if callable(value) else value
 
 
+def takes_scale(config: Callable[..., Any]) -> bool:
+    """Return whether a study's `config` takes a cell and a scale, as before version 0.5."""
+    try:
+        inspect.signature(config).bind({})
+    except TypeError:
+        return True
+    return False
+
+
 def require_study(study: Study) -> None:
     """Raise `ConfigError` for a study whose table could not answer its questions, or would answer them wrongly."""
     name = f"Study '{study.name}'"
     try:
-        inspect.signature(study.config).bind({})
+        inspect.signature(study.config).bind(*([{}, "laptop"] if takes_scale(study.config) else [{}]))
     except TypeError:
-        raise ConfigError(f"{name}: config must be a function of a cell alone: smoke scale derives its own.") from None
+        raise ConfigError(f"{name}: config must be a function of a cell: smoke scale derives its own.") from None
     for field in ("cells", "asks"):
         value = getattr(study, field)
         is_list = isinstance(value, Sequence) and not isinstance(value, str)

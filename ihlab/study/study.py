@@ -23,8 +23,8 @@ from matplotlib.figure import Figure
 from ihlab.plots.style import printed
 from ihlab.plots.views import Curves, Dots
 from ihlab.study.ask import RUN, TUNING, Ask, Cell, cell_key, cell_name, cells_read, claims_of, of_kind
-from ihlab.study.checked import SMOKE_SEEDS, of_cell, require_study
-from ihlab.study.claim import Claim
+from ihlab.study.checked import SMOKE_SEEDS, of_cell, require_study, takes_scale
+from ihlab.study.claim import DIGITS, Claim
 from ihlab.study.experiment import Planned, Scale, Trained, smoke
 from ihlab.study.grid import Grid, cells  # noqa: F401  # studies import them beside `Study`
 from ihlab.study.learning_curves import final_loss
@@ -216,8 +216,11 @@ class Study:
     def _beside(self, known: Cell, measured: pd.DataFrame, function: str) -> pd.DataFrame:
         """Return measured rows, with the columns that describe their run before the measured ones."""
         taken = ", ".join(column for column in known if column in measured)
-        require(not taken, f"Study '{self.name}': {function} returns {taken}, but these columns describe the run.")
-        return pd.DataFrame({**known, **measured.round(6)}, index=measured.index)
+        require(
+            not taken, lambda: f"Study '{self.name}': {function} returns {taken}, but these columns describe the run."
+        )
+        numbers = measured.select_dtypes("float").map(lambda x: float(f"{x:.{DIGITS}g}"))
+        return pd.DataFrame({**known, **measured.assign(**numbers)}, index=measured.index)
 
     def claims(self, data: pd.DataFrame, scale: Scale) -> list[Claim]:
         """Answer the questions: one claim each, with its number and interval. `ihlab.study.claim.judged` corrects them.
@@ -287,7 +290,8 @@ class Study:
     def _plan(self, cell: Cell, scale: Scale, lr: float | None, seeds: Sequence[int], **changes: Any) -> list[Planned]:
         planned, name, stacked = [], cell_name(cell), of_cell(self.stacked, cell)
         for seed in seeds:
-            config = self.config({**cell, "seed": seed}).replace(seed=seed, **changes)
+            given = ({**cell, "seed": seed}, "laptop") if takes_scale(self.config) else ({**cell, "seed": seed},)
+            config = self.config(*given).replace(seed=seed, **changes)
             config = smoke(config) if scale == "smoke" else config
             config = config if lr is None else config.replace(lr=lr)
             require(

@@ -338,3 +338,12 @@ def test_a_switch_shows_another_group(open_page, name):
         page.mouse.click(rail["x"] + 2, rail["y"] + rail["height"] / 2)
     page.wait_for_function("document.getElementById('picture')._fullData[0].visible === true")
     assert not page.evaluate("document.getElementById('picture')._fullData.at(-1).visible")
+
+
+def test_a_missing_margin_moves_no_text_to_another_cell():
+    table = pd.DataFrame({"length": 3, "query": [0, 0, 1], "answer": [1, 2, 0], "margin": [math.nan, -1.0, math.nan]})
+    table = table.assign(verdict=["proved", "refuted", "proved"], worst=[[], [0, 2, 0], []])
+    [grid] = interactive.worst_sequences(table).data
+    assert list(grid.y) == ["0", "1"]
+    assert list(grid.customdata[0, 2]) == ["refuted", "0 2 0"]
+    interactive.worst_sequences(table.assign(margin=math.nan))

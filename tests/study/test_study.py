@@ -126,7 +126,7 @@ def test_the_table_has_the_cell_the_config_and_the_measurement():
     plans = [*first, *tuned.follow([(p.cell_name, Fake(p.config, [1.0])) for p in first], "laptop")]
     data = tuned.gather([(p.cell_name, Fake(p.config, [1.0])) for p in plans], "laptop")
     assert data.columns.tolist() == ["kind", "variant", "lr", "seed", "horizon", "x"]
-    assert data.groupby("kind")["x"].unique().map(list).to_dict() == {"run": [0.333333], "tuning": [0.666667]}
+    assert data.groupby("kind")["x"].unique().map(list).to_dict() == {"run": [0.3333333333], "tuning": [0.6666666667]}
     assert set(data.loc[data["kind"] == "tuning", "seed"]) == {100, 101}
     assert set(data["horizon"]) == {100}
     curves = tuned.gather_curves([(p.cell_name, Fake(p.config, [0.5, 1.0])) for p in plans], "laptop")
@@ -318,7 +318,7 @@ def asks(*numbers, **more):
         ({"tuned": Tuned(rates=())}, "has no rates to try"),
         ({"tuned": Tuned(rates=(0.1,), rate_of=lambda cell: B if cell == A else A)}, "which is no tuned cell"),
         ({"tuned": Tuned(rates=(0.1, 0.1))}, "has the rate 0.1 twice"),
-        ({"config": lambda cell, scale: None}, "config must be a function of a cell alone"),
+        ({"config": lambda: None}, "config must be a function of a cell"),
         ({"tuned": Tuned(rates=(0.1,), changes={"seed": 3})}, "has seed, which tuning sets itself"),
         ({"scales": ()}, "has no scales"),
         ({"scales": ("smoke", "lapto")}, "'lapto'; did you mean 'laptop'"),
@@ -393,3 +393,9 @@ def test_rows_of_one_run_are_not_seeds():
     twice = pd.concat([gathered(made)] * 2)
     with pytest.raises(ConfigError, match=r"Question 'q0': The table has 2 rows of seed 0 for x, y"):
         made.claims(twice, "laptop")
+
+
+def test_small_measures_keep_ten_digits():
+    measured = pd.DataFrame([{"error": 1.23456789012e-9, "count": 3}])
+    beside = Study._beside(None, {"n": 1}, measured, "measure")
+    assert beside.to_dict("records") == [{"n": 1, "error": 1.234567890e-9, "count": 3}]

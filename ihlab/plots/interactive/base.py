@@ -117,7 +117,7 @@ def write_page(figure: go.Figure, path: Path, plotlyjs: bool | str = True) -> No
     `plotlyjs` is `include_plotlyjs` of plotly's `to_html`. With True the page holds the library, about 4.8 MB. With
     "directory" the pages of a folder share one `plotly.min.js`, which is written if it is missing.
     """
-    title = str(figure.layout.title.text).replace("<br>", " ")
+    title = html.escape(str(figure.layout.title.text).replace("<br>", " "))
     division = figure.to_html(
         include_plotlyjs=plotlyjs, full_html=False, div_id="picture", config={"responsive": True, "displaylogo": False}
     )

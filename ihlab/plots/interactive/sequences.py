@@ -15,10 +15,8 @@ def worst_sequences(table: pd.DataFrame, title: str = "The worst sequence of eac
     """
     figure, groups = go.Figure(), {}
     for number, (length, of_length) in enumerate(table.assign(worst=table["worst"].map(_text)).groupby("length")):
-        grids = {
-            name: of_length.pivot_table(name, "query", "answer", aggfunc="first")
-            for name in ("margin", "verdict", "worst")
-        }
+        # One pivot for all columns, and one that keeps rows without a margin: else a text moves to another cell.
+        grids = of_length.drop_duplicates(["query", "answer"]).pivot(index="query", columns="answer")  # noqa: PD010
         figure.add_heatmap(
             x=[escaped(token) for token in grids["margin"].columns],
             y=[escaped(token) for token in grids["margin"].index],
@@ -30,7 +28,7 @@ def worst_sequences(table: pd.DataFrame, title: str = "The worst sequence of eac
             "<extra></extra>",
         )
         groups[str(length)] = [number]
-    most = max(float(np.nanmax(np.abs(table["margin"]))), 1e-9)
+    most = max(float(table["margin"].abs().fillna(0).max()), 1e-9)
     bar = {"title": "margin", "thickness": 12}
     figure.update_layout(coloraxis={"colorscale": "RdBu", "cmin": -most, "cmax": most, "colorbar": bar})
     figure.update_xaxes(title_text="answer", type="category", showgrid=False)
