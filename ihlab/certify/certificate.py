@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby
@@ -215,14 +215,21 @@ def dtype_of(model: Transformer) -> str:
 
 def rows_of(automata: Iterable[Sequences], lengths: Iterable[int]) -> list[tuple[int, int, int]]:
     """Return (length, query, answer) of every question at every length that has a sequence, in the table's order."""
-    counts: dict[Any, list[int]] = {}
     rows = []
-    for automaton in automata:
-        if automaton.shape not in counts:
-            counts[automaton.shape] = automaton.counts(max(lengths))
-        having = [length for length in lengths if counts[automaton.shape][length] > 0]
+    for automaton, counts in _counted(automata, max(lengths)):
+        having = [length for length in lengths if counts[length] > 0]
         rows += [(length, automaton.query, automaton.answer) for length in having]
     return sorted(rows)
+
+
+def _counted(automata: Iterable[Sequences], longest: int) -> Iterator[tuple[Sequences, list[int]]]:
+    """Yield automata with their numbers of sequences by length, which are counted once for each shape."""
+    counts: dict[tuple[bytes, ...], list[int]] = {}
+    for automaton in automata:
+        shape = automaton.shape
+        if shape not in counts:
+            counts[shape] = automaton.counts(longest)
+        yield automaton, counts[shape]
 
 
 def _require_kind(right: bool, what: str, value: Any) -> None:
@@ -268,12 +275,9 @@ def share(automata: Sequence[Sequences], lengths: list[int], n_ids: int, bos: bo
 
     A sequence is in at most one set of a task: its last token and its answer are the question.
     """
-    counts: dict[Any, list[int]] = {}
     inside = 0
-    for automaton in automata:
-        if automaton.shape not in counts:
-            counts[automaton.shape] = automaton.counts(lengths[-1])
-        inside += sum(counts[automaton.shape][length] for length in lengths)
+    for _, counts in _counted(automata, lengths[-1]):
+        inside += sum(counts[length] for length in lengths)
     return Fraction(inside, sum(n_ids ** (length - bos) for length in lengths))
 
 
