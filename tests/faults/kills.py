@@ -327,10 +327,13 @@ class Attempt:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Return the content of all files under a folder except locks, without parts that differ in any two trainings."""
+    """Return the content of all files under a folder except locks, without parts that differ in any two trainings.
+
+    Bytecode holds the time at which its source was written, so a second copy of a study has other bytes.
+    """
     files = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_dir() or path.name.endswith(".lock"):
+        if path.is_dir() or path.name.endswith((".lock", ".pyc")):
             continue
         read = path.read_bytes()
         if path.name == "done.json":
