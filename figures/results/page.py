@@ -21,6 +21,7 @@ from ihlab.study.stats import CONFIDENCE, holm
 
 from . import coverage
 from .headlines import HEADLINES, answer
+from .measured import measured_page
 
 FIRST = "figure1a"
 """The experiment whose picture is on the first page."""
@@ -42,6 +43,9 @@ THEMES = {
 }
 """Figures in the order of the page, below their headings."""
 
+MEASURED = "measured.md"
+"""The page on how claims are measured."""
+
 STATEMENTS = "../docs/coverage.md"
 """The page of all statements, as a link relative to the first page."""
 
@@ -56,9 +60,10 @@ def write_results_pages(root: Path) -> Path:
     one of the README.md files under `root` exists and was not written by this function.
     """
     path, homes = root / "README.md", stored(root).values()
-    for page in (path, *(home / "README.md" for home in homes)):
+    for page in (path, root / MEASURED, *(home / "README.md" for home in homes)):
         require_own(page)
     write_text(path, results_page(root))
+    write_text(root / MEASURED, measured_page(result_folders(root), root))
     for home in homes:
         write_page(home)
     if _statements(root).exists():
@@ -82,7 +87,7 @@ def results_page(root: Path) -> str:
         counted=coverage.counted(root),
         statements=STATEMENTS if _statements(root).exists() else "",
         headlines=headlines_table(root),
-        how_measured=folders and _page_of(folders[0], root),
+        how_measured=MEASURED,
         picture=first and first.picture.relative_to(root).as_posix(),
         picture_of=first and link_text(first.home),
         scales=[_scale(list(of_scale), root) for _, of_scale in groupby(folders, key=lambda folder: folder.scale)],

@@ -114,6 +114,13 @@ def as_stated(claim: dict[str, Any]) -> dict[str, Any]:
     return {**claim, "verdict": verdict, "right_side": "below" if claim["right_side"] == "above" else "above"}
 
 
+def margin(claim: dict[str, Any]) -> float:
+    """Return how far a stored number is beyond its threshold, relative to the threshold; negative if it misses it."""
+    threshold = claim["threshold"] or 0.0
+    distance = (claim["value"] - threshold) / (abs(threshold) or 1.0)
+    return float(distance if claim["right_side"] == "above" else -distance)
+
+
 FLOOR = 0.05
 """A model has learned nothing if its accuracy is at most this far above guessing."""
 

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import html
-import json
 import math
 import warnings
 from dataclasses import dataclass
@@ -172,24 +171,6 @@ class Folder:
     def history(self) -> list[dict[str, Any]]:
         """Return the published claims of this scale that were replaced since (`ihlab.study.history`)."""
         return [row for row in read_history(self._history) if row["scale"] == self.scale]
-
-    def declared(self, claim: dict[str, Any]) -> str:
-        """Return the day on which a claim was declared, and the first commit that contains its measure and threshold.
-
-        The commit is from `declared.json`, which maintainers fill. It is left out if the file does not list the claim,
-        or lists it with another threshold, side or day.
-        """
-        path = self.home / "declared.json"
-        try:
-            rows = json.loads(as_text(path.read_bytes(), path)) if path.exists() else {}
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{path} is not JSON ({error}): restore or delete it.") from None
-        row = rows.get(claim.get("id")) if isinstance(rows, dict) else None
-        if not isinstance(row, dict) or any(
-            row.get(name) != claim[name] for name in ("threshold", "right_side", "declared")
-        ):
-            return str(claim["declared"])
-        return f"{claim['declared']}, {row['commit']}{' with its results' if row['with_results'] else ''}"
 
     @property
     def described(self) -> bool:

@@ -28,7 +28,7 @@ def escaped(text: str) -> str:
 
 
 def plain(cell: str) -> str:
-    """Return a cell of `measured` or `needed` as plain text for a terminal, without Markdown and HTML."""
+    """Return a cell of `needed` as plain text for a terminal, without Markdown and HTML."""
     return html.unescape(cell).replace("**", "").replace("\xa0", " ")
 
 
@@ -66,16 +66,6 @@ def _counts(claims: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def measured(claim: dict[str, Any]) -> str:
-    """Return the number with interval, seeds and p-value, or the reason why the claim is not tested."""
-    if claim.get("why"):
-        return escaped(claim["why"])
-    number = value(claim) if claim["value"] is None else f"**{value(claim)}**"
-    level = "" if claim["confidence"] == 1 else f" at {claim['confidence']:.0%}".replace(" at 95%", "")
-    seeds = f"{claim['seeds']} seed{'s' if claim['seeds'] > 1 else ''}" if claim["seeds"] else ""
-    return ", ".join(filter(None, [f"{number}{interval(claim) or ', counted'}{level}", seeds, _p_value(claim)]))
-
-
 def value(claim: dict[str, Any], unit: Unit = "") -> str:
     """Return the measured number as text, with its unit, and with "at least" or the like if it is only a bound.
 
@@ -95,12 +85,12 @@ def _in(unit: Unit, x: float | None) -> str:
     return short(100 * x if unit and x is not None else x)
 
 
-def needed(claim: dict[str, Any], declared: str = "", unit: Unit = "") -> str:
-    """Return the threshold, with its date of declaration in small print; "" if the claim has no threshold."""
+def needed(claim: dict[str, Any], unit: Unit = "") -> str:
+    """Return the threshold and the side that is right; "" if the claim has no threshold."""
     if claim["threshold"] is None:
         return ""
-    threshold = f"{'&gt;' if claim['right_side'] == 'above' else '&lt;'}&nbsp;{_in(unit, claim['threshold'])}{unit}"
-    return lines([threshold, f"<sub>{unbroken(declared)}</sub>" if declared else ""])
+    sign = "&gt;" if claim["right_side"] == "above" else "&lt;"
+    return f"{sign}&nbsp;{_in(unit, claim['threshold'])}{unit}"
 
 
 def unbroken(date: str) -> str:
@@ -111,14 +101,3 @@ def unbroken(date: str) -> str:
 def short(x: float | None) -> str:
     """Format with three significant digits, without an exponent below a million. None is an unbounded end."""
     return "unbounded" if x is None else f"{float(f'{x:.3g}') + 0.0:g}"
-
-
-def _p_value(claim: dict[str, Any]) -> str:
-    if claim["p"] is None:
-        return ""
-    adjusted = "" if claim["p_holm"] is None else f" (Holm&nbsp;{_probability(claim['p_holm'])})"
-    return f"p&nbsp;{_probability(claim['p'], '=&nbsp;')}{adjusted}"
-
-
-def _probability(p_value: float, equal: str = "") -> str:
-    return "&lt;&nbsp;0.001" if p_value < 0.001 else f"{equal}{short(p_value)}"

@@ -1,5 +1,7 @@
-"""The page of one figure as Markdown: its pictures, what it shows, its claims, and how they were measured."""
+"""The page of one figure as Markdown: what was asked, its pictures, what came out, and how sure it is."""
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -9,15 +11,21 @@ from jinja2 import Environment, Template
 
 from ihlab.storage.files import write_text
 from ihlab.storage.stored import read_json
+from ihlab.study.claim import NOT_TESTED, margin
 from ihlab.study.experiment import SCALES
 from ihlab.study.ledger import Folder
-from ihlab.study.markdown import MARKS, escaped, lines, measured, needed, table, unbroken, verdict, verdict_counts
+from ihlab.study.markdown import MARKS, SHORT, escaped, interval, lines, needed, table, value, verdict_counts
 from tasks.config import require
 
 WRITTEN_BY = "<!-- Written by `ihlab reproduce`: do not edit. -->"
 
 COLUMNS = ("claim", "measured", "needed", "verdict")
-GONE = ("claim", "measured", "needed", "last verdict", "replaced")
+
+MOST_WORDS = 420
+"""Words of a page's tables. With more, the summary is a link to its file."""
+
+WITHOUT_DETAILS = re.compile(r" \([^()]*\)")
+"""What a page leaves out of a measure: rates and numbers of seeds in brackets, which claims.json has."""
 
 
 def page(home: Path, heading: str = "") -> str:
@@ -31,7 +39,7 @@ def page(home: Path, heading: str = "") -> str:
         written_by=WRITTEN_BY,
         frozen=frozen(home),
         name=home.name,
-        index=index and "../" * len(home.absolute().relative_to(index.parent).parts) + "README.md",
+        index=index and "../" * len(home.absolute().relative_to(index.parent).parts),
         sections=[_section(folder) for folder in folders],
         marks=MARKS,
     )
@@ -78,44 +86,73 @@ def template(path: Path) -> Template:
 
 def _section(folder: Folder) -> dict[str, Any]:
     """Return what the page shows of one scale."""
-    claims, summary = folder.claims(), folder.summary()
-    papers, ours = ([claim for claim in claims if claim["of_paper"] == of] for of in (True, False))
-    gone = folder.history()
+    claims = folder.claims()
+    papers = table(COLUMNS, _rows([claim for claim in claims if claim["of_paper"]]))
+    ours = table(COLUMNS, _rows([claim for claim in claims if not claim["of_paper"]]))
+    summary = folder.summary()
+    if not summary.startswith("| "):
+        summary = escaped(summary)
     return {
         "scale": folder.scale,
+        "folder": "" if folder.path == folder.home else f"{folder.scale}/",
         "pictures": [picture.relative_to(folder.home).as_posix() for picture in folder.pictures],
         "counts": verdict_counts(claims),
-        "summary": summary if summary.startswith("| ") else escaped(summary),
-        "papers": table(COLUMNS, _rows(papers, folder)),
-        "ours": table(COLUMNS, _rows(ours, folder)),
-        "n_ours": len(ours),
-        "gone": table(GONE, [_gone(row) for row in gone]),
-        "n_gone": len(gone),
+        "summary": summary if _words(summary + papers + ours) <= MOST_WORDS else "",
+        "papers": papers,
+        "ours": ours,
+        "replaced": len(folder.history()),
     }
 
 
-def _rows(claims: Sequence[dict[str, Any]], folder: Folder) -> list[list[str]]:
-    """Return one table row per claim. Claims that share a statement (the first part of their ids) are grouped."""
-    groups: dict[str, list[dict[str, Any]]] = {}
+def _words(text: str) -> int:
+    return len([word for word in text.split() if word not in {"|", "---"}])
+
+
+def _rows(claims: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Return one table row per statement: claims that share the first part of their ids make one statement."""
+    statements: dict[str, list[dict[str, Any]]] = {}
     for claim in claims:
-        groups.setdefault(claim.get("id", claim["sentence"]).partition(".")[0], []).append(claim)
-    return [row for group in groups.values() for row in _group(group, folder)]
+        name = claim.get("id", claim["sentence"]).partition(".")[0]
+        statements.setdefault(name, []).append(claim)
+    return [_row(of_one) for of_one in statements.values()]
 
 
-def _group(group: Sequence[dict[str, Any]], folder: Folder) -> list[list[str]]:
-    """Return the rows of claims that share a statement. Text that repeats the row above is left out."""
-    alike, measures = len({claim["sentence"] for claim in group}) == 1, {claim["measure"] for claim in group}
-    shared = measures.pop() if len(measures) == 1 and len(group) > 1 else ""
-    rows, above = [], ("", "")
-    for claim in group:
-        sentence, condition = (claim["sentence"], "") if alike else _apart(claim)
-        said = [escaped(sentence), escaped(shared)] if sentence != above[0] else []
-        said.append(f"<sub>{escaped(claim['source'])}</sub>" if (sentence, claim["source"]) != above else "")
-        measure = "" if shared or not claim["measure"] else f"{escaped(claim['measure'])}:"
-        value = [f"*{escaped(condition)}*" if condition else "", measure, measured(claim) + _first(claim)]
-        rows.append([lines(said), lines(value), needed(claim, folder.declared(claim)), verdict(claim)])
-        above = (sentence, claim["source"])
-    return rows
+def _row(claims: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the row of one statement: its sentence, the least favourable number, and how many claims hold."""
+    numbered = [claim for claim in claims if claim["verdict"] != NOT_TESTED and claim["value"] is not None]
+    claim = min(numbered, key=margin, default=claims[0])
+    sentences = [_apart(each) for each in claims]
+    several = len({sentence for sentence, _ in sentences}) == 1 and len(claims) > 1
+    sentence, condition = _apart(claim) if several else (claim["sentence"], "")
+    others = f"least favourable of {len(claims)} tests" if len(claims) > 1 and not several else ""
+    measure = WITHOUT_DETAILS.sub("", claim["measure"])
+    number = claim.get("why") or f"**{value(claim)}**{interval(claim) or ', counted'}{_seeds(claim)}"
+    return [
+        lines([escaped(sentence), f"<sub>{escaped('; '.join(filter(None, [claim['source'], others])))}</sub>"]),
+        lines([f"*{escaped(condition)}*" if condition else "", escaped(measure), number]),
+        needed(claim),
+        _verdicts(claims),
+    ]
+
+
+def _seeds(claim: dict[str, Any]) -> str:
+    return f", {claim['seeds']} seeds" if claim["seeds"] else ""
+
+
+def _verdicts(claims: Sequence[dict[str, Any]]) -> str:
+    """Return the verdict of one claim, or how many of several have each verdict; also as first declared, if other."""
+    now = _counted(claims)
+    first = _counted([claim.get("first", claim) for claim in claims])
+    declared = f"<sub>as first declared: {first}</sub>" if first != now else ""
+    contrary = "<sub>the paper says the contrary</sub>" if any(claim.get("against") for claim in claims) else ""
+    return lines([now, declared, contrary])
+
+
+def _counted(claims: Sequence[dict[str, Any]]) -> str:
+    counted = Counter(claim["verdict"] for claim in claims)
+    if len(claims) == 1:
+        return "".join(f"{MARKS[verdict]}&nbsp;{SHORT[verdict]}" for verdict in counted)
+    return ", ".join(f"{MARKS[name]}&nbsp;{SHORT[name]}&nbsp;{counted[name]}" for name in MARKS if counted[name])
 
 
 def _apart(claim: dict[str, Any]) -> tuple[str, str]:
@@ -127,22 +164,3 @@ def _apart(claim: dict[str, Any]) -> tuple[str, str]:
             return claim["sentence"], ""
         sentence = shorter
     return sentence, "; ".join(conditions)
-
-
-def _gone(row: dict[str, Any]) -> list[str]:
-    """Return the table cells of a replaced claim, with the date and the commit of its replacement."""
-    sentence = lines([escaped(row["sentence"]), f"<sub>{escaped(row['source'])}</sub>"])
-    value = lines([f"{escaped(row['measure'])}:" if row["measure"] else "", measured(row)])
-    when = lines([unbroken(row["replaced"]), f"`{row['commit']}`" if row["commit"] else ""])
-    return [sentence, value, needed(row, row["declared"]), verdict(row), when]
-
-
-def _first(claim: dict[str, Any]) -> str:
-    """Return the number and verdict by the measure declared before the runs; "" if the measure was not changed."""
-    if "first" not in claim:
-        return ""
-    first = claim["first"]
-    sentence = f"“{escaped(first['sentence'])}” " if first["sentence"] != claim["sentence"] else ""
-    text = f"Changed after the runs ({escaped(claim['changed'])}). As declared: {sentence}"
-    numbers = [escaped(first["measure"]), measured(first), verdict(first)]
-    return f"<br><sub>{text}{': '.join(filter(None, numbers))}</sub>"

@@ -9,6 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from figures.results.headlines import HEADLINES, Asked, answer
+from figures.results.measured import measured_page
 from figures.results.page import (
     THEMES,
     corrected,
@@ -75,73 +76,67 @@ def test_a_figures_page_has_picture_sentence_and_the_papers_claims_before_ours(m
         "# Basin map",
         "## At laptop scale",
         "### The paper's claims",
-        "## How it was measured",
+        "### Our own questions",
     ]
     section = page.partition("## At laptop scale")[2].split("\n\n")
     assert section[1] == "![Basin map (laptop scale)](basin_map.svg)"
     assert words(section[2]).endswith("Claims, the paper's + our own: ✔ holds 0+1, ✘ fails 1, – not tested 1.")
     assert section[3] == "It does."
-    assert [row[3] for row in claim_rows(page)] == ["✘ fails", "– not tested", "✔ holds"]
-    assert page.index("<summary>Our own questions (1)</summary>") < page.index("✔&nbsp;holds |")
+    assert [row[3] for row in claim_rows(page)] == ["✘ fails 1, – not tested 1", "✔ holds"]
     assert_links_lead_somewhere(page, made_up / "basin_map")
 
 
-@pytest.mark.parametrize(
-    ("claims", "told"),
-    [
-        (
-            [
-                claim(id="a.2", setting={"heads": "2 heads", "task": "recall"}, sentence="It (2 heads) does: recall."),
-                claim(id="b", sentence="It ends at (0, 1)."),
-                claim(id="a.1", setting={"heads": "1 head", "task": "recall"}, sentence="It (1 head) does: recall."),
-            ],
-            [
-                ("It does.\nfinal accuracy\nsection 3.2", "2 heads; recall"),
-                ("", "1 head; recall"),
-                ("It ends at (0, 1).\nsection 3.2", "final accuracy:"),
-            ],
-        ),
-        (
-            [claim(id="a.x", sentence="It is."), claim(id="a.y", sentence="It is.", measure="x", source="Table 1")],
-            [("It is.\nsection 3.2", "final accuracy:"), ("Table 1", "x:")],
-        ),
-        (
-            [
-                claim(id="a.2", setting={"heads": "2"}),
-                claim(id="a.1", setting={"heads": "1"}, sentence="One does: 1 is."),
-            ],
-            [
-                ("It learns.\nfinal accuracy\nsection 3.2", "0.98"),
-                ("One does: 1 is.\nfinal accuracy\nsection 3.2", "0.98"),
-            ],
-        ),
-        (
-            [{name: value for name, value in claim(sentence=s).items() if name != "id"} for s in ("A.", "B.", "A.")],
-            [("A.\nfinal accuracy\nsection 3.2", "0.98"), ("", "0.98"), ("B.\nsection 3.2", "final accuracy:")],
-        ),
-    ],
-    ids=["a statement in settings", "two measures", "settings that stay in the sentence", "stored without ids"],
-)
-def test_claims_of_one_statement_stand_together(tmp_path, claims, told):
+def test_the_claims_of_one_statement_are_one_row_with_the_least_favourable_number(tmp_path):
+    sentences = {heads: f"It ({heads}) does: recall." for heads in ("1 head", "2 heads", "4 heads")}
+    values = {"1 head": 0.99, "2 heads": 0.95, "4 heads": 0.97}
+    claims = [
+        claim(id=f"a.{heads}", setting={"heads": heads, "task": "recall"}, sentence=sentence, value=values[heads])
+        for heads, sentence in sentences.items()
+    ]
+    claims[2]["verdict"] = "undecided"
+    store(tmp_path, "figure1a", "laptop", *claims, claim(id="b", sentence="It ends at (0, 1)."))
+    first, second = claim_rows(page_of(tmp_path, "figure1a"))
+    assert first[0] == "It does.\nsection 3.2"
+    assert first[1] == "2 heads; recall\nfinal accuracy\n0.95 [0.912, 1], 5 seeds"
+    assert first[3] == "✔ holds 2, ? undecided 1"
+    assert second[0] == "It ends at (0, 1).\nsection 3.2"
+    assert second[3] == "✔ holds"
+
+
+def test_a_statement_whose_sentences_differ_shows_the_least_favourable_of_them(tmp_path):
+    claims = [claim(id="a.1", sentence="One does."), claim(id="a.2", sentence="Two do.", value=0.1, verdict="fails")]
     store(tmp_path, "figure1a", "laptop", *claims)
-    rows = [(row[0], row[1].split("\n")[0]) for row in claim_rows(page_of(tmp_path, "figure1a"))]
-    assert [
-        (statement, number[: len(start)]) for (statement, number), (_, start) in zip(rows, told, strict=True)
-    ] == told
+    sentence, number, _, verdict = cells(tmp_path)
+    assert sentence == "Two do.\nsection 3.2; least favourable of 2 tests"
+    assert number.startswith("final accuracy\n0.1 ")
+    assert verdict == "✔ holds 1, ✘ fails 1"
 
 
-def test_a_measure_that_was_changed_after_the_runs_says_so_and_what_the_declared_one_gives(tmp_path):
+def test_a_measure_that_was_changed_after_the_runs_shows_the_first_verdict_beside_it(tmp_path):
     first = claim(measure="accuracy at step 100", value=0.5, interval=[0.4, 0.6], verdict="fails")
     store(tmp_path, "figure1a", "laptop", claim(verdict="undecided", first=first, changed="2026-11-23: step 100 of 9"))
-    _, measured, _, verdict = cells(tmp_path)
-    assert "0.988 [0.912, 1]" in measured
-    said = measured.split("\n")[-1]
-    because = "Changed after the runs (2026-11-23: step 100 of 9). As declared: "
-    assert said.startswith(f"{because}accuracy at step 100: 0.5 [0.4, 0.6]")
-    assert said.endswith("✘ fails")
-    assert verdict == "? undecided"
+    assert cells(tmp_path)[3] == "? undecided\nas first declared: ✘ fails"
     counted = "Claims, the paper's + our own: ? undecided 1. As first declared: ✘ fails 1.\n"
     assert all(counted in words(shown(page)) for page in (results_page(tmp_path), page_of(tmp_path, "figure1a")))
+    _, row = rows(measured_page(result_folders(tmp_path), tmp_path).partition("## Measures that")[2])
+    assert row[2:] == ["2026-11-23: step 100 of 9", "0.988 [0.912, 1] ? undecided", "0.5 [0.4, 0.6] ✘ fails"]
+
+
+def test_a_replaced_claim_stands_on_the_page_on_how_claims_are_measured(tmp_path):
+    store(tmp_path, "figure1a", "laptop", claim())
+    gone = claim(sentence="It did.", verdict="fails", value=0.5) | {
+        "scale": "laptop",
+        "replaced": "2026-01-03",
+        "commit": "",
+    }
+    (tmp_path / "figure1a" / "history.json").write_text(json.dumps([gone]), encoding="utf-8")
+    _, row = rows(measured_page(result_folders(tmp_path), tmp_path).partition("## Replaced claims")[2])
+    assert row == ["It did.", "0.5 [0.912, 1]", "> 0.9", "✘ fails", "2026-01-03"]
+
+
+def test_a_long_table_is_a_link(tmp_path):
+    store(tmp_path, "figure1a", "laptop", claim(), summary="| a | b |\n| --- | --- |\n" + "| 1 | 2 |\n" * 300)
+    assert "[The table of this figure](summary.md)" in page_of(tmp_path, "figure1a")
 
 
 def test_scales_stand_apart_and_smoke_is_left_out_unless_there_is_nothing_else(made_up, tmp_path_factory):
@@ -283,39 +278,16 @@ def test_a_headline_reads_every_figure_that_asks_its_question():
 # A claim on its figure's page
 
 
-def test_a_claim_has_the_commit_that_declared_it(tmp_path):
-    claims = [claim(id=f"a.{n}", threshold=threshold) for n, threshold in enumerate((0.9, 0.8, 0.7, 0.6))]
-    store(tmp_path, "figure1a", "laptop", *claims)
-    row = {"right_side": "above", "declared": "2026-01-02", "with_results": False}
-    rows = {
-        "a.0": {**row, "threshold": 0.9, "commit": "abc1234"},
-        "a.1": {**row, "threshold": 0.8, "commit": "def5678", "with_results": True},
-        "a.2": {**row, "threshold": 0.75, "commit": "0000000"},
-    }
-    (tmp_path / "figure1a" / "declared.json").write_text(json.dumps(rows), encoding="utf-8")
-    assert [cells[2] for cells in claim_rows(page_of(tmp_path, "figure1a"))] == [
-        "> 0.9\n2026-01-02, abc1234",
-        "> 0.8\n2026-01-02, def5678 with its results",
-        "> 0.7\n2026-01-02",
-        "> 0.6\n2026-01-02",
-    ]
-    (tmp_path / "figure1a" / "declared.json").write_text("[]", encoding="utf-8")  # the form before claims had ids
-    assert claim_rows(page_of(tmp_path, "figure1a"))[0][2] == "> 0.9\n2026-01-02"
-
-
-KNOWN = {"p": None, "p_holm": None}
-
-
 @pytest.mark.parametrize(
     ("shown", "number", "needs", "mark"),
     [
-        (claim(), "0.988 [0.912, 1], 5 seeds, p = 0.0123 (Holm 0.037)", "> 0.9", "✔ holds"),
-        (claim(p=0.0000123, right_side="below"), "0.988 [0.912, 1], 5 seeds, p < 0.001 (Holm 0.037)", "< 0.9", None),
-        (claim(p=0.5, p_holm=None, threshold=-1250.4), "0.988 [0.912, 1], 5 seeds, p = 0.5", "> -1250", None),
-        (claim(**KNOWN, interval=[None, 1.0], confidence=0.9375), "0.988 [unbounded, 1] at 94%, 5 seeds", None, None),
-        (claim(**KNOWN, interval=[-0.00012345, None], seeds=1), "0.988 [-0.000123, unbounded], 1 seed", None, None),
-        (claim(**KNOWN, value=None, interval=[None, None]), "nothing [unbounded, unbounded], 5 seeds", None, None),
-        (claim(**KNOWN, value=-0.0, interval=[0.0, 0.0], confidence=1.0, seeds=0), "0, counted", None, None),
+        (claim(), "0.988 [0.912, 1], 5 seeds", "> 0.9", "✔ holds"),
+        (claim(right_side="below"), "0.988 [0.912, 1], 5 seeds", "< 0.9", None),
+        (claim(threshold=-1250.4), "0.988 [0.912, 1], 5 seeds", "> -1250", None),
+        (claim(interval=[None, 1.0], confidence=0.9375), "0.988 [unbounded, 1], 5 seeds", None, None),
+        (claim(interval=[-0.00012345, None], seeds=8), "0.988 [-0.000123, unbounded], 8 seeds", None, None),
+        (claim(value=None, interval=[None, None]), "nothing [unbounded, unbounded], 5 seeds", None, None),
+        (claim(value=-0.0, interval=[0.0, 0.0], confidence=1.0, seeds=0), "0, counted", None, None),
         (NOT_TESTED, "It needs 10B tokens.", "", "– not tested"),
     ],
 )
@@ -323,8 +295,8 @@ def test_a_claim_is_shown_with_what_is_known_of_it(tmp_path, shown, number, need
     store(tmp_path, "figure1a", "laptop", shown)
     said, measured, needed, verdict = cells(tmp_path)
     assert said == "It learns.\nsection 3.2"
-    assert measured == (f"final accuracy:\n{number}" if shown["measure"] else number)
-    assert needs is None or needed == (f"{needs}\n2026-01-02" if needs else "")
+    assert measured == (f"final accuracy\n{number}" if shown["measure"] else number)
+    assert needs is None or needed == needs
     assert mark is None or verdict == mark
 
 
@@ -342,7 +314,7 @@ def test_characters_of_markdown_are_shown_as_they_are(tmp_path, text):
     store(tmp_path, "figure1a", "laptop", claim(sentence=text, source=text, measure=text), summary=f"{text}\n")
     sentence, measured, *rest = cells(tmp_path)
     assert sentence == f"{text}\n{text}"
-    assert measured.startswith(f"{text}:\n0.988")
+    assert measured.startswith(f"{text}\n0.988")
     assert len(rest) == 2
     assert words(shown(escaped(text))) == f"{text}\n"
     assert f"{text}\n" in words(shown(page_of(tmp_path, "figure1a")))

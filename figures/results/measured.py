@@ -1,0 +1,56 @@
+"""The page on how claims are measured, with every claim that was replaced and every measure that was changed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ihlab.study.ledger import Folder
+from ihlab.study.markdown import MARKS, escaped, interval, needed, table, unbroken, value, verdict
+from ihlab.study.page import WRITTEN_BY, link_text, template
+
+CHANGED = ("figure", "claim", "changed", "now", "as first declared")
+GONE = ("claim", "number", "needed", "last verdict", "replaced")
+
+
+def measured_page(folders: Sequence[Folder], root: Path) -> str:
+    """Return the page as Markdown."""
+    return template(Path(__file__).with_name("measured.md.jinja")).render(
+        written_by=WRITTEN_BY,
+        marks=MARKS,
+        changed=table(CHANGED, [row for folder in folders for row in _changed(folder, root)]),
+        figures=[_replaced(folder, root) for folder in folders if folder.history()],
+    )
+
+
+def _changed(folder: Folder, root: Path) -> list[list[str]]:
+    changed = [claim for claim in folder.claims() if "first" in claim]
+    return [
+        [
+            _link(folder, root),
+            escaped(claim["sentence"]),
+            escaped(claim["changed"]),
+            _result(claim),
+            _result(claim["first"]),
+        ]
+        for claim in changed
+    ]
+
+
+def _result(claim: dict[str, Any]) -> str:
+    return verdict(claim) if claim["value"] is None else f"{_number(claim)} {verdict(claim)}"
+
+
+def _number(claim: dict[str, Any]) -> str:
+    return f"{value(claim)}{interval(claim)}"
+
+
+def _replaced(folder: Folder, root: Path) -> dict[str, str]:
+    rows = [
+        [escaped(claim["sentence"]), _number(claim), needed(claim), verdict(claim), unbroken(claim["replaced"])]
+        for claim in folder.history()
+    ]
+    return {"link": _link(folder, root), "gone": table(GONE, rows)}
+
+
+def _link(folder: Folder, root: Path) -> str:
+    return f"[{link_text(folder.home)}]({folder.home.relative_to(root).as_posix()}/README.md)"
