@@ -29,7 +29,7 @@ FIRST = "figure1a"
 THEMES = {
     "The paper's figures and tables": (
         *("figure1a", "figure1a_learned", "figure1b", "figure1b_learned", "figure2", "figure4", "figure7", "figure8"),
-        *("figure8_learned", "figure9", "figure10", "figure11", "table4", "table5", "table15"),
+        *("figure8_learned", "figure8_tuned", "figure9", "figure10", "figure11", "table4", "table5", "table15"),
     ),
     "What makes induction fast": (
         *("basin_map", "robustness", "width", "many_heads", "fusion", "period", "formation_laws"),
