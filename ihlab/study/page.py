@@ -72,7 +72,7 @@ def link_text(home: Path) -> str:
 
 
 def frozen(home: Path) -> dict[str, str] | None:
-    """Return the version and the commit that made a frozen figure, whose code is gone; None for a live one."""
+    """Return the version and commit that made a frozen figure, and a note if it has one; None for a live figure."""
     path = home / "manifest.json"
     return read_json(path).get("frozen") if path.exists() else None
 
