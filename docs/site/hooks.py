@@ -74,7 +74,7 @@ log = logging.getLogger("mkdocs.ihlab")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Fill the navigation: the pages of the reference stand where it says "API", so "FIGURES" and "LOG"."""
+    """Fill the navigation: the pages of the reference stand where it says "API", so "FIGURES" and "ISSUES"."""
     overview = (ROOT / "figures/README.md").read_text("utf-8")
     links = re.findall(r"\(([\w/]+/README\.md)\)(?:<br>)?$", overview, flags=re.M)
     figures = [f"figures/{link}" for link in dict.fromkeys(links)]
@@ -82,12 +82,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         {package: [_page_of(package), *({module: _page_of(f"{package}.{module}")} for module in modules(package))]}
         for package in packages()
     ]
-    log_pages = ["docs/LOG.md", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/log/*.md"))]
     issues = [
         "docs/issues/README.md",
         *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/issues/[a-z]*.md")),
     ]
-    filled = {"API": reference, "FIGURES": figures, "LOG": log_pages, "ISSUES": issues}
+    filled = {"API": reference, "FIGURES": figures, "ISSUES": issues}
     for section in config.nav or []:
         for pages in section.values():
             for page in pages if isinstance(pages, list) else []:
