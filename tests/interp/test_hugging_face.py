@@ -5,7 +5,6 @@ accuracy of 1.000. All four heads of its last layer match prefixes (.98 to .99),
 needed, the fourth's work is done by the others.
 """
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -136,18 +135,6 @@ def test_special_tokens_are_in_no_probe(gpt2):
     rows = HuggingFaceModel(gpt2).probe_rows(2, 50, None, None, 0)
     assert rows.shape == (50, 64)
     assert 63 not in rows
-
-
-@pytest.mark.slow
-def test_the_guides_examples_run(capsys):
-    """`docs/open_any_model.md`, with the GPT-2 of this folder for the one that must be fetched."""
-    page = (Path(__file__).parents[2] / "docs" / "open_any_model.md").read_text(encoding="utf-8")
-    names: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", page, flags=re.S):
-        local = block.replace('"gpt2"', f'{str(STORED)!r}, dtype="float32"').replace("50_000", "63")
-        exec(compile(local, "open_any_model.md", "exec"), names)
-    assert "prefix_matching" in capsys.readouterr().out
-    assert set(names["heads"].query("induction")["layer"]) == {1}
 
 
 # Patterns
