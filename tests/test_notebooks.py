@@ -35,7 +35,7 @@ CHANGED = {
 }
 """What is changed in each notebook: one parameter at least, the others so that it takes seconds.
 
-The other notebooks run as they are: the recipes in `test_recipes.py`, the three studies in `test_notebook_studies.py`.
+The three studies run as they are, in `test_notebook_studies.py`.
 """
 
 
