@@ -64,7 +64,7 @@ def scaled(size: float) -> float:
 
 @printed
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, sized in inches, outside pyplot's state. Larger text makes it larger."""
+    """Return an empty figure, sized in inches, outside pyplot's state. The size grows with the user's font size."""
     return Figure(figsize=(scaled(width), scaled(height)), layout="constrained")
 
 

@@ -81,7 +81,7 @@ class Dots:
         return points.assign(y_=points["middle_"] + spread * half)
 
     def series(self, data: pd.DataFrame) -> list[Any]:
-        """Return what is told apart by color: the values of the column `colors`, or the drawn columns."""
+        """Return what gets a color each: the values of the column `colors`, or the drawn columns."""
         return in_order(data, self.colors) if self.colors else self.columns
 
     def shown(self, data: pd.DataFrame) -> list[Any]:

@@ -116,7 +116,7 @@ class Ask:
         require(sound, f"Ask '{self.id}': the threshold is {shown(threshold)}, but must be a number.")
 
     def at(self, **labels: Any) -> "Ask":
-        """Return the question asked at labels of axes. They are its setting, and the end of its id."""
+        """Return this question for one setting, such as positions="learned". Its id ends with the labels."""
         setting = {axis.replace("_", " "): str(label) for axis, label in labels.items()}
         return replace(self, id=claim_id(self.id, *setting.values()), setting=setting)
 
