@@ -42,7 +42,7 @@ class NGramTask(MayHaveBos):
         order: Tokens of an n-gram: a context of order - 1 tokens, and a last token.
         table_size: Number of n-grams in the table.
         table_seed: Seed of the table.
-        bos: Begin each sequence with a BOS token, id vocab_size - 1. It counts in vocab_size and length.
+        bos: Begin each sequence with a BOS token, id vocab_size - 1. vocab_size and length include this token.
     """
 
     kind: ClassVar[str] = "ngram"

@@ -220,7 +220,7 @@ def cell_name(cell: Cell) -> str:
 
 
 def of_kind(data: pd.DataFrame, kind: str = RUN) -> pd.DataFrame:
-    """Return the rows of a kind. A table without a column `kind` has only runs for claims."""
+    """Return the rows whose column `kind` has this value. A table without a column `kind` has only runs for claims."""
     return data[data["kind"] == kind] if "kind" in data else data
 
 
