@@ -296,7 +296,7 @@ def _sizes(low: float, high: float) -> Range:
 def factor(ratio: Estimate) -> Estimate:
     """Return max(ratio, 1 / ratio), the factor by which two times differ. Use it to show that they are *about equal*.
 
-    It is the exponential of `size` of the log ratio. A test of it against a margin is an equivalence test, as for `size`.
+    It is the exponential of `size` of the log ratio. Testing it against a margin is an equivalence test, as for `size`.
     """
 
     def log(x: float) -> float:
