@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[2]
 SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "benchmarks/results.md"),
     "benchmarks/*.svg",
-    *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js", "figures/**/README.md", "figures/**/*.svg"),
+    *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js"),
+    *("figures/measured.md", "figures/**/README.md", "figures/**/summary.md", "figures/**/*.svg"),
     "notebooks/*.ipynb",
 )
 """Files of the checkout that the site shows as they are."""
@@ -194,7 +195,10 @@ def _help(command: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Return the home page with a gallery of figures: a thumbnail and its question, which lead to the figure."""
+    """Return a figure's table with a title, and the home page with a gallery of figures, each with its question."""
+    if page.file.src_uri.endswith("/summary.md"):
+        figure = Path(page.file.abs_src_path).with_name("README.md").read_text("utf-8").splitlines()[0]
+        return f"{figure.replace('# ', '# Table: ', 1)}\n\n[The figure](README.md)\n\n{markdown}"
     if page.file.src_uri != "README.md":
         return markdown
     cards = [
