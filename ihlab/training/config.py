@@ -41,7 +41,7 @@ class RunConfig:
         task: The task. By default induction with 128 token ids and sequences of 32.
         model: The model. None: one layer of KV shifting with d_model=64 and 4 heads, and the task's vocabulary and
             length.
-        name: Name of the run. Its folder is named with it and the hash of the settings. It changes nothing else.
+        name: Name of the run. Its folder's name is this name and the hash of the settings. It changes nothing else.
         seed: Seed of the initial weights and of the training batches; evaluation batches have their own.
         steps: Steps of training.
         batch_size: Sequences per step.
