@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -101,3 +102,27 @@ def test_every_file_that_a_page_names_exists(page):
     assert names
     for name in set(names) - {"figures/checkpoints/"}:  # where the kept runs were
         assert (ROOT / name).exists(), name
+
+
+def test_a_script_beside_a_clone_named_ihlab_imports_the_package(tmp_path):
+    """`package-dir` makes an editable installation an entry of the path, which comes after the script's folder."""
+    assert PYPROJECT["tool"]["setuptools"]["package-dir"] == {"": "."}
+    clone = tmp_path / "ihlab"
+    clone.symlink_to(ROOT)
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys\nsys.path.append({str(clone)!r})\nimport ihlab\nprint(ihlab.__file__)\n")
+    done = subprocess.run([sys.executable, "-S", "-E", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(clone / "ihlab" / "__init__.py")
+
+
+PROMISES = ("every sequence", "exact effect", "token shift")
+"""What nothing else does: each description of the package names it."""
+
+
+@pytest.mark.parametrize("page", ["pyproject.toml", "CITATION.cff", "mkdocs.yml"])
+def test_each_description_names_proofs_exact_effects_and_the_shift(page):
+    field = re.compile(r"^(?:site_)?(?:description = |description: |abstract: )(.*(?:\n  .*)*)", re.M)
+    description = field.search(read(page))[1]
+    words = " ".join(description.split())
+    assert "prove" in words.lower()
+    assert all(promise in words for promise in PROMISES)
