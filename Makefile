@@ -53,8 +53,10 @@ docs: $(READY)
 lab: $(READY)
 	$(BIN)/jupyter lab notebooks
 
+# Executes all notebooks, and stores a still of each picture to explore, which needs Chromium.
 notebooks: $(READY)
 	$(BIN)/jupyter execute --inplace notebooks/*.ipynb
+	$(BIN)/python notebooks/stills.py notebooks/*.ipynb
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

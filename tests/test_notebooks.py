@@ -6,6 +6,8 @@ seconds that a kernel takes to import everything.
 
 import ast
 import builtins
+import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib as mpl
@@ -15,11 +17,14 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from plotly.basedatatypes import BaseFigure
 
+from notebooks import opening, stills
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 EACH = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 CHANGED = {
+    "00_from_scratch": {"vocab_size": 40, "length": 12, "width": 16, "steps": 40, "batch_size": 16, "seed": 3},
     "00_quickstart": {"n_heads": 2, "vocab_size": 64, "length": 20, "d_model": 16, "steps": 20, "prompts": 8},
     "01_figure_1": {"scale": "smoke", "seeds": 1, "vocab_size": 72, "steps": 0.5, "jobs": 1},
     "02_figure_2": {"scale": "smoke", "T": 9, "position": 3, "draws": 20, "lengths": (5, 8), "grid": 7},
@@ -49,8 +54,13 @@ def code_cells(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def tagged(notebook, tag):
+    """The cells with a tag."""
+    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", [])]
+
+
 def parameters(notebook):
-    return ast.parse(code_cells(notebook)[0].source)
+    return ast.parse(tagged(notebook, "parameters")[0].source)
 
 
 def changed(notebook, changes):
@@ -61,7 +71,7 @@ def changed(notebook, changes):
         if name in left:
             statement.value = ast.parse(repr(left.pop(name)), mode="eval").body
     assert not left, f"there is no parameter {', '.join(left)}"
-    code_cells(notebook)[0].source = ast.unparse(tree)
+    tagged(notebook, "parameters")[0].source = ast.unparse(tree)
     return notebook
 
 
@@ -86,10 +96,11 @@ def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
     folder = tmp_path / "notebooks"
     folder.mkdir()
     (tmp_path / "figures").symlink_to(ROOT / "figures")  # stored tables stand beside the notebooks, as in a clone
-    (folder / "data").symlink_to(ROOT / "notebooks" / "data")
+    for name in ("data", "varied.py"):
+        (folder / name).symlink_to(ROOT / "notebooks" / name)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as every test
     notebook = changed(read(path), CHANGED[path.stem])
-    if path == NOTEBOOKS[0]:
+    if path.stem == "00_quickstart":
         from nbclient import NotebookClient
 
         metadata = {"metadata": {"path": str(folder)}}
@@ -118,13 +129,13 @@ def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
         assert shown
         assert all(shown)
     written = {place.name for place in tmp_path.iterdir()} | {place.name for place in folder.iterdir()}
-    assert written <= {"data", "figures", "notebooks", "runs", "scratch"}
+    assert written <= {"data", "figures", "notebooks", "runs", "scratch", "varied.py"}
 
 
 @EACH
 def test_parameters_come_first_and_every_one_is_used(path):
     notebook = read(path)
-    first, *later = code_cells(notebook)
+    first, *later = [cell for cell in code_cells(notebook) if cell not in tagged(notebook, "install")]
     assert first.metadata.get("tags") == ["parameters"]
     assert all(isinstance(statement, ast.Assign) for statement in parameters(notebook).body)
     names = {statement.targets[0].id for statement in parameters(notebook).body}
@@ -157,3 +168,74 @@ def test_a_saved_notebook_has_no_bar_no_library_and_no_script_from_the_network(p
             assert "<progress" not in page
             assert '<script src="http' not in page.replace("'", '"')
             assert output.output_type != "stream" or len(output.text) < 10_000
+
+
+# From scratch
+
+
+def test_the_lab_from_scratch_has_at_most_150_lines_without_ihlab():
+    """The cells run in the test above, which asserts that losses and logits are those of ihlab."""
+    notebook = read(ROOT / "notebooks" / "00_from_scratch.ipynb")
+    [install] = tagged(notebook, "install")
+    cells = code_cells(notebook)
+    ours = cells.index(install)  # the last section begins with it
+    plain = "\n".join(cell.source for cell in cells[:ours])
+    assert len(plain.splitlines()) <= 150
+    imported = {node.module for node in ast.walk(ast.parse(plain)) if isinstance(node, ast.ImportFrom)}
+    names = [node.names for node in ast.walk(ast.parse(plain)) if isinstance(node, ast.Import)]
+    modules = imported | {alias.name for aliases in names for alias in aliases}
+    assert {module.partition(".")[0] for module in modules} == {"matplotlib", "numpy", "torch"}
+    after = "\n".join(cell.source for cell in cells[ours + 1 :])
+    assert "assert difference < 1e-5" in after
+    assert "assert difference < 1e-6" in after
+
+
+# What a reader sees who has not installed anything
+
+OPENED = ("00_from_scratch", "00_quickstart", "01_figure_1", "02_figure_2", "03_figure_8", "04_figure_9")
+OPENED += ("05_locate_induction_heads", "13_attribution")
+ADDRESS = "https://github.com/lab/heads"
+
+
+@pytest.mark.parametrize("stem", OPENED)
+def test_a_notebook_has_the_address_of_pyproject(stem):
+    path = ROOT / "notebooks" / f"{stem}.ipynb"
+    for tag, source in opening.sources(path.name, opening.address()).items():
+        assert [cell.source for cell in tagged(read(path), tag)] == [source]
+
+
+def test_an_address_makes_a_link_and_code_that_installs(tmp_path, monkeypatch):
+    path = tmp_path / "13_attribution.ipynb"
+    path.write_bytes((ROOT / "notebooks" / path.name).read_bytes())
+    opening.write_address(path, ADDRESS)
+    [link] = tagged(read(path), "colab")
+    url = "https://colab.research.google.com/github/lab/heads/blob/main/notebooks/13_attribution.ipynb"
+    assert link.source == f"[Open in Colab]({url})"
+    calls = []
+
+    def call(command, check):
+        calls.append(command)
+        if command[0] == "git":
+            (tmp_path / "lab" / "notebooks").mkdir(parents=True)
+
+    monkeypatch.chdir(tmp_path)  # where the notebook is alone, as on Colab
+    monkeypatch.setattr(subprocess, "run", call)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    exec(tagged(read(path), "install")[0].source, {})
+    assert Path.cwd() == tmp_path / "lab" / "notebooks"
+    assert calls == [
+        ["git", "clone", "--quiet", "--depth", "1", ADDRESS, "lab"],
+        [sys.executable, "-m", "pip", "install", "--quiet", ".."],
+    ]
+
+
+def test_colab_opens_github_only():
+    with pytest.raises(ValueError, match=r"Repository is https://example\.org/x, but must begin with https://github"):
+        opening.sources("13_attribution.ipynb", "https://example.org/x")
+
+
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem != "14_proofs"], ids=lambda path: path.stem)
+def test_every_picture_to_explore_has_a_still(path):
+    for cell in code_cells(read(path)):
+        for output in cell.outputs:
+            assert (stills.PLOTLY in output.get("data", {})) <= (stills.STILL in output.get("data", {}))

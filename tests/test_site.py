@@ -93,8 +93,23 @@ def test_every_picture_to_explore_is_drawn_and_fits_its_page(opened, site):
         assert page.evaluate("document.documentElement.scrollWidth") <= 880, path
 
 
-def test_without_javascript_the_still_stands_in_the_page(opened):
-    page = opened(FIGURE_1A, java_script_enabled=False)
-    [still] = page.locator("img[src$='figure1a.svg']").all()
-    assert still.bounding_box()["width"] > 800
+STILLS = {FIGURE_1A: "img[src$='figure1a.svg']", "notebooks/13_attribution.html": "img:has(+ .explore)"}
+
+
+@pytest.mark.parametrize("uri", STILLS)
+def test_without_javascript_the_still_stands_in_the_page(opened, uri):
+    page = opened(uri, java_script_enabled=False)
+    [still] = page.locator(STILLS[uri]).all()
+    assert still.bounding_box()["width"] > 500
     assert page.locator(".explored").count() == 0
+
+
+def test_llms_txt_has_every_page_of_the_navigation(site):
+    text = (site / "llms.txt").read_text("utf-8")
+    links = re.findall(r"^- \[(.+)\]\((.+)\)$", text, flags=re.M)
+    assert text.startswith("# ihlab\n\n> The induction-head lab")
+    assert {"SKILL.html", "AGENTS.html", "docs/proofs.html"} <= {uri for _, uri in links}
+    for title, uri in links:
+        assert (site / uri).exists()
+        assert title
+    assert len(links) == len(set(links)) > 100

@@ -28,7 +28,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 
 SHOWN = (
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "benchmarks/results.md"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SKILL.md", "AGENTS.md", "CITATION.cff", "LICENSE"),
+    "benchmarks/results.md",
     "benchmarks/*.svg",
     *("docs/**/*.md", "docs/*.png", "docs/site/*.css", "docs/site/*.js"),
     *("figures/measured.md", "figures/**/README.md", "figures/**/summary.md", "figures/**/*.svg"),
@@ -191,6 +192,30 @@ def _help(command: str) -> str:
     return "\n".join("\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in lines)
 
 
+def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:
+    """Add llms.txt, by which language models find their way: the pages of the navigation, with their titles."""
+    parts = [f"# {config.site_name}", f"> {config.site_description}"]
+    for section in config.nav or []:
+        for name, pages in section.items():
+            links = [_link(page, files) for page in _flat(pages)]
+            parts += [f"## {name}", "\n".join(links)]
+    files.append(File.generated(config, "llms.txt", content="\n\n".join(parts) + "\n"))
+
+
+def _flat(pages: Any) -> Iterator[str]:
+    """Yield the files of a part of the navigation, without its headings."""
+    if isinstance(pages, str):
+        yield pages
+        return
+    for part in pages.values() if isinstance(pages, dict) else pages:
+        yield from _flat(part)
+
+
+def _link(uri: str, files: Files) -> str:
+    file = files.get_file_from_path(uri)
+    return f"- [{file.page.title}]({file.dest_uri})"
+
+
 # Pages that need no network
 
 
@@ -252,12 +277,15 @@ def _of_figure(soup: BeautifulSoup, name: str) -> list[tuple[Tag, str]]:
 
 
 def _in_notebook(soup: BeautifulSoup, page: Page) -> list[tuple[Tag, str]]:
-    """Return the texts that stand for a notebook's pictures to explore, or their empty prompts, with their JSON."""
+    """Return the stills of a notebook's pictures to explore, with the JSON of the pictures.
+
+    A picture without a stored still has a text in its place, or an empty prompt.
+    """
     cells = json.loads(Path(page.file.abs_src_path).read_text("utf-8"))["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     shown = zip(outputs, soup.select(".jp-OutputArea-child"), strict=True)
     return [
-        (child.select_one("pre") or child.div, json.dumps(output["data"][PLOTLY]))
+        (child.select_one("img, pre") or child.div, json.dumps(output["data"][PLOTLY]))
         for output, child in shown
         if PLOTLY in output.get("data", {})
     ]
