@@ -62,9 +62,9 @@ def test_blocks_print_what_the_page_shows(name, tmp_path, monkeypatch, capfd):
         train = PAIR.search(SECTIONS["Train"])
         printed_by(train["code"], "sh", capfd)
     for block in PAIR.finditer(SECTIONS[name]):
-        printed = printed_by(block["code"], block["language"], capfd).splitlines()
+        lines = iter(printed_by(block["code"], block["language"], capfd).splitlines())
         for shown in block["shown"].splitlines():
-            same = [line for line in printed if words(line) == words(shown)]
-            assert same, f"{shown!r} is not in\n" + "\n".join(printed)
+            line = next((line for line in lines if words(line) == words(shown)), None)
+            assert line is not None, f"{shown!r} is not printed, or not in this place"
             expected = [float(number) for number in NUMBER.findall(shown)]
-            assert [float(number) for number in NUMBER.findall(same[0])] == pytest.approx(expected, rel=0.1, abs=0.05)
+            assert [float(number) for number in NUMBER.findall(line)] == pytest.approx(expected, rel=0.1, abs=0.05)
