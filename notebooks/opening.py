@@ -56,10 +56,11 @@ def write_address(path: Path, repository: str) -> None:
     """Write the cells that have the address, where a notebook has such cells."""
     notebook = nbformat.read(path, as_version=4)
     written = sources(path.name, repository)
-    for cell in notebook.cells:
-        for tag in cell.metadata.get("tags", []):
-            cell.source = written.get(tag, cell.source)
-    nbformat.write(notebook, path)
+    tagged = [(cell, tag) for cell in notebook.cells for tag in cell.metadata.get("tags", []) if tag in written]
+    for cell, tag in tagged:
+        cell.source = written[tag]
+    if tagged:
+        nbformat.write(notebook, path)
 
 
 if __name__ == "__main__":

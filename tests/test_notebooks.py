@@ -24,7 +24,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 EACH = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 CHANGED = {
-    "00_from_scratch": {"vocab_size": 40, "length": 12, "width": 16, "steps": 40, "batch_size": 16, "seed": 3},
+    "00_from_scratch": {"vocabulary": 40, "context": 12, "width": 16, "steps": 40, "batch_size": 16, "seed": 3},
     "00_quickstart": {"n_heads": 2, "vocab_size": 64, "length": 20, "d_model": 16, "steps": 20, "prompts": 8},
     "01_figure_1": {"scale": "smoke", "seeds": 1, "vocab_size": 72, "steps": 0.5, "jobs": 1},
     "02_figure_2": {"scale": "smoke", "T": 9, "position": 3, "draws": 20, "lengths": (5, 8), "grid": 7},
