@@ -22,4 +22,4 @@ assert_type(certify(Run.open("kv-shift-1-layer")), Certificate)
 assert_type(exact(problem(Run.open("vanilla-2-layers"))), pd.DataFrame)
 
 RunConfig(task=task, schedule="cosin")  # type: ignore[arg-type]
-train(model_config)  # type: ignore[arg-type]
+train(model_config)  # type: ignore[call-overload]
