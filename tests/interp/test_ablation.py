@@ -107,13 +107,6 @@ def test_the_sweep_is_each_head_alone(model, batch):
         assert line.accuracy_fall == pytest.approx(whole["accuracy"] - alone["accuracy"])
 
 
-def test_the_induction_head_is_needed_and_a_copy_of_nothing_is_not(theorem_3_3, batch):
-    assert ablate_heads(theorem_3_3, batch, [])["accuracy"] > 0.99
-    assert ablate_heads(theorem_3_3, batch, [(0, 0)], "zero")["accuracy"] == 0
-    assert ablate_heads(theorem_3_3, batch, [(0, 0)], "mean")["accuracy"] < 0.1
-    assert ablate_heads(theorem_3_3, batch, [(0, 0)], "resample")["accuracy"] < 0.1
-
-
 def test_row_scores_count_targets_and_answers_apart(model):
     inputs = np.arange(12).reshape(2, 6)
     targets, answers = np.full((2, 6), IGNORE), np.full((2, 6), IGNORE)

@@ -103,16 +103,6 @@ def test_the_numbers_of_a_noiseless_ramp():
     assert found.p == pytest.approx(1 / 200)
 
 
-@pytest.mark.parametrize("n", [12, 30, 200])
-def test_evenly_spaced_evaluations_do_as_well(n):
-    """There the line in the step is one in the number of the evaluation."""
-    rng = np.random.default_rng(11)
-    steps, at = 25.0 * np.arange(n), n // 2
-    found = onset(steps, (np.arange(n) > at) + 0.001 * rng.standard_normal(n))
-    assert (found.start, found.end) == (25 * at, 25 * (at + 1))
-    assert onset(steps, steps + rng.standard_normal(n)) is None
-
-
 def test_values_that_are_missing_are_left_out():
     """train_loss has none at step 0."""
     rng = np.random.default_rng(6)

@@ -39,13 +39,6 @@ def test_readers_stack_all_layers(make_model, tokens):
         assert torch.equal(effective[layer], effective_pattern(raw[layer], cache["beta", layer, "attn"]))
 
 
-def test_readers_take_a_cache_without_batch_axis(make_model, tokens):
-    model = make_model()
-    _, one = model.run_with_cache(tokens[:1], remove_batch_dim=True)
-    _, cache = model.run_with_cache(tokens[:1])
-    torch.testing.assert_close(effective_patterns(one), effective_patterns(cache)[:, 0])
-
-
 def score_bias(model, cache, layer):
     return model.layers[layer].attn.score_bias(cache["k", layer], slice(0, 9))[0]
 

@@ -131,23 +131,6 @@ def test_on_the_theorem_the_used_routes_are_everything_and_the_others_exactly_no
             assert row["accuracy_fall"] == 0.0, route
 
 
-def test_without_the_previous_key_the_theorem_head_is_at_chance(induction):
-    """What remains is ALiBi's average of the tokens so far: the one that occurred most often, and latest of equals.
-
-    Which is no better than a guess among them, and worse: the own token has occurred twice, and is never the answer.
-    """
-    model, batch = induction
-    hits, chances = [], []
-    for row, t in zip(*np.nonzero(batch.answers != IGNORE), strict=True):
-        weights = np.zeros(60)
-        np.add.at(weights, batch.inputs[row, : t + 1], np.exp(-0.01 * (t - np.arange(t + 1))))
-        hits.append(weights.argmax() == batch.answers[row, t])
-        chances.append(1 / len(set(batch.inputs[row, : t + 1])))
-    fall = route_effects(model, batch, routes=[Route(1, None)])["accuracy_fall"].item()
-    assert 1 - fall == pytest.approx(np.mean(hits))
-    assert np.mean(hits) < np.mean(chances)
-
-
 def test_effects_are_the_rise_of_the_loss_and_the_fall_of_accuracy():
     model = random_model().float()
     rng = np.random.default_rng(0)
