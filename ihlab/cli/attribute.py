@@ -88,7 +88,8 @@ def attribute(
         if opened is not None:
             step = opened.require_checkpoint(step)
             opened.require_task()
-            model, name = opened.model(step), f"{opened.folder.name} at step {step}"
+            name = f"{opened.folder.name} at step {step}"
+            model: Any = opened.model(step)
             asked: Any = opened.config.task
         else:
             model, name = opened_model(causal_lm(str(hf))), model_name(str(hf))

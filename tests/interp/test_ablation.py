@@ -154,13 +154,6 @@ def test_the_sets_are_as_large_and_their_losses_those_of_ablating_them(make_mode
     assert table["loss_rise"][0] == pytest.approx(right["loss"] - ablate_heads(model, batch, [])["loss"])
 
 
-def test_where_a_layer_has_no_others_the_control_is_smaller(make_model, batch):
-    every = [(1, head) for head in range(4)]
-    table = ablate_together(make_model(), batch, every, controls=1)
-    assert table["n"].tolist() == [4, 4, 0]
-    assert table["loss_rise"][2] == 0
-
-
 def test_the_head_that_knows_the_answers_is_found_by_its_absence(theorem_3_2, batch):
     located = locate_induction_heads(theorem_3_2, batch=batch)
     assert located["verdict"].tolist() == ["induction", ""]

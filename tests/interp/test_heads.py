@@ -239,12 +239,6 @@ def test_a_head_that_goes_by_positions_is_not_called_one(distance):
 # Bad input
 
 
-def test_rows_at_n_ctx_fit_and_longer_ones_are_refused(theorem_3_3):
-    assert len(head_scores(theorem_3_3, length=24)) == 2
-    with pytest.raises(ConfigError, match="length is 25, but must be at most the model's n_ctx, 24"):
-        head_scores(theorem_3_3, length=25)
-
-
 @pytest.mark.usefixtures("unchecked")
 def test_too_few_tokens_to_repeat_are_refused(theorem_3_3):
     with pytest.raises(ConfigError, match="2 distinct tokens would be repeated 4 times, but at least 3"):

@@ -39,7 +39,7 @@ from transformers.utils import logging
 
 from ihlab.hf import add_shift, from_hf
 from ihlab.interp import head_scores, hugging_face, locate_induction_heads
-from ihlab.interp.ablation import ablate_heads
+from ihlab.interp.ablation import ablate_heads, ablation_sweep
 from ihlab.interp.hugging_face import HuggingFaceModel
 from ihlab.interp.sources import attention_patterns
 from ihlab.measure.probe import repeated_batch, repeated_rows
@@ -289,15 +289,9 @@ def on_meta():
             lambda: filled("gpt2", "transformer.ln_f.bias", torch.inf),
             "The GPT2LMHeadModel's tensor 'transformer.ln_f.bias' holds a number that is not finite",
         ),
-        (lambda: filled("kv_shift", f"{TAPS}alpha", torch.inf), f"'{TAPS}alpha' holds a number that is not finite"),
         (lambda: filled("kv_shift", f"{TAPS}beta", torch.nan), f"'{TAPS}beta' holds a number that is not finite"),
         (own_first, "The KVShiftLlamaForCausalLM has shift_first='own' and shifted values"),
         (on_meta, "The GPT2LMHeadModel is on the meta device"),
-        (
-            lambda: torch.nn.Linear(2, 2),
-            "The source is a Linear, but must be a Run, a Transformer, a TransformerBridge",
-        ),
-        (lambda: "gpt2", "The source is 'gpt2', a name: give the model, or the run that"),
         (lambda: torch.rand(2, 3, 4, 12, 12), "tokens are not given"),
         (lambda: {"a": 1}, "The source is a dict, but must be a Run"),
     ],
@@ -353,7 +347,7 @@ def test_patterns_alone_cannot_be_ablated(batch):
 
 
 @pytest.mark.parametrize("kind", ["llama", "kv_shift"])
-@pytest.mark.parametrize("offloaded", ["model.layers.1", "lm_head", "model.embed_tokens", ""])
+@pytest.mark.parametrize("offloaded", ["model.layers.1", "model.embed_tokens", ""])
 def test_a_model_with_parts_on_disk_has_the_scores_of_the_whole_one(kind, offloaded, tmp_path):
     whole = made(kind).eval()
     whole.save_pretrained(tmp_path / "saved")
@@ -362,11 +356,11 @@ def test_a_model_with_parts_on_disk_has_the_scores_of_the_whole_one(kind, offloa
     options = {"device_map": places, "offload_folder": str(tmp_path / "offload")}
     model = type(whole).from_pretrained(tmp_path / "saved", **options)
     batch = InductionTask(vocab_size=50, length=16).batch(4, np.random.default_rng(0))
-    for measure in (lambda model: head_scores(model, batch), lambda m: ablate_heads(m, batch, [(0, 1)])):
+    for measure in (lambda m: head_scores(m, batch), lambda m: ablation_sweep(m, batch, heads=[(0, 1)])):
         found, right = measure(model), measure(whole)
         pd.testing.assert_frame_equal(
-            pd.DataFrame(found, index=[0]) if isinstance(found, dict) else found,
-            pd.DataFrame(right, index=[0]) if isinstance(right, dict) else right,
+            found,
+            right,
             atol=1e-4,
         )
     convert = from_hf if kind == "kv_shift" else from_llama

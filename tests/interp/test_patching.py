@@ -112,34 +112,34 @@ def recorded(model, tokens):
 # Activation patching: TransformerLens' own
 
 EVERY = slice(None)
-STREAM = [(place, f"get_act_patch_{place}", (3, POS)) for place in ("resid_pre", "resid_mid", "attn_out", "mlp_out")]
-HEAD = [(place, kind, GROUPS if place in "kv" else HEADS) for place, kind in zip("zqkv", ("out", *"qkv"), strict=True)]
-BY_HEAD = [(place, f"get_act_patch_attn_head_{kind}_all_pos", (3, n)) for place, kind, n in HEAD]
-BY_HEAD += [("pattern", "get_act_patch_attn_head_pattern_all_pos", (3, HEADS))]
+PLACES = [
+    ("z", "out", HEADS),
+    ("q", "q", HEADS),
+    ("k", "k", GROUPS),
+    ("v", "v", GROUPS),
+    ("pattern", "pattern", HEADS),
+]
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("place", "function", "shape"), [*STREAM, *BY_HEAD])
-def test_activation_patching_also_where_heads_share_keys_and_values(model, tokens, source, place, function, shape):
-    """Each entry [layer, position] or [layer, head]."""
+@pytest.mark.parametrize(("place", "kind", "n"), PLACES)
+def test_activation_patching_also_where_heads_share_keys_and_values(model, tokens, source, place, kind, n):
+    """Each entry [layer, head]."""
     _, clean = model.run_with_cache(source)
-    patched = getattr(patching, function)(model, tokens, clean, metric)
+    patched = getattr(patching, f"get_act_patch_attn_head_{kind}_all_pos")(model, tokens, clean, metric)
     record = recorded(model, source)
-    assert patched.shape == shape
-    for entry in np.ndindex(shape):
-        if function.endswith("all_pos"):
-            axis = (EVERY, entry[1]) if place == "pattern" else (EVERY, EVERY, entry[1])
-        else:
-            axis = (EVERY, *entry[1:])
+    assert patched.shape == (3, n)
+    for layer, head in np.ndindex(3, n):
+        axis = (EVERY, head) if place == "pattern" else (EVERY, EVERY, head)
 
-        def patch(at, layer, x, entry=entry, axis=axis):
-            if (at, layer) == (place, entry[0]):
+        def patch(at, at_layer, x, layer=layer, axis=axis):
+            if (at, at_layer) == (place, layer):
                 x = x.clone()
                 x[axis] = record[place, layer][axis]
             return x
 
         expected = metric(by_hand(model, tokens, patch)).item()
-        assert patched[entry].item() == pytest.approx(expected, rel=1e-5)
+        assert patched[layer, head].item() == pytest.approx(expected, rel=1e-5)
 
 
 # Path patching: ours

@@ -79,14 +79,6 @@ def test_angles_and_shares_by_hand():
         assert report[f"{name}_raw"].tolist() == raw
 
 
-def test_wider_windows_have_a_direction_only():
-    report = shift_report(small(window=4))
-    names = [f"{name}{column}" for name in ("alpha", "beta") for column in (1, 2, 3, 4)]
-    assert set(report.columns) == {"layer", "head", *names, *(f"{name}_unit" for name in names)}
-    alpha = report[[f"alpha{column}_unit" for column in (1, 2, 3, 4)]].to_numpy()
-    np.testing.assert_allclose((alpha**2).sum(axis=1), 1)
-
-
 # The gauge
 
 
