@@ -346,7 +346,8 @@ PLACE = """([trace, x, y]) => {
         [x, y] = [figure.calcdata[trace][0].x, figure.calcdata[trace][0].y];
     }
     const [across, up] = ["xaxis", "yaxis"].map(name => layout[shown[trace][name].replace(/^[xy]/, name)]);
-    return [box.left + across._offset + across.d2p(x), box.top + up._offset + up.d2p(y)];
+    const at = (axis, value) => axis.d2p(axis.type === "category" ? axis._categories.indexOf(value) : value);
+    return [box.left + across._offset + at(across, x), box.top + up._offset + at(up, y)];
 }"""
 
 
@@ -376,6 +377,8 @@ def hover(page, *point):
     """The text that the picture shows when the mouse is on a point."""
     x, y = page.evaluate(PLACE, [float(each) if isinstance(each, np.floating) else each for each in point])
     page.wait_for_timeout(200)
+    page.mouse.move(1, 1)
+    page.wait_for_selector(".hovertext", state="detached")
     page.mouse.move(x - 3, y - 3)
     page.mouse.move(x, y, steps=3)
     page.wait_for_selector(".hovertext")
