@@ -398,7 +398,7 @@ class BridgedModel(HuggingFaceModel):
         """The parts of the layers that have attention with an output projection."""
         found = []
         for block in self.module.blocks:
-            attention = getattr(block, "attn", None)
+            attention: Any = getattr(block, "attn", None)
             if hasattr(attention, "o"):
                 found.append(Layer(attention, attention.o, getattr(block, "ln1", None)))
         return found

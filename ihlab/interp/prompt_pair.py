@@ -163,7 +163,7 @@ def _swapped_key(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np
         once[max(key - 1, 0) : key + 2] = False  # neighbours
         if rules.role is not None:
             once &= rules.role[before] == rules.role[token]
-        for place in np.flatnonzero(once):
+        for place in np.flatnonzero(once).tolist():
             swapped = before.copy()
             swapped[[key, place]] = before[[place, key]]
             other = _followed(swapped, token, int(hops[position]))

@@ -1,6 +1,5 @@
 """A table with a row for each cell as a grid, for maps of any kind."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,8 +10,8 @@ def grid(
     row: str,
     column: str,
     value: str,
-    rows: Sequence[Any] | None = None,
-    columns: Sequence[Any] | None = None,
+    rows: list[Any] | range | None = None,
+    columns: list[Any] | range | None = None,
 ) -> pd.DataFrame:
     """Return a column of a table by its row and column in the grid; NaN where the table has no row or no value.
 

@@ -21,7 +21,9 @@ def packed(array: np.ndarray) -> str:
 
 def number_or_none(values: Float[np.ndarray, " n"]) -> list[float | None]:
     """Return numbers for JSON, which has no NaN."""
-    return np.where(np.isnan(values), None, values).tolist()
+    numbers = values.astype(object)
+    numbers[np.isnan(values)] = None
+    return numbers.tolist()
 
 
 def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True) -> str:

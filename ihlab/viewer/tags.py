@@ -55,6 +55,6 @@ def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
     n_layers, n_heads, _ = values.shape
     heads: list[list[dict[str, Any]]] = [[] for _ in range(n_layers)]
     for layer, head in np.ndindex(n_layers, n_heads):
-        scores = number_or_none(values[layer, head].round(3))
-        heads[layer].append({"scores": scores, "tags": np.flatnonzero(earned[layer, head]).tolist()})
+        rounded = number_or_none(values[layer, head].round(3))
+        heads[layer].append({"scores": rounded, "tags": np.flatnonzero(earned[layer, head]).tolist()})
     return heads

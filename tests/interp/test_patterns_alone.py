@@ -36,6 +36,7 @@ WRONG = {
     "[key, query]": (lambda: perfect().mT, r"are \[key, query\]"),
     "a sum of 24": (lambda: 24 * perfect(), "sums to 24, not to 1"),
     "a sum of a half": (lambda: perfect() / 2, "sums to 0.5, not to 1"),
+    "the next token": (lambda: torch.eye(N).roll(1, 1)[None, None], "attends to later tokens"),
     "both directions": (lambda: torch.full((1, 1, N, N), 1 / N), "attends to later tokens"),
 }
 

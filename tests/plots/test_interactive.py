@@ -190,6 +190,7 @@ def test_titles_of_panels_fit_beside_each_other_on_a_small_screen():
     titles = [note.text for note in figure.layout.annotations]
     assert titles == ["four layers, no<br>positions", "prefix_matching_of_<br>heads", "&lt;b&gt;"]
     assert all(len(line) * 6.6 <= 140 for title in titles[:2] for line in title.split("<br>"))
+    assert FIGURES["dots"].layout.xaxis.title.text == "training steps to 90%<br>accuracy"  # wider letters, two panels
 
 
 def test_curves_are_the_table_and_say_run_seed_and_rate():

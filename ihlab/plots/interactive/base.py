@@ -19,6 +19,8 @@ TITLE, FOOT = 92, 108
 """Pixels above the axes, for title and buttons, and below them, for names and legend."""
 NARROW, LETTER, LINE = 520, 6.6, 15
 """Width of a small screen in pixels, at which titles of panels do not overlap; width and height of their letters."""
+LARGE_LETTER = 8.0
+"""Width of a letter of an axis' title."""
 ALONE = 280
 """Height in pixels of a row of panels that is the only one."""
 DASHES = dict(zip(LINES, ("solid", "dash", "dashdot", "dot"), strict=True))
@@ -57,8 +59,8 @@ def panels_of(
     `height`: pixels of a row of panels, of which `below` are below the axes, and some for the title of the next row.
     `between`: the fraction of the width between two panels.
     """
-    broken = [_broken(title, across) for title in titles]
-    n_lines = max((title.count("<br>") + 1 for title in broken), default=0)
+    in_lines = [broken(title, across) for title in titles]
+    n_lines = max((title.count("<br>") + 1 for title in in_lines), default=0)
     return make_subplots(
         down,
         across,
@@ -66,13 +68,13 @@ def panels_of(
         shared_yaxes=True,
         horizontal_spacing=between,
         vertical_spacing=(below + LINE * n_lines) / (down * height),
-        subplot_titles=broken or None,
+        subplot_titles=in_lines or None,
     )
 
 
-def _broken(title: object, across: int) -> str:
-    """Return a panel's title in lines that fit in one of `across` panels on a small screen."""
-    most = (NARROW - 100) / across / LETTER
+def broken(title: object, across: int, letter: float = LETTER) -> str:
+    """Return a title in lines that fit in one of `across` panels on a small screen. `letter`: the width of a letter."""
+    most = (NARROW - 100) / across / letter
     lines = [""]
     for part in re.findall(r"[^\s_]*_?\s*", str(title)):  # a line may end after a space or an underscore
         if lines[-1] and len(lines[-1]) + len(part.rstrip()) > most:

@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ihlab.plots.curves import Line
-from ihlab.plots.interactive.base import ALONE, DASHES, escaped, lay_out, panels_of, title_height
+from ihlab.plots.interactive.base import ALONE, DASHES, LARGE_LETTER, broken, escaped, lay_out, panels_of, title_height
 from ihlab.plots.views import default_lines, in_order, panel_grid, values_of
 
 HEIGHT = 220
@@ -70,6 +70,7 @@ def curves(
     corner = {"x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 4 + title_height(figure)}}
     figure.update_layout(updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, **corner}])
     for place in range(max(0, len(shown) - across), len(shown)):
-        figure.update_xaxes(title_text=escaped(xlabel), row=1 + place // across, col=1 + place % across)
+        where = {"row": 1 + place // across, "col": 1 + place % across}
+        figure.update_xaxes(title_text=broken(xlabel, across, LARGE_LETTER), **where)
     figure.update_yaxes(title_text=escaped(ylabel), col=1)
     return lay_out(figure, title or f"{ylabel} by {xlabel}: a line per seed", down * height)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from ihlab.plots.interactive.base import LINE, escaped, lay_out, panels_of
+from ihlab.plots.interactive.base import LARGE_LETTER, LINE, broken, escaped, lay_out, panels_of
 from ihlab.plots.style import COLORS
 from ihlab.plots.views import Dots, in_order, panel_grid, step_axis
 
@@ -75,7 +75,7 @@ def dots(
             marks = {"tickvals": list(ticks), "ticktext": list(ticks.values())}
             figure.update_xaxes(type="log", range=np.log10([low, high]), **marks, **cell)
         if place + across >= len(shown):
-            figure.update_xaxes(title_text=escaped(xlabel), **cell)
+            figure.update_xaxes(title_text=broken(xlabel, across, LARGE_LETTER), **cell)
     if len(series) > 1:
         for number, name in enumerate(series):
             figure.add_scatter(x=[None], y=[None], mode="markers", showlegend=True, **_style(number, name))

@@ -138,12 +138,13 @@ def effects(table: pd.DataFrame, *estimates: str, title: str = "Exact effects") 
         x = "head and input"
     column += [name for name in ("input",) if name in table]
     rows, columns = _node(table, row), _node(table, column)
+    row_names, column_names = list(rows.unique()), list(columns.unique())
     effects_of = table.assign(row=rows, column=columns)
     maps = {}
     for name in ("effect", *estimates):
-        maps[name] = grid(effects_of, "row", "column", name, rows.unique(), columns.unique())
+        maps[name] = grid(effects_of, "row", "column", name, row_names, column_names)
     maps = {"exact effect": maps.pop("effect"), **maps}
-    most = max(1e-9, float(table[["effect", *estimates]].abs().max(axis=None)))
+    most = float(np.nanmax(np.abs(table[["effect", *estimates]].to_numpy(dtype=float)), initial=1e-9))
     figure = _maps(maps, x, y, node, [("RdBu", -most, most)])
     return lay_out(figure, title, _height(maps))
 

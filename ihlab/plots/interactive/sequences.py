@@ -50,7 +50,7 @@ def worst_sequences(table: pd.DataFrame, title: str = "The worst sequence of eac
             hoverinfo="skip",
         )
     scale = {**_scale(table["margin"]), "colorbar": {"title": "margin", "thickness": 12}}
-    figure.update_layout(coloraxis=scale)
+    figure.update_layout(coloraxis=scale, plot_bgcolor="#DDDDDD")
     figure.update_xaxes(title_text="answer", type="category", showgrid=False)
     figure.update_yaxes(title_text="query", type="category", showgrid=False, autorange="reversed")
     lay_out(figure, title, 420)
