@@ -133,7 +133,8 @@ def test_packed_documents_cost_their_targets_alone_and_are_refused_where_context
     assert (batches[0].targets == IGNORE).any()
     losses = [-math.log((np.sum(seen == token) + 1) / (len(seen) + 256)) for token in range(256)]
     assert frequency_loss(packed) == pytest.approx(np.mean([losses[token] for token in held_out]))
-    inputs, targets = batches[0].inputs[:8], batches[0].targets[:8]
+    some = (batches[0].targets == IGNORE).any(axis=1)
+    inputs, targets = batches[0].inputs[some], batches[0].targets[some]
     for measure in (
         lambda: token_losses(Transformer(BYTES_MODEL), inputs, targets),
         lambda: position_classes(packed, inputs, targets),
