@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -12,7 +12,6 @@ from ihlab.cli.inspect import Corpus, OptionalRunName, Root, Step, TaskName, fou
 from ihlab.cli.paths import PAGES, PICTURES, TABLES, check_output, write_interactive, write_picture, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.storage.model_folder import causal_lm, of_model
-from tasks import InductionTask
 from tasks.config import require
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ SCORES = {"rank_correlation": "ranks", "recall": "recall", "sign_errors": "sign 
 """The printed scores of methods, each with the name of its column."""
 
 HF_LENGTH = 32
-"""Positions of a Hugging Face model's prompts, which are random tokens with repeats."""
+"""Maximum number of positions of a Hugging Face model's prompts."""
 
 
 def attribute(
@@ -79,15 +78,23 @@ def attribute(
     from ihlab.attribution import attribute as estimate
     from ihlab.attribution import compare as scored
     from ihlab.attribution import exact, problem
+    from ihlab.interp.repeated import RepeatedTokens
+    from ihlab.interp.sources import opened_model
 
+    if hf is not None:
+        import ihlab.hf  # noqa: F401  # transformers then knows shifted models
+    kind = "prompts"
     with nullcontext() if hf is None else of_model(hf):
         if opened is not None:
             step = opened.require_checkpoint(step)
             opened.require_task()
-            model, name, asked = opened.model(step), f"{opened.folder.name} at step {step}", opened.config.task
+            name = f"{opened.folder.name} at step {step}"
+            model: Any = opened.model(step)
+            asked: Any = opened.config.task
         else:
-            model, name = causal_lm(str(hf)), model_name(str(hf))
-            asked = InductionTask(vocab_size=model.config.get_text_config().vocab_size, length=HF_LENGTH)
+            model, name = opened_model(causal_lm(str(hf))), model_name(str(hf))
+            asked = RepeatedTokens(model, min(HF_LENGTH, model.tokens.length))
+            kind = asked.described(asked.drawn(1, seed))
         patching = problem(model, asked, corrupt, rows, seed, metric=metric)
         shown = method or (*SHOWN, *(["integrated-gradients"] if hf is None and nodes == "head" else []))
         if compare:
@@ -101,7 +108,7 @@ def attribute(
     terminal = console()
     terminal.print(_scores_table(table, title) if compare else _effects_table(table, title))
     terminal.print(
-        f"{metric.replace('-', ' ').capitalize()} of {rows} prompts: {clean:.3g} clean, {corrupted:.3g} corrupted "
+        f"{metric.replace('-', ' ').capitalize()} of {rows} {kind}: {clean:.3g} clean, {corrupted:.3g} corrupted "
         f"({corrupt})."
     )
     if csv is not None:

@@ -73,9 +73,9 @@ def heads(
 
     from ihlab.interp.ablation import ablate_together
     from ihlab.interp.heads import FEW, scored_heads
+    from ihlab.interp.repeated import RepeatedTokens
     from ihlab.interp.sources import opened_model
     from ihlab.measure.batches import EVAL_SEED, draw
-    from ihlab.measure.probe import STRIPE_REPEATS, repeated_batch
 
     if hf is not None:
         import ihlab.hf  # noqa: F401  # transformers then knows shifted models
@@ -86,9 +86,9 @@ def heads(
             kind = "held-out sequences"
         else:
             model, name = opened_model(causal_lm(str(hf)), prepend_bos=bos), model_name(str(hf))
-            twice = model.probe_rows(STRIPE_REPEATS, rows or HF_ROWS, length, None, seed + 1)
-            batch = repeated_batch(twice, STRIPE_REPEATS, len(model.tokens.begin))
-            kind = "sequences of random tokens read twice"
+            prompts = RepeatedTokens(model, length)
+            batch = prompts.drawn(rows or HF_ROWS, seed + 1)
+            kind = prompts.described(batch)
         few = model.n_layers * model.n_heads <= FEW
         probe = {"seed": seed, "length": length, "probes": probes} | ({"rows": HF_PROBE_ROWS} if opened is None else {})
         scores = scored_heads(model, batch, **probe)

@@ -1,7 +1,9 @@
 """Zero-, mean- or resample-ablate heads, and measure the task's loss and accuracy."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -83,11 +85,11 @@ def ablation_sweep(
     The other arguments and the errors are those of `ablate_heads`.
     """
     run = AblatableRun(opened_model(model, WHY_A_MODEL), batch, attention_mask)
-    each = every_head(run.model) if heads is None else heads
-    table = [
-        {"layer": layer, "head": head, "how": how} | run.effect([(layer, head)], how, seed)
-        for layer, head in tracked(each, "ablating heads")
-    ]
+    if heads is None:
+        heads = every_head(run.model)
+    table = []
+    for layer, head in tracked(heads, "ablating heads"):
+        table.append({"layer": layer, "head": head, "how": how, **run.effect([(layer, head)], how, seed)})
     return pd.DataFrame(table, columns=["layer", "head", "how", "loss_rise", "loss_rise_error", "accuracy_fall"])
 
 
@@ -124,15 +126,13 @@ def ablate_together(
     rng = np.random.default_rng(seed)
     others = [head for head in every_head(opened) if head not in set(these)]
     sets: list[tuple[str, int, list[Head]]] = [("these", 0, these)]
+    n_of_layer = sorted(Counter(layer for layer, _ in these).items())
     for draw in range(controls):
         sets.append(("random", draw, _some(others, len(these), rng)))
-        near = [
-            head
-            for layer in sorted({layer for layer, _ in these})
-            for head in _some(
-                [o for o in others if o[0] == layer], sum(of_layer == layer for of_layer, _ in these), rng
-            )
-        ]
+        near = []
+        for layer, n in n_of_layer:
+            in_layer = [head for head in others if head[0] == layer]
+            near += _some(in_layer, n, rng)
         sets.append(("same layers", draw, near))
     clean_loss = run.clean_scores["loss"].sum() / run.clean_scores["targets"].sum()
     rows = []
@@ -144,7 +144,7 @@ def ablate_together(
 
 def every_head(size: Any) -> list[Head]:
     """Return all heads of a model, layer by layer; `size` has `n_layers` and `n_heads`."""
-    return [(layer, head) for layer in range(size.n_layers) for head in range(size.n_heads)]
+    return list(product(range(size.n_layers), range(size.n_heads)))
 
 
 class AblatableRun:
@@ -165,9 +165,11 @@ class AblatableRun:
         """Return the `row_scores` with these heads ablated together."""
         require_heads(self.model, heads)
         choose("ablation", how, HOWS)
+        of_layer = defaultdict[int, list[int]](list)
+        for layer, head in heads:
+            of_layer[layer].append(head)
         replace = {}
-        for layer in sorted({layer for layer, _ in heads}):
-            those = [head for of_layer, head in heads if of_layer == layer]
+        for layer, those in of_layer.items():
             replace[layer] = replacer(those, replacement(self.z[layer], how, seed, real=self.real))
         with self.model.replacing(replace):
             return row_scores(self.model, self.batch)
@@ -197,8 +199,8 @@ def replacement(
         if real is None:
             return z.mean(dim=(0, 1), keepdim=True).expand_as(z)
         counted = real.to(z)[:, :, None, None]
-        total, n = (x.sum(dim=(0, 1), keepdim=True) for x in (z * counted, counted))
-        return (total / n.clamp_min(1)).expand_as(z)
+        total = (z * counted).sum(dim=(0, 1), keepdim=True)
+        return (total / counted.sum().clamp_min(1)).expand_as(z)
     require(
         len(z) >= 2, "The batch has one sequence, but resampling needs at least 2: it takes the values of another one."
     )
@@ -252,7 +254,7 @@ def check_measurable(batch: Batch) -> None:
 
 def totals(rows: pd.DataFrame) -> dict[str, float]:
     """Return the loss over all targets and the accuracy over all answers, from `row_scores`."""
-    total = {name: float(column.sum()) for name, column in rows.items()}
+    total = rows.sum().astype(float)
     return {"loss": total["loss"] / total["targets"], "accuracy": total["right"] / total["answers"]}
 
 
@@ -281,8 +283,9 @@ def _ratio(amounts: pd.Series, counts: pd.Series) -> tuple[float, float]:
 
 def _pairs(size: HeadModel, heads: Any) -> list[Head]:
     if isinstance(heads, pd.DataFrame):
-        chosen = heads[heads["matches_prefix"]] if "matches_prefix" in heads else heads
-        heads = chosen[["layer", "head"]].to_numpy()
+        if "matches_prefix" in heads:
+            heads = heads[heads["matches_prefix"]]
+        heads = heads[["layer", "head"]].to_numpy()
     pairs = heads.tolist() if isinstance(heads, np.ndarray) else list(heads)
     require_heads(size, pairs)
     return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))

@@ -44,7 +44,7 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     )
     for name in ("W_Q", "W_K"):
         require(hasattr(attn, name), f"{type(attn).__name__}, the attention of layer {layer}, has no {name}.")
-    weight = _route(_weights(attn, "alpha", group), "alpha", route)
+    weight = _route(attn, "alpha", group, route)
     scale = weight / math.sqrt(attn.W_Q.shape[-1])
     queries, keys = (_behind_norm(model, layer, w) for w in (attn.W_Q[head], attn.W_K[group]))
     return FactoredMatrix(queries * scale, keys.T)
@@ -58,7 +58,7 @@ def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     norm's weight is folded in and its scale is not. An output gate is left out, too.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
-    weight = _route(_weights(attn, "beta", group), "beta", route)
+    weight = _route(attn, "beta", group, route)
     gain = getattr(attn, "value_gain", 1.0)
     return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight * gain, attn.W_O[head])
 
@@ -68,8 +68,10 @@ def strongest_route(model: Transformer, layer: int, head: int, name: str) -> int
     """Return the column of a head's "alpha" or "beta" with the largest absolute weight; 0 for a vanilla head."""
     group, attn = _group(model, layer, head), model.layers[layer].attn
     choose("shift", name, SHIFTS)
-    routes = _weights(attn, name, group)
-    return 0 if routes is None else int(routes.reshape(len(routes), -1).norm(dim=1).argmax())
+    if not _is_shifted(attn):
+        return 0
+    routes = getattr(attn, name)[group]
+    return int(routes.reshape(len(routes), -1).norm(dim=1).argmax())
 
 
 @own_settings()
@@ -111,16 +113,16 @@ def _group(model: Transformer, layer: int, head: int) -> int:
     return head // (model.cfg.n_heads // model.cfg.kv_heads)
 
 
-def _weights(attn: Any, name: str, group: int) -> Tensor | None:
-    """Return a key/value head's alpha or beta; None for attention without a shift, such as a custom one."""
-    return getattr(attn, name)[group] if getattr(attn, "shifted", False) else None
+def _is_shifted(attn: Any) -> bool:
+    return bool(getattr(attn, "shifted", False))  # a custom attention may not say
 
 
-def _route(weights: Tensor | None, name: str, route: int) -> Tensor | float:
-    routes = 1 if weights is None else len(weights)
-    require(
-        0 <= route < routes,
-        f"There is no route {route}: "
-        + ("a vanilla head has route 0 only." if weights is None else f"{name} has columns 0 to {routes - 1}."),
-    )
-    return 1.0 if weights is None else weights[route]
+def _route(attn: Any, name: str, group: int, route: int) -> Tensor | float:
+    """Return the weight of a key/value head's route: an entry of its alpha or beta, or 1 without a shift."""
+    if not _is_shifted(attn):
+        require(route == 0, f"There is no route {route}: a vanilla head has route 0 only.")
+        return 1.0
+    weights: Tensor = getattr(attn, name)[group]
+    last = len(weights) - 1
+    require(0 <= route <= last, f"There is no route {route}: {name} has columns 0 to {last}.")
+    return weights[route]

@@ -86,9 +86,9 @@ class HuggingFaceModel(HeadModel):
         self.n_layers, self.n_heads, self.d_vocab, longest = sizes
         self.n_ctx = longest if isinstance(longest, int) and longest > 0 else None
         self.reach = reach(configs[0]) if configs else None
-        length = min(limit for limit in (LONGEST_PROBE, self.n_ctx, self.reach) if limit is not None)
-        special = special_ids(*configs)
-        ordinary = ProbeTokens([token for token in range(self.d_vocab) if token not in special], (), length)
+        length = min(filter(None, (LONGEST_PROBE, self.n_ctx, self.reach)))
+        content = sorted(set(range(self.d_vocab)) - set(special_ids(*configs)))
+        ordinary = ProbeTokens(content, (), length)
         self.tokens = beginning(ordinary, prepend_bos, special_tokens(*configs).get("bos_token_id"))
 
     @property
@@ -104,7 +104,10 @@ class HuggingFaceModel(HeadModel):
             patterns.triu(1).sum(dim=-1).max().item() < LATER_MOST,
             f"The {self.name} attends to later tokens, but heads are scored in causal language models only.",
         )
-        return {kind: self._effective(patterns) if kind == "effective" else patterns for kind in kinds}
+        found = dict.fromkeys(kinds, patterns)
+        if "effective" in kinds:
+            found["effective"] = self._effective(patterns)
+        return found
 
     def _effective(
         self, patterns: Float[Tensor, "layer batch head query key"]
@@ -117,19 +120,23 @@ class HuggingFaceModel(HeadModel):
             f"The {self.name} has shift_first='own' and shifted values, so that no effective pattern of its heads is "
             "exact: use raw patterns (`ihlab.interp.sources.attention_patterns`).",
         )
-        betas = [gauge_fixed(_beta(shift)) for shift in shifts]
-        return torch.stack([effective_pattern(*layer) for layer in zip(patterns, betas, strict=True)])
+        layers = zip(patterns, shifts, strict=True)
+        return torch.stack([effective_pattern(pattern, gauge_fixed(_beta(shift))) for pattern, shift in layers])
 
     @property
     def exact_kind(self) -> str:
         """See `HeadModel.exact_kind`."""
-        return "raw" if any(shift.first == "own" for shift in self._value_shifts) else "effective"
+        first = {shift.first for shift in self._value_shifts}
+        return "raw" if "own" in first else "effective"
 
     @property
     def _value_shifts(self) -> list[Any]:
         """The shift of each layer of a `KVShiftForCausalLM` whose values are shifted; empty for another model."""
-        shifts: list[Any] = [module for name, module in self.module.named_modules() if name.endswith("shift_norm")]
-        return [shift for shift in shifts if "value" in getattr(shift, "sides", ())]
+        shifts: list[Any] = []
+        for name, module in self.module.named_modules():
+            if name.endswith("shift_norm") and "value" in getattr(module, "sides", ()):
+                shifts.append(module)
+        return shifts
 
     @contextmanager
     def replacing(self, replace: Mapping[int, ReplaceZ]) -> Iterator[None]:
@@ -193,7 +200,7 @@ class HuggingFaceModel(HeadModel):
     @torch.no_grad()
     def _reads_ids_once(self) -> bool:
         """True if two sequences have equal logits once they are given the same embeddings."""
-        first = [int(token) for token in self.tokens.content[:4]]
+        first = list(map(int, self.tokens.content[:4]))
         ids = torch.tensor([first, first[::-1]], device=self.device)
         same = self.embed.register_forward_hook(lambda module, args, x: x[:1].expand_as(x).contiguous())
         try:
@@ -225,8 +232,11 @@ class HuggingFaceModel(HeadModel):
     @cached_property
     @torch.no_grad()
     def _output_weights(self) -> list[Float[Tensor, "head d_head d_model"]]:
-        weights = [_matrix(layer.output, self._widths[layer.output]) for layer in self.layers]
-        return [weight.unflatten(0, (self.n_heads, -1)).to(self.device) for weight in weights]
+        weights = []
+        for layer in self.layers:
+            weight = _matrix(layer.output, self._widths[layer.output])
+            weights.append(weight.unflatten(0, (self.n_heads, -1)).to(self.device))
+        return weights
 
     @torch.no_grad()
     def eigenvalue_copying(self) -> Float[Tensor, "layer head"]:
@@ -268,9 +278,11 @@ class HuggingFaceModel(HeadModel):
 
         def signed(shift: Any, args: tuple[Any, ...], mixed: Tensor) -> Tensor:
             side, raw = args[:2]
+            if side != "value":
+                return mixed
             beta = _beta(shift).to(raw.device)
             sign = beta.gather(1, beta.abs().argmax(dim=1, keepdim=True)).sign().flatten()
-            return raw * sign.repeat_interleave(raw.shape[-1] // len(sign)).to(raw) if side == "value" else mixed
+            return raw * sign.repeat_interleave(raw.shape[-1] // len(sign)).to(raw)
 
         with self._noting_z() as z, ExitStack() as hooks:
             for shift in self._value_shifts:
@@ -284,7 +296,8 @@ class HuggingFaceModel(HeadModel):
             one, other, both = values[-3:]
             error = (one + other - both).norm() / both.norm().clamp_min(1e-12)
             norm = _matrix(parts.norm, width).to(self.device)
-            yield torch.einsum("ij,jhd->ihd", norm, values[:-3]) if error < NONLINEAR else None
+            linear = torch.einsum("ij,jhd->ihd", norm, values[:-3])
+            yield linear if error < NONLINEAR else None
 
     @cached_property
     def _widths(self) -> dict[nn.Module, int]:
@@ -372,7 +385,9 @@ class BridgedModel(HuggingFaceModel):
         self.module, cfg = bridge, bridge.cfg
         config: Any = getattr(getattr(bridge, "original_model", None), "config", None)
         self._require_decoder(config)
-        configs = [config.get_text_config(decoder=True)] if hasattr(config, "get_text_config") else []
+        configs: list[Any] = []
+        if hasattr(config, "get_text_config"):
+            configs.append(config.get_text_config(decoder=True))
         if prepend_bos is None:
             prepend_bos = prepends_bos(bridge.tokenizer, special_tokens(*configs).get("bos_token_id"))
         self._describe(bridge.embed, (cfg.n_layers, cfg.n_heads, cfg.d_vocab, cfg.n_ctx), prepend_bos, configs)
@@ -381,8 +396,12 @@ class BridgedModel(HuggingFaceModel):
     @cached_property
     def layers(self) -> list[Layer]:
         """The parts of the layers that have attention with an output projection."""
-        modules = [block for block in self.module.blocks if hasattr(block, "attn") and hasattr(block.attn, "o")]
-        return [Layer(block.attn, block.attn.o, getattr(block, "ln1", None)) for block in modules]
+        found = []
+        for block in self.module.blocks:
+            attention: Any = getattr(block, "attn", None)
+            if hasattr(attention, "o"):
+                found.append(Layer(attention, attention.o, getattr(block, "ln1", None)))
+        return found
 
     def _patterns(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "layer batch head query key"]:
         names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(self.n_layers)]
@@ -403,9 +422,12 @@ def _matrix(module: nn.Module | None, width: int) -> Float[Tensor, "d_in d_out"]
     rows = torch.cat([torch.zeros(1, width), torch.eye(width)])[None]
     if module is None:
         return rows[0, 1:]
-    like = next((weight for weight in module.parameters() if weight.is_floating_point()), None)
-    if like is not None:
-        rows = rows.to(like.dtype if like.is_meta else like)  # offloaded weights are loaded when the module runs
+    for weight in module.parameters():
+        if weight.is_floating_point():
+            rows = rows.to(weight.dtype)
+            if not weight.is_meta:  # offloaded weights are loaded when the module runs
+                rows = rows.to(weight.device)
+            break
     out = module(rows)[0].float()
     return out[1:] - out[:1]
 
@@ -434,7 +456,8 @@ def eager(model: Any) -> Iterator[None]:
     Raises `ConfigError` for a model that does not support eager attention.
     """
     config = model.config
-    configs = [config, *(each for name in config.sub_configs if (each := getattr(config, name, None)) is not None)]
+    parts = [getattr(config, name, None) for name in config.sub_configs]
+    configs = [config, *filter(None, parts)]
     before = [each._attn_implementation for each in configs]
     if set(before) <= {"eager", None}:
         yield
@@ -458,9 +481,9 @@ def attention_modules(model: Any) -> list[tuple[nn.Module, nn.Module]]:
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
     modules = []
     for name, module in (decoder or model).named_modules():
-        children = [child for child in OUTPUT_PROJECTIONS if isinstance(getattr(module, child, None), nn.Module)]
-        if re.search("attention|attn", type(module).__name__, re.IGNORECASE) and children and "cross" not in name:
-            modules.append((module, getattr(module, children[0])))
+        outputs = [child for child in OUTPUT_PROJECTIONS if isinstance(getattr(module, child, None), nn.Module)]
+        if re.search("attention|attn", type(module).__name__, re.IGNORECASE) and outputs and "cross" not in name:
+            modules.append((module, getattr(module, outputs[0])))
     return modules
 
 

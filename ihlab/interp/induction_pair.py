@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Int
+from torch import Tensor
 from transformer_lens import FactoredMatrix
 from transformer_lens.utilities import composition_scores
 
@@ -46,24 +48,19 @@ def find_induction_pair(model: Transformer, batch: Batch | None = None, attentio
     pairs = _k_composition(model)
     senders = list(zip(pairs["from_layer"], pairs["from_head"], strict=True))
     receivers = list(zip(pairs["to_layer"], pairs["to_head"], strict=True))
+    paths = list(zip(senders, receivers, strict=True))
     probe = OurModel(model).probe_rows(STRIPE_REPEATS, 16, None, None, 0)
-    without = []
-    for sender, receiver in zip(senders, receivers, strict=True):
-        pattern, _ = without_key_path(model, probe, sender, receiver)
-        without.append(mean_attention(pattern[None, :, None], follows(probe)).item())
-    pairs = pairs.assign(
-        previous_token=scores["previous_token"].reindex(senders).to_numpy(),
-        prefix_matching=scores["prefix_matching"].reindex(receivers).to_numpy(),
-        induction_stripe=scores["induction_stripe"].reindex(receivers).to_numpy(),
-        stripe_without=np.array(without, dtype=float),
-    )
+    pairs["previous_token"] = scores["previous_token"].reindex(senders).to_numpy()
+    pairs["prefix_matching"] = scores["prefix_matching"].reindex(receivers).to_numpy()
+    pairs["induction_stripe"] = scores["induction_stripe"].reindex(receivers).to_numpy()
+    pairs["stripe_without"] = np.array([_stripe_without(model, probe, *path) for path in paths], dtype=float)
     pairs["stripe_fall"] = pairs["induction_stripe"] - pairs["stripe_without"]
     if batch is not None:
         whole = totals(row_scores(model, batch))
-        paths = zip(senders, receivers, strict=True)
         ablated = [_task_without(model, batch, *path, attention_mask) for path in paths]
-        pairs["loss_rise"] = np.array([task["loss"] for task in ablated], dtype=float) - whole["loss"]
-        pairs["accuracy_fall"] = whole["accuracy"] - np.array([task["accuracy"] for task in ablated], dtype=float)
+        tasks = pd.DataFrame(ablated, columns=["loss", "accuracy"], dtype=float)
+        pairs["loss_rise"] = tasks["loss"] - whole["loss"]
+        pairs["accuracy_fall"] = whole["accuracy"] - tasks["accuracy"]
     alike = (pairs["previous_token"] >= PREVIOUS_LEAST) & (pairs["prefix_matching"] >= PREFIX_LEAST)
     pairs["pair"] = alike & (pairs["stripe_fall"] >= FALL_LEAST * pairs["induction_stripe"])
     return pairs.sort_values("stripe_fall", ascending=False, kind="stable", ignore_index=True)
@@ -81,16 +78,27 @@ def _k_composition(model: Transformer) -> pd.DataFrame:
     """
 
     def stacked(layer: int, name: str) -> FactoredMatrix:
-        circuit, heads = {"alpha": qk_circuit, "beta": ov_circuit}[name], range(model.cfg.n_heads)
-        matrices = [circuit(model, layer, head, strongest_route(model, layer, head, name)) for head in heads]
-        return FactoredMatrix(torch.stack([each.A for each in matrices]), torch.stack([each.B for each in matrices]))
+        circuit = {"alpha": qk_circuit, "beta": ov_circuit}[name]
+        left, right = [], []
+        for head in range(model.cfg.n_heads):
+            matrix = circuit(model, layer, head, strongest_route(model, layer, head, name))
+            left.append(matrix.A)
+            right.append(matrix.B)
+        return FactoredMatrix(torch.stack(left), torch.stack(right))
 
     rows = []
     for earlier, later in combinations(range(model.cfg.n_layers), 2):
         scores = composition_scores(stacked(earlier, "beta"), stacked(later, "alpha").T).nan_to_num(0)  # 0 / 0
-        rows += [(earlier, start, later, end, score.item()) for (start, end), score in np.ndenumerate(scores.numpy())]
+        for (start, end), score in np.ndenumerate(scores.numpy()):
+            rows.append((earlier, start, later, end, float(score)))
     columns = ["from_layer", "from_head", "to_layer", "to_head", "k_composition"]
     return pd.DataFrame(rows, columns=columns).assign(baseline=model.cfg.d_model**-0.5)
+
+
+def _stripe_without(model: Transformer, probe: Int[Tensor, "rows pos"], sender: Head, receiver: Head) -> float:
+    """Return the receiver's induction_stripe with the path ablated."""
+    pattern, _ = without_key_path(model, probe, sender, receiver)
+    return mean_attention(pattern[None, :, None], follows(probe)).item()
 
 
 def _task_without(

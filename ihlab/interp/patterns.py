@@ -73,9 +73,13 @@ def effective_patterns(cache: ActivationCache, fix_gauge: bool = False) -> Float
     patterns = raw_patterns(cache)
     if "beta" not in _mixing(cache):
         return patterns
-    betas = [_cached(cache, layer, "beta") for layer in range(len(patterns))]
-    betas = [gauge_fixed(beta) for beta in betas] if fix_gauge else betas
-    return torch.stack([effective_pattern(*layer) for layer in zip(patterns, betas, strict=True)])
+    effective = []
+    for layer, pattern in enumerate(patterns):
+        beta = _cached(cache, layer, "beta")
+        if fix_gauge:
+            beta = gauge_fixed(beta)
+        effective.append(effective_pattern(pattern, beta))
+    return torch.stack(effective)
 
 
 @in_eval_mode
@@ -89,7 +93,9 @@ def probed(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> ActivationCa
 
 def patterns_of_kind(cache: ActivationCache, kind: str) -> Float[Tensor, "layer *batch head query key"]:
     """Return all layers' "raw" or "effective" patterns. Effective ones have beta's gauge fixed."""
-    return raw_patterns(cache) if kind == "raw" else effective_patterns(cache, fix_gauge=True)
+    if kind == "raw":
+        return raw_patterns(cache)
+    return effective_patterns(cache, fix_gauge=True)
 
 
 @own_settings()
@@ -106,8 +112,11 @@ def score_routes(cache: ActivationCache, layer: int) -> Float[Tensor, "window ba
     require_routes(cache.model.cfg)
     shifted, attn = "alpha" in _mixing(cache), cache.model.blocks[layer].attn
     q = _cached(cache, layer, "q" if attn.rotary is None else "rot_q")
-    k = _split_keys(cache, layer, "k_raw" if shifted else "k")
-    alpha = _cached(cache, layer, "alpha") if shifted else k.new_ones(k.shape[2], 1)
+    if shifted:
+        k, alpha = _split_keys(cache, layer, "k_raw"), _cached(cache, layer, "alpha")
+    else:
+        k = _split_keys(cache, layer, "k")
+        alpha = k.new_ones(k.shape[2], 1)
     routes, rotary = [], attn.rotary or nn.Identity()
     for back, weight in enumerate(alpha.unbind(dim=1)):
         moved = F.pad(k * weight.reshape(len(weight), -1), (0, 0, 0, 0, back, 0))[:, : k.shape[1]]

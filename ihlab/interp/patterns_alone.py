@@ -16,7 +16,7 @@ from ihlab.measure.probe import padding_id
 from ihlab.model.lens.padding import Mask, mask_of
 from ihlab.model.lens.token_ids import token_ids
 from ihlab.model.transformer import Transformer
-from tasks.config import require
+from tasks.config import ConfigError, require
 
 TAKEN = (
     "a Run, a Transformer, a TransformerBridge, a Hugging Face causal LM, or patterns: an ActivationCache, or a "
@@ -46,12 +46,14 @@ class PatternsAlone:
         """
         raw, ids = with_batch_axis(self.patterns("raw"), tokens)
         model = getattr(self.source, "model", None)
-        ours = isinstance(model, Transformer)
-        real = mask_of(ids, attention_mask, padding_id(model) if isinstance(model, Transformer) else None)
+        padding = None
+        if isinstance(model, Transformer):
+            padding = padding_id(model)
+        real = mask_of(ids, attention_mask, padding)
         if scored:
-            require_causal(raw, real, probabilities=not ours)
-        wanted = self.kinds if kinds is None else kinds
-        return {kind: with_batch_axis(self.patterns(kind), ids)[0] for kind in wanted}, ids, real
+            require_causal(raw, real, probabilities=not isinstance(model, Transformer))
+        patterns = {kind: with_batch_axis(self.patterns(kind), ids)[0] for kind in kinds or self.kinds}
+        return patterns, ids, real
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -68,7 +70,7 @@ def stacked(source: Any) -> Float[Tensor, "..."]:
     kind = type(source).__name__
     if isinstance(source, list | tuple):
         require(
-            any(layer is not None for layer in source),
+            len(source) > 0 and source[0] is not None,
             "The source holds no patterns: transformers returns them from models that were loaded with "
             "attn_implementation='eager' only. Pass the model itself, or load it so.",
         )
@@ -85,9 +87,11 @@ def stacked(source: Any) -> Float[Tensor, "..."]:
         )
         return torch.stack([layer.cpu() for layer in layers])
     require(isinstance(source, Tensor | np.ndarray), f"The source is a {kind}, but must be {TAKEN}.")
-    floats = source.dtype.kind == "f" if isinstance(source, np.ndarray) else source.is_floating_point()
-    require(floats, f"The patterns are {source.dtype}, but must be floats.")
-    return torch.from_numpy(source) if isinstance(source, np.ndarray) else source.detach()
+    if isinstance(source, np.ndarray):
+        require(source.dtype.kind == "f", f"The patterns are {source.dtype}, but must be floats.")
+        return torch.from_numpy(source)
+    require(source.is_floating_point(), f"The patterns are {source.dtype}, but must be floats.")
+    return source.detach()
 
 
 def with_batch_axis(
@@ -109,7 +113,8 @@ def with_batch_axis(
     one, wanted = [1, shape[-1]], shape[1:-3] + shape[-1:]
     fits = of_tokens == wanted or (of_tokens == one[1:] and wanted == one) or (of_tokens == one and patterns.ndim == 4)
     require(fits, f"The tokens have the shape {of_tokens}, but patterns of shape {shape} need {wanted}.")
-    patterns = patterns[:, None] if patterns.ndim == 4 else patterns
+    if patterns.ndim == 4:
+        patterns = patterns[:, None]
     return patterns, tokens.reshape(-1, shape[-1]).to(patterns.device)
 
 
@@ -146,8 +151,9 @@ def require_causal(
         return
     sums = wide.sum(dim=-1)
     wrong = ((sums - 1).abs() > SUM_ERROR) & (sums != 0)
-    size = f"{sums[wrong][0].item():.3g}" if wrong.any() else ""
-    _refuse(wrong, f"sums to {size}, not to 1", "give patterns after the softmax, of a model in evaluation mode")
+    if wrong.any():
+        size = f"{sums[wrong][0].item():.3g}"
+        _refuse(wrong, f"sums to {size}, not to 1", "give patterns after the softmax, of a model in evaluation mode")
     if real is not None:
         to_padding = wide.masked_fill(real.to(wide.device)[:, None, None, :], 0).sum(dim=-1)
         _refuse(to_padding > SUM_ERROR, "attends to padding", "run the model with the same attention_mask")
@@ -155,8 +161,5 @@ def require_causal(
 
 def _refuse(wrong: Bool[Tensor, "layer batch head query"], what: str, instead: str) -> None:
     """Raise `ConfigError` for the first query where `wrong` is true, saying what is wrong and what to do instead."""
-    places = wrong.nonzero()
-    layer, row, head, query = places[0].tolist() if len(places) else (0, 0, 0, 0)
-    require(
-        not len(places), f"The pattern of head {layer}.{head} {what} at query {query} of sequence {row}: {instead}."
-    )
+    for layer, row, head, query in wrong.nonzero()[:1].tolist():
+        raise ConfigError(f"The pattern of head {layer}.{head} {what} at query {query} of sequence {row}: {instead}.")

@@ -135,22 +135,20 @@ Swapped = tuple[np.ndarray, int, int] | None
 
 def _swapped_answer(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np.ndarray, rng: Any) -> Swapped:
     # The scored token stays: if it were the answer, only its earlier occurrences would change.
-    copied = [
-        place
-        for place in np.flatnonzero(answers != IGNORE)
-        if answers[place] in tokens[:place] and answers[place] != tokens[place]
-    ]
-    if rules.copies:
-        copied = [place for place in copied if _followed(tokens[:place], int(tokens[place]), 1) == answers[place]]
-    if not copied:
-        return None
-    before, answer = tokens[: copied[-1]], answers[copied[-1]]
-    others = sorted(set(before.tolist()) - rules.special - {answer, tokens[copied[-1]]})
-    others = [other for other in others if rules.role is None or rules.role[other] == rules.role[answer]]
-    if not others:
-        return None
-    other = rng.choice(others)
-    return np.where(before == answer, other, np.where(before == other, answer, before)), int(copied[-1]), int(other)
+    for place in np.flatnonzero((answers != IGNORE) & (answers != tokens))[::-1].tolist():
+        before, token, answer = tokens[:place], int(tokens[place]), int(answers[place])
+        if answer not in before or (rules.copies and _followed(before, token, 1) != answer):
+            continue
+        others = np.setdiff1d(before, [*rules.special, answer, token])
+        if rules.role is not None:
+            others = others[rules.role[others] == rules.role[answer]]
+        if not len(others):
+            return None
+        other = int(rng.choice(others))
+        swapped = before.copy()
+        swapped[before == answer], swapped[before == other] = other, answer
+        return swapped, place, other
+    return None
 
 
 def _swapped_key(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np.ndarray, rng: Any) -> Swapped:
@@ -160,13 +158,12 @@ def _swapped_key(tokens: np.ndarray, answers: np.ndarray, rules: Rules, hops: np
         keys = np.flatnonzero(before == token)
         if len(keys) != 1 or token in rules.special or _followed(before, token, int(hops[position])) != answer:
             continue
-        key, count = int(keys[0]), np.bincount(before)
-        once = [
-            place for place, other in enumerate(before.tolist()) if count[other] == 1 and other not in rules.special
-        ]
-        for place in once:
-            if abs(place - key) < 2 or (rules.role is not None and rules.role[before[place]] != rules.role[token]):
-                continue
+        key = int(keys[0])
+        once = (np.bincount(before)[before] == 1) & ~np.isin(before, list(rules.special))
+        once[max(key - 1, 0) : key + 2] = False  # neighbours
+        if rules.role is not None:
+            once &= rules.role[before] == rules.role[token]
+        for place in np.flatnonzero(once).tolist():
             swapped = before.copy()
             swapped[[key, place]] = before[[place, key]]
             other = _followed(swapped, token, int(hops[position]))
@@ -201,8 +198,9 @@ def absent(pair: PromptPair, seed: int = 0) -> PromptPair:
     same_place, anywhere = clean[rows, places], clean[(pair.clean != pair.corrupted).numpy()]
     corrupted = clean.copy()
     for row, place in enumerate(places):
-        pools = [np.setdiff1d(pool, clean[row]) for pool in (same_place, anywhere)]
-        pool = next((pool for pool in pools if len(pool)), pools[0])
+        pool = np.setdiff1d(same_place, clean[row])
+        if not len(pool):
+            pool = np.setdiff1d(anywhere, clean[row])
         require(len(pool) > 0, f"Prompt {row} holds every token that could replace one: give a larger vocabulary.")
         corrupted[row, place] = rng.choice(pool)
     return replace(pair, corrupted=torch.from_numpy(corrupted))

@@ -18,6 +18,7 @@ grouped-query attention.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -56,7 +57,7 @@ def column_name(column: int | None) -> str:
 def all_routes(window: int) -> list[Route]:
     """List the whole head, each key route, each value route and each pair, for windows of `window` columns."""
     columns = (None, *range(window))
-    return [Route(key, value) for key in columns for value in columns]
+    return [Route(*pair) for pair in product(columns, repeat=2)]
 
 
 @transformer_only
@@ -71,9 +72,11 @@ def route_contributions(
     outside its window, and as `require_routes` does.
     """
     window = _window(model, layer)
-    wanted = all_routes(window) if routes is None else list(routes)
+    if routes is None:
+        routes = all_routes(window)
+    wanted = list(routes)
     for route in wanted:
-        for what, column in (("key", route.key), ("value", route.value)):
+        for what, column in route._asdict().items():
             require(
                 column is None or 0 <= column < window,
                 f"The {what} column of {route} is {column}, but the shift has columns 0 to {window - 1}.",
@@ -84,13 +87,12 @@ def route_contributions(
 
 def _contribution(model: Transformer, tokens: Tensor, layer: int, route: Route, z: Tensor) -> Tensor:
     key, value = route
-    without_key = {} if key is None else {"alpha": [key]}
-    if value is None:
-        return z if key is None else z - _z(model, tokens, layer, **without_key)
     if key is None:
-        return z - _z(model, tokens, layer, beta=[value])
+        return z if value is None else z - _z(model, tokens, layer, beta=[value])
+    if value is None:
+        return z - _z(model, tokens, layer, alpha=[key])
     others = [column for column in range(model.cfg.shift_window) if column != value]
-    return _z(model, tokens, layer, beta=others) - _z(model, tokens, layer, beta=others, **without_key)
+    return _z(model, tokens, layer, beta=others) - _z(model, tokens, layer, beta=others, alpha=[key])
 
 
 @transformer_only
@@ -115,11 +117,14 @@ def route_effects(
     rows = evaluation_batch(batch, model.W_E.device)
     tokens_that_count(model, rows.tokens, attention_mask)
     before = held_out(model, [rows])
-    wanted = None if routes is None else list(routes)
+    if routes is None:
+        routes = all_routes(_window(model, 0))
+    wanted = list(routes)
+    every_head: list[int | None] = [None] if together else [*range(model.cfg.n_heads)]
     effects: list[dict[str, Any]] = []
     for layer in range(model.cfg.n_layers):
         contributions = route_contributions(model, rows.tokens, layer, wanted)
-        for head in (None,) if together else range(model.cfg.n_heads):
+        for head in every_head:
             for route, contribution in contributions.items():
                 with model.hooks(fwd_hooks=[(_hook_z(layer), _without(contribution, head))]):
                     after = held_out(model, [rows])
@@ -172,7 +177,8 @@ def _zeroing(
     if name in model.cfg.mixing_weights:
         return f"{point}{name}", lambda weight, hook: zeroed(weight)
     scale = zeroed(getattr(attn, name))[:, 0]
-    return f"{point}{'k' if name == 'alpha' else 'v'}", lambda x, hook: x * scale[:, None].to(x.dtype)
+    mixed = {"alpha": "k", "beta": "v"}[name]
+    return f"{point}{mixed}", lambda x, hook: x * scale[:, None].to(x.dtype)
 
 
 def _hook_z(layer: int) -> str:

@@ -7,6 +7,7 @@ If alpha1 + alpha2 > 0, as at the start of training (the sum is 1), Table 5 agre
 """
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -76,24 +77,26 @@ def shift_report(model: Transformer) -> pd.DataFrame:
         weights = {name: getattr(block.attn, name).detach().double().cpu().numpy() for name in learned}
         columns: dict[str, Any] = {"layer": layer, "head": np.arange(model.cfg.kv_heads)}
         for name, weight in weights.items():
-            columns |= {f"{name}{column + 1}": weight[:, column] for column in range(weight.shape[1])}
+            for number, column in enumerate(weight.T, 1):
+                columns[f"{name}{number}"] = column
         for name, weight in weights.items():
-            columns |= {f"{name}{column + 1}_unit": line for column, line in enumerate(direction(weight).T)}
+            for number, column in enumerate(direction(weight).T, 1):
+                columns[f"{name}{number}_unit"] = column
             if weight.shape[1] == 2:
-                columns |= {f"{name}_{what}": values for what, values in _of_two(weight).items()}
+                columns |= _of_two(name, weight)
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)
 
 
-def _of_two(weight: Float[np.ndarray, "head 2"]) -> dict[str, np.ndarray]:
+def _of_two(name: str, weight: Float[np.ndarray, "head 2"]) -> dict[str, np.ndarray]:
     size = np.abs(weight)
     with np.errstate(invalid="ignore"):
         share = size[:, 1] / size.sum(axis=1)
     return {
-        "angle": angle(weight),
-        "share": share,
-        "larger": np.where(size[:, 0] > size[:, 1], *COLUMNS),
-        "raw": np.where(weight[:, 0] > weight[:, 1], *COLUMNS),
+        f"{name}_angle": angle(weight),
+        f"{name}_share": share,
+        f"{name}_larger": np.where(size[:, 0] > size[:, 1], *COLUMNS),
+        f"{name}_raw": np.where(weight[:, 0] > weight[:, 1], *COLUMNS),
     }
 
 
@@ -119,13 +122,9 @@ def quadrant_table(models: Iterable[Transformer]) -> pd.DataFrame:
     heads = pd.concat(reports, ignore_index=True)
     for name in ("alpha", "beta"):  # the raw comparison under c = -1
         heads[f"{name}_flipped"] = np.where(-heads[f"{name}1"] > -heads[f"{name}2"], *COLUMNS)
-    kinds = {"raw": "raw", "gauge_free": "larger", "flipped": "flipped"}
-    return pd.DataFrame(
-        {"key": key, "value": value}
-        | {
-            name: int(((heads[f"alpha_{kind}"] == key) & (heads[f"beta_{kind}"] == value)).sum())
-            for name, kind in kinds.items()
-        }
-        for key in COLUMNS
-        for value in COLUMNS
-    )
+    table = pd.DataFrame(product(COLUMNS, COLUMNS), columns=["key", "value"])
+    every = pd.MultiIndex.from_frame(table)
+    for name, kind in {"raw": "raw", "gauge_free": "larger", "flipped": "flipped"}.items():
+        counts = heads.groupby([f"alpha_{kind}", f"beta_{kind}"]).size()
+        table[name] = counts.reindex(every, fill_value=0).to_numpy()
+    return table

@@ -54,13 +54,15 @@ def training_batch(tokens: Int64[np.ndarray, "batch pos"], targets: Int64[np.nda
     index = np.flatnonzero(flat != IGNORE)
     count, bucket = len(index), max(1, flat.size // 16)
     padded = count + -count % bucket
-    everywhere = padded >= flat.size
-    padded_index, padded_targets = np.zeros(padded, np.int64), np.full(padded, IGNORE)
-    padded_index[:count], padded_targets[:count] = index, flat[index]
+    gathered, scored = None, torch.from_numpy(flat)
+    if padded < flat.size:
+        padding = (0, padded - count)
+        gathered = torch.from_numpy(np.pad(index, padding))
+        scored = torch.from_numpy(np.pad(flat[index], padding, constant_values=IGNORE))
     return TrainingBatch(
         tokens=torch.from_numpy(np.ascontiguousarray(tokens)),
-        index=None if everywhere else torch.from_numpy(padded_index),
-        targets=torch.from_numpy(flat if everywhere else padded_targets),
+        index=gathered,
+        targets=scored,
         queries=query_positions(targets != IGNORE),
         count=count,
         total=count,

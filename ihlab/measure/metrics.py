@@ -44,17 +44,23 @@ class Evaluator:
         on_cpu = device.type == "cpu"
         positions = min(CPU_POSITIONS, STACKED_POSITIONS // members) if on_cpu else CHUNK_POSITIONS
         rows = max(1, positions // run.task.length)
-        chunks = [batch.rows(i, i + rows) for i in range(0, run.eval_rows, rows)]
-        self.batches = [evaluation_batch(chunk, device) for chunk in chunks]
         self.slices = slices(batch)
         self.guess = guess_of(batch)
-        masks = [membership(chunk, self.slices) for chunk in chunks]
-        self.n_in_slices = torch.stack([mask.sum(dim=1) for mask in masks]).sum(dim=0).tolist()
-        self.masks = [mask.to(device) for mask in masks]
+        self.batches: list[EvaluationBatch] = []
+        self.masks: list[Bool[Tensor, "slice gathered"]] = []
+        for start in range(0, run.eval_rows, rows):
+            chunk = batch.rows(start, start + rows)
+            self.batches.append(evaluation_batch(chunk, device))
+            self.masks.append(membership(chunk, self.slices).to(device))
+        self.n_in_slices = torch.cat(self.masks, dim=1).sum(dim=1).tolist()
         self.probe = task_probe(run.task, device)
         self.answers = answer_places(batch.rows(0, ANSWER_ROWS), device)
-        scores = ([] if self.probe is None else ["prefix"]) + ([] if self.answers is None else ["answer"])
-        self.names = [*(name for score in scores for name in _head_names(score, run.model)), *_shift_names(run.model)]
+        self.names: list[str] = []
+        if self.probe is not None:
+            self.names += _head_names("prefix", run.model)
+        if self.answers is not None:
+            self.names += _head_names("answer", run.model)
+        self.names += _shift_names(run.model)
 
     @own_settings()
     @torch.no_grad()
@@ -107,16 +113,12 @@ def _fractions(
     slices: Sequence[tuple[str, int]],
     n_in_slices: Sequence[int],
 ) -> dict[str, float]:
-    loss, right, first_right, *in_slices = counts
-    return {
-        "eval_loss": _fraction(loss, sum(batch.n_targets for batch in batches)),
-        "accuracy": _fraction(right, sum(batch.n_answers for batch in batches)),
-        "accuracy_first": _fraction(first_right, sum(batch.n_first for batch in batches)),
-        **{
-            f"accuracy_{group}_{value}": _fraction(n, of)
-            for (group, value), n, of in zip(slices, in_slices, n_in_slices, strict=True)
-        },
-    }
+    n_targets = sum(batch.n_targets for batch in batches)
+    n_answers = sum(batch.n_answers for batch in batches)
+    n_first = sum(batch.n_first for batch in batches)
+    names = ["eval_loss", "accuracy", "accuracy_first", *(f"accuracy_{group}_{value}" for group, value in slices)]
+    totals = [n_targets, n_answers, n_first, *n_in_slices]
+    return {name: _fraction(n, of) for name, n, of in zip(names, counts, totals, strict=True)}
 
 
 def _fraction(n: float, of: int) -> float:
@@ -129,7 +131,11 @@ def slices(batch: Batch) -> list[tuple[str, int]]:
     Gaps take many values, so they are grouped by powers of two: ("gap", 4) covers the gaps 4 to 7.
     """
     answered = batch.answers != IGNORE
-    return [(group, int(value)) for group in batch.groups for value in np.unique(by_position(group, batch)[answered])]
+    found = []
+    for group in batch.groups:
+        values = np.unique(by_position(group, batch)[answered]).tolist()
+        found += [(group, value) for value in values]
+    return found
 
 
 def membership(batch: Batch, slices: Sequence[tuple[str, int]]) -> Bool[Tensor, "slice gathered"]:
@@ -146,8 +152,9 @@ def by_position(group: str, batch: Batch) -> Int[np.ndarray, "batch pos"]:
     values = batch.groups[group]
     if group == "gap":
         values = np.left_shift(1, np.frexp(values)[1]) // 2  # the largest power of two that is not larger
-    per_row = values.ndim == 1
-    return np.broadcast_to(values[:, None] if per_row else values, batch.inputs.shape)
+    if values.ndim == 1:
+        values = values[:, None]
+    return np.broadcast_to(values, batch.inputs.shape)
 
 
 @dataclass(frozen=True)
@@ -186,19 +193,24 @@ def answer_attention(pattern: Float[Tensor, "batch head query key"], answers: An
 
 
 def _head_names(score: str, cfg: ModelConfig) -> list[str]:
-    return [f"{score}_{layer}.{head}" for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
+    return [f"{score}_{layer}.{head}" for layer, head in np.ndindex(cfg.n_layers, cfg.n_heads)]
 
 
 def _shift_weights(model: Transformer) -> list[Float[Tensor, " weights"]]:
     """Return each layer's alpha, beta and gamma, in the order of `_shift_names`; weights per channel are averaged."""
-    learned = [getattr(block.attn, name) for block in model.layers for name in model.cfg.learned_shifts]
-    return [(weight if weight.ndim == 2 else weight.mean(dim=2)).flatten() for weight in learned]
+    weights = []
+    for block, name in itertools.product(model.layers, model.cfg.learned_shifts):
+        weight = getattr(block.attn, name)
+        if weight.ndim == 3:
+            weight = weight.mean(dim=2)
+        weights.append(weight.flatten())
+    return weights
 
 
 def _shift_names(cfg: ModelConfig) -> list[str]:
     n_heads = {"alpha": cfg.kv_heads, "beta": cfg.kv_heads, "gamma": cfg.n_heads}
-    return [
-        f"{name}{column + 1}_{layer}.{head}"
-        for layer, name in itertools.product(range(cfg.n_layers), cfg.learned_shifts)
-        for head, column in itertools.product(range(n_heads[name]), range(cfg.window_of(name)))
-    ]
+    names = []
+    for layer, name in itertools.product(range(cfg.n_layers), cfg.learned_shifts):
+        shape = n_heads[name], cfg.window_of(name)
+        names += [f"{name}{column + 1}_{layer}.{head}" for head, column in np.ndindex(shape)]
+    return names

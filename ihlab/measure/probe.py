@@ -57,8 +57,9 @@ def task_tokens(task: Task) -> ProbeTokens:
     rows = draw(task, EVAL_SEED, "probe", 0, 256, packed=True).inputs
     begin = getattr(task, "begins_with", None)
     if begin is None:
-        first = rows[0, 0]
-        begin = (int(first),) if (rows == first).sum() == (rows[:, 0] == first).sum() == len(rows) else ()
+        first = rows == rows[0, 0]
+        only_first = first.sum() == first[:, 0].sum() == len(rows)
+        begin = rows[0, :1].tolist() if only_first else ()
     content = np.setdiff1d(rows, getattr(task, "special_ids", begin)).tolist()
     return ProbeTokens(content, tuple(begin), task.length, getattr(task, "padding_id", None))
 
@@ -143,9 +144,10 @@ def probe_rows(
 
     `of`: the tokens of a model, which give the defaults of `length` and `ids`.
     """
-    if length is not None:
-        require_integer("length", length, 1)
-    period = ((of.length if length is None else length) - len(of.begin)) // repeats
+    if length is None:
+        length = of.length
+    require_integer("length", length, 1)
+    period = (length - len(of.begin)) // repeats
     return repeated_rows(of.content if ids is None else ids, rows, period, repeats, seed, of.begin)
 
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.modes import in_eval_mode
-from tasks import TextTask
+from tasks import IGNORE, TextTask
+from tasks.config import require
 
 REST, ELIGIBLE, MISLED = 0, 1, 2
 CLASSES = {ELIGIBLE: "eligible", MISLED: "misled", REST: "rest"}
@@ -27,7 +28,8 @@ CHUNK_LOGITS = 2**24
 def token_losses(
     model: Transformer, inputs: Int[np.ndarray, "rows pos"], targets: Int[np.ndarray, "rows pos"]
 ) -> Float[np.ndarray, "rows pos"]:
-    """Return the cross-entropy of each target, in nats."""
+    """Return the cross-entropy of each target, in nats. Raises `ConfigError` for positions without a target."""
+    _require_all_targets(targets)
     device = model.embed.weight.device
     rows = max(1, CHUNK_LOGITS // (inputs.shape[1] * model.cfg.d_vocab))
     losses = []
@@ -50,8 +52,18 @@ def frequency_loss(task: TextTask) -> float:
     had learned. Counts start at 1, so that no token has probability 0.
     """
     rng, rows = np.random.default_rng(EVAL_SEED), 1024
-    counts = 1 + np.bincount(task.batch(rows, rng).targets.ravel(), minlength=task.vocab_size)
-    return float(-np.log(counts / counts.sum())[task.held_out.batch(rows, rng).targets].mean())
+    seen, held_out = (of.batch(rows, rng).targets for of in (task, task.held_out))
+    counts = 1 + np.bincount(seen[seen != IGNORE], minlength=task.vocab_size)  # packed documents end without a target
+    return float(-np.log(counts / counts.sum())[held_out[held_out != IGNORE]].mean())
+
+
+def _require_all_targets(targets: Int[np.ndarray, "rows pos"]) -> None:
+    n_without = int((targets == IGNORE).sum())
+    require(
+        n_without == 0,
+        f"{n_without} of {targets.size} positions have no target ({IGNORE}), as in packed documents: take sequences "
+        "of a task with pack=False.",
+    )
 
 
 def position_classes(
@@ -66,8 +78,10 @@ def position_classes(
     - `MISLED`: the context occurs earlier, but is never followed by the target;
     - `REST`: the context does not occur earlier.
 
-    Contexts are counted in bytes, so that models with different tokenizers are compared at the same places.
+    Contexts are counted in bytes, so that models with different tokenizers are compared at the same places. Raises
+    `ConfigError` for positions without a target.
     """
+    _require_all_targets(targets)
     vocabulary = task.prepared.vocabulary
     classes = np.zeros(inputs.shape, dtype=np.int8)
     for row, (tokens, following) in enumerate(zip(inputs.tolist(), targets.tolist(), strict=True)):

@@ -12,7 +12,11 @@ from ihlab.plots.style import BLUE, LINES, ORANGE, new_figure, printed, scaled
 from tasks.config import require
 
 SHIFT_COLORS = {"alpha": (BLUE, "key"), "beta": (ORANGE, "value")}
-SHIFT_TOKENS = ("this token", "token before")
+
+
+def shifted_token(column: int) -> str:
+    """Return which token a column of alpha or beta, counted from 1, weighs."""
+    return {1: "this token", 2: "token before"}.get(column, f"{column - 1} tokens before")
 
 
 @printed
@@ -20,8 +24,9 @@ def attention_pattern(axes: Axes, pattern: Float[np.ndarray, "query key"], token
     """Draw one head's pattern on one sequence: darker is more attention, tokens on both axes."""
     axes.imshow(pattern, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     places = range(len(tokens))
-    axes.set_xticks(places, [str(token) for token in tokens], rotation=90, fontsize=scaled(7))
-    axes.set_yticks(places, [str(token) for token in tokens], fontsize=scaled(7))
+    names = list(map(str, tokens))
+    axes.set_xticks(places, names, rotation=90, fontsize=scaled(7))
+    axes.set_yticks(places, names, fontsize=scaled(7))
     axes.set(xlabel="key", ylabel="query")
     axes.grid(visible=False)
 
@@ -36,13 +41,12 @@ def shift_weights(axes: Axes, metrics: pd.DataFrame, layer: int, kv_head: int) -
     for name, (color, shifted) in SHIFT_COLORS.items():  # alpha needs shifted keys, beta shifted values
         window = metrics.filter(regex=rf"^{name}\d+_{layer}\.{kv_head}$").shape[1]
         for back in range(window):
-            token = SHIFT_TOKENS[back] if back < len(SHIFT_TOKENS) else f"{back} tokens before"
             axes.plot(
                 metrics["step"],
                 metrics[f"{name}{back + 1}_{layer}.{kv_head}"],
                 color=color,
                 ls=LINES[back % len(LINES)],
-                label=rf"$\{name}_{{{back + 1}}}$ {shifted}, {token}",
+                label=rf"$\{name}_{{{back + 1}}}$ {shifted}, {shifted_token(back + 1)}",
             )
     axes.set(xlabel="training step")
     axes.axhline(0, color="#999999", linewidth=0.8)
@@ -65,8 +69,8 @@ def shift_training(metrics: pd.DataFrame, title: str) -> Figure:
     """
     require_shift(metrics)
     names = sorted({str(column).split("_")[1] for column in metrics.filter(regex=r"^(alpha|beta)1_")})
-    places = [(int(layer), int(kv_head)) for layer, kv_head in (name.split(".") for name in names)]
-    n_layers, kv_heads = (1 + max(numbers) for numbers in zip(*places, strict=True))
+    places = [tuple(map(int, name.split("."))) for name in names]
+    n_layers, kv_heads = 1 + np.max(places, axis=0)
     figure = new_figure(max(2.3 * kv_heads, 4.6) + 0.5, 2.1 * n_layers + 1.0)
     grid = figure.subplots(n_layers, kv_heads, sharex=True, sharey=True, squeeze=False)
     for layer, kv_head in places:

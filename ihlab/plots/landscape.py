@@ -5,6 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 
+from ihlab.plots.grids import grid
 from ihlab.plots.style import BLACK, BLUE, ORANGE, RED, printed
 
 
@@ -30,7 +31,7 @@ def loss_field(axes: Axes, field: pd.DataFrame, spacing: float = 0.05, faint: bo
 
 
 def _grid(field: pd.DataFrame, value: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    table = field.pivot_table(index="beta1", columns="alpha1", values=value, dropna=False)
+    table = grid(field, "beta1", "alpha1", value)
     # streamplot needs even spacing to the last bit, which stored decimals do not have
     columns, rows = (np.linspace(float(axis[0]), float(axis[-1]), len(axis)) for axis in (table.columns, table.index))
     return columns, rows, table.to_numpy()
@@ -53,10 +54,10 @@ def basin_map(axes: Axes, table: pd.DataFrame, fastest: float, slowest: float) -
     `fastest` to `slowest`, on a log scale, so that maps can share a colour bar. Returns the image for the colour bar.
     """
     times = table.assign(decided=np.log10(table["decided"].where(table["basin"] == "induction")))
-    grid = _grid(times, "decided")[2]
+    decided = _grid(times, "decided")[2]
     axes.set_facecolor(ORANGE)
     limits = {"vmin": np.log10(fastest), "vmax": np.log10(slowest)}
-    image = axes.imshow(np.ma.masked_invalid(grid), origin="lower", extent=(0, 1, 0, 1), cmap="Blues", **limits)
+    image = axes.imshow(np.ma.masked_invalid(decided), origin="lower", extent=(0, 1, 0, 1), cmap="Blues", **limits)
     axes.plot(0, 1, marker="*", color=RED, markersize=13, clip_on=False, zorder=5)
     axes.set(
         xlabel=r"$\alpha_1$ at the start", ylabel=r"$\beta_1$ at the start", xticks=(0, 0.5, 1), yticks=(0, 0.5, 1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -64,16 +65,20 @@ class Dots:
         Added columns: `value_`; `panel_`, `color_` and `row_`: indices of the dot's panel, color and row; `y_`: its
         height; `middle_` and `half_`: middle and half the height of the band of dots of the same row and color.
         """
-        names, series = in_order(data, self.rows), self.series(data)
-        panels, half = self.shown(data), SPREAD / len(series)
+        series = self.series(data)
+        half = SPREAD / len(series)
         parts = []
         for number, name in enumerate(series):
-            runs = data[data[self.colors] == name] if self.colors else data
-            value = runs[self.columns[0] if self.colors else name].astype(float)
-            parts.append(runs.assign(value_=value, color_=number, half_=half).sort_values("seed", kind="stable"))
+            runs, column = data, name
+            if self.colors:
+                runs, column = data[data[self.colors] == name], self.columns[0]
+            part = runs.assign(value_=runs[column].astype(float), color_=number, half_=half)
+            parts.append(part.sort_values("seed", kind="stable"))
         points = pd.concat(parts, ignore_index=True)
-        points["row_"] = points[self.rows].map({name: place for place, name in enumerate(names)})
-        points["panel_"] = points[self.panels].map({name: n for n, name in enumerate(panels)}) if self.panels else 0
+        points["row_"] = points[self.rows].map(in_order(data, self.rows).index)
+        points["panel_"] = 0
+        if self.panels:
+            points["panel_"] = points[self.panels].map(self.shown(data).index)
         points["middle_"] = points["row_"] + 2 * half * (points["color_"] + 0.5) - SPREAD
         places = points.groupby(["panel_", "color_", "row_"])["seed"]
         order, last = places.cumcount(), places.transform("size") - 1
@@ -86,7 +91,7 @@ class Dots:
 
     def shown(self, data: pd.DataFrame) -> list[Any]:
         """Return the values that make the panels; [None] if there is one panel for all runs."""
-        return in_order(data, self.panels) if self.panels else [None]
+        return values_of(data, self.panels)
 
     def __call__(self, data: pd.DataFrame) -> Figure:
         """Draw the static figure."""
@@ -97,40 +102,43 @@ class Dots:
         grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()  # each panel has its own x axis
         points = self.points(data)
         for number, (axes, panel) in enumerate(zip(grid, shown, strict=False)):
-            mine = points[points["panel_"] == number]
-            low, high, never, ticks = step_axis(mine["value_"])
-            if self.is_log:
-                axes.set(xscale="log", xlim=(low, high))
-                axes.set_xticks(list(ticks), list(ticks.values()), fontsize=scaled(9))
-                axes.minorticks_off()
-            if self.xlim is not None:
-                axes.set_xlim(*self.xlim)
-            each: Any = mine.groupby(["color_", "row_"])
-            for (color, _), of_row in each:
-                x, y = of_row["value_"].to_numpy(), of_row["y_"].to_numpy()
-                style: dict[str, Any] = {"color": COLORS[color], "mfc": "white", "ms": 4.5, "zorder": 3}
-                axes.plot(np.where(np.isinf(x), never, x), y, MARKERS[color], **style)
-                (middle, half), median = of_row[["middle_", "half_"]].iloc[0], float(np.median(x))
-                if np.isfinite(median):
-                    axes.vlines(median, middle - half, middle + half, color=COLORS[color], linewidth=1.6, zorder=2)
-            for line in self.lines:
-                axes.axvline(line, color="#777777", linewidth=1, linestyle=":")
-            axes.set_yticks(range(len(names)), [str(name) for name in names])
+            self._draw(axes, points[points["panel_"] == number])
+            axes.set_yticks(range(len(names)), list(map(str, names)))
             axes.set_ylim(len(names) - 0.4, -0.6)
-            axes.set_axisbelow(True)
             if panel is not None:
-                axes.set_title(str(panel).replace(", ", ",\n", 1) if across > 2 else str(panel), fontsize="medium")
+                title = str(panel).replace(", ", ",\n", across // 3)  # one line less wide, if three are side by side
+                axes.set_title(title, fontsize="medium")
         for axes in grid[len(shown) :]:
             axes.remove()
         for axes in grid[: len(shown)][-across:]:
             axes.set_xlabel(self.xlabel)
         if len(series) > 1:
-            keys = [
-                figure.axes[0].plot([], [], marker, ls="", color=color, mfc="white", label=str(name))[0]
-                for name, color, marker in zip(series, COLORS, MARKERS, strict=False)
-            ]
+            keys = []
+            for name, color, marker in zip(series, COLORS, MARKERS, strict=False):
+                keys += figure.axes[0].plot([], [], marker, ls="", color=color, mfc="white", label=str(name))
             _legend(figure, keys)
         return figure
+
+    def _draw(self, axes: Axes, points: pd.DataFrame) -> None:
+        """Draw the dots and medians of one panel."""
+        low, high, never, ticks = step_axis(points["value_"])
+        if self.is_log:
+            axes.set(xscale="log", xlim=(low, high))
+            axes.set_xticks(list(ticks), list(ticks.values()), fontsize=scaled(9))
+            axes.minorticks_off()
+        if self.xlim is not None:
+            axes.set_xlim(*self.xlim)
+        each: Any = points.groupby(["color_", "row_"])
+        for (color, _), of_row in each:
+            x, y = of_row["value_"].to_numpy(), of_row["y_"].to_numpy()
+            style: dict[str, Any] = {"color": COLORS[color], "mfc": "white", "ms": 4.5, "zorder": 3}
+            axes.plot(np.where(np.isinf(x), never, x), y, MARKERS[color], **style)
+            (middle, half), median = of_row[["middle_", "half_"]].iloc[0], float(np.median(x))
+            if np.isfinite(median):
+                axes.vlines(median, middle - half, middle + half, color=COLORS[color], linewidth=1.6, zorder=2)
+        for line in self.lines:
+            axes.axvline(line, color="#777777", linewidth=1, linestyle=":")
+        axes.set_axisbelow(True)
 
 
 dots = Dots
@@ -157,28 +165,40 @@ class Curves:
 
     def __call__(self, data: pd.DataFrame) -> Figure:
         """Draw the static figure."""
-        names, shown = in_order(data, self.colors), in_order(data, self.panels) if self.panels else [None]
-        limits = {name: each for name in ("ylim", "xticks") if (each := getattr(self, name)) is not None}
+        shown, lines = values_of(data, self.panels), default_lines(in_order(data, self.colors))
+        limits = {"ylim": self.ylim, "xticks": self.xticks}
+        known_limits = {name: limit for name, limit in limits.items() if limit is not None}
         figure = new_figure(PAGE, 4.2)
-        lines = {name: Line(COLORS[n], LINES[n % len(LINES)]) for n, name in enumerate(names)}
         for axes, panel in zip(figure.subplots(1, len(shown), sharey=True, squeeze=False)[0], shown, strict=True):
-            mine = data if panel is None else data[data[self.panels] == panel]
+            mine = data
+            if panel is not None:
+                mine = data[data[self.panels] == panel]
+                axes.set_title(str(panel))
             printed(learning_curves)(axes, mine.assign(curve=mine[self.colors]), self.x, self.y, lines, self.each_seed)
-            axes.set(title="" if panel is None else str(panel), xlabel=self.xlabel or self.x, **limits)
+            axes.set(xlabel=self.xlabel or self.x, **known_limits)
         figure.axes[0].set_ylabel(self.ylabel or self.y)
-        _legend(
-            figure, [Line2D([], [], color=line.color, ls=line.dashes, label=str(name)) for name, line in lines.items()]
-        )
+        keys = [Line2D([], [], color=line.color, ls=line.dashes, label=str(name)) for name, line in lines.items()]
+        _legend(figure, keys)
         return figure
 
 
 curves = Curves
 
 
-def in_order(data: pd.DataFrame, column: str | None) -> list[Any]:
-    """Return a column's values in the order of their first rows; numbers from the smallest."""
-    values = list(dict.fromkeys(data[column]))
+def in_order(data: pd.DataFrame, column: str) -> list[Any]:
+    """Return a column's values in the order of their first rows; numbers from the smallest. NaN is left out."""
+    values = list(dict.fromkeys(data[column].dropna()))
     return sorted(values) if pd.api.types.is_numeric_dtype(data[column]) else values
+
+
+def values_of(data: pd.DataFrame, column: str | None) -> list[Any]:
+    """Return the values `in_order` of a column that makes panels; [None] without a column."""
+    return in_order(data, column) if column else [None]
+
+
+def default_lines(names: Sequence[Any]) -> dict[Any, Line]:
+    """Return the style of each curve."""
+    return {name: Line(COLORS[n % len(COLORS)], LINES[n % len(LINES)]) for n, name in enumerate(names)}
 
 
 def _legend(figure: Figure, keys: Sequence[Line2D]) -> None:
@@ -197,9 +217,12 @@ def step_axis(drawn: "pd.Series[float]") -> tuple[float, float, float, dict[floa
     """Return the ends of a logarithmic axis of a panel's values, the place of "never", and the ticks with names."""
     values = drawn.to_numpy(dtype=float)
     finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (1.0, 10.0)
+    low, high = 1.0, 10.0
+    if finite.size:
+        low, high = float(finite.min()), float(finite.max())
     never = NEVER * high
-    above = [never] if np.isinf(values).any() else []
-    ticks = [tick for tick in STEPS if low / 1.6 <= tick <= (never / 2 if above else high)] or [low]
-    names = {**{tick: f"{tick:g}" for tick in ticks}, **dict.fromkeys(above, "never")}
-    return low / 1.3, 1.25 * (never if above else high), never, names
+    last, most, names = high, high, {}
+    if np.isinf(values).any():
+        last, most, names = never, never / 2, {never: "never"}
+    ticks = [tick for tick in STEPS if low / 1.6 <= tick <= most] or [low]
+    return low / 1.3, 1.25 * last, never, {tick: f"{tick:g}" for tick in ticks} | names

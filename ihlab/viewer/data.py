@@ -67,31 +67,41 @@ def view_data(
     require(checkpoints >= 2, f"checkpoints is {checkpoints}, but must be at least 2: the first and the last.")
     require(1 <= rows <= MOST_ROWS, f"rows is {rows}, but must be 1 to {MOST_ROWS}.")
     shown = opened(source, checkpoints)
-    text = text_by(getattr(source, "tokenizer", None) if words is None else words, shown.task)
+    if words is None:
+        words = getattr(source, "tokenizer", None)
+    text = text_by(words, shown.task)
     chosen = _rows(source, shown, tokens, words, text, rows)
     predictions = Predictions(chosen, text)
     training = NO_TRAINING
     if isinstance(source, Run):
         training = training_data(source, shown.steps)
-    most = round((MEGABYTES if megabytes is None else megabytes) * 1e6) - PAGE
+    allowed = MEGABYTES if megabytes is None else megabytes
+    most = round(allowed * 1e6) - PAGE
     cells, heads, scored = _read(shown, chosen, predictions, most)
     n_layers = len(heads[0])
     n_heads = len(heads[0][0])
     alpha = [cell.alpha for cell in cells[0]]
     beta = [cell.beta for cell in cells[0]]
+    group = 1
+    if alpha[0]:
+        group = n_heads // len(alpha[0][0])
     data = {
         "title": (title or shown.title).encode(errors="backslashreplace").decode(),  # a file name may be invalid text
         "about": shown.about or f"{n_layers} layers of {n_heads} heads",
         "n_layers": n_layers,
         "n_heads": n_heads,
-        "group": n_heads // len(alpha[0][0]) if alpha[0] else 1,
+        "group": group,
         "words": predictions.words,
         "score_names": list(TAGS.values()),
         "scored": scored,
+        "left_out": "",
+        "alpha": None,
+        "beta": None,
     }
-    frame = len(json.dumps([data, heads, training, [[row.names, induction_stripe(row.ids)] for row in chosen]]))
-    sizes = [[cell.size for cell in row] for row in cells]
-    routes = [[cell.routes_size for cell in row] for row in cells]
+    stripes = [induction_stripe(row.ids, shown.strict) for row in chosen]
+    frame = len(json.dumps([data, heads, training, stripes, [row.names for row in chosen]]))
+    sizes = [list(map(_Cell.size, row)) for row in cells]
+    routes = [list(map(_Cell.routes_size, row)) for row in cells]
     if megabytes is None and sizes[0][-1] > most - frame:
         most = round(ONE_ROW * 1e6) - PAGE
     with_routes, n_rows, steps = what_fits(sizes, routes, most - frame)
@@ -99,9 +109,8 @@ def view_data(
     def shown_of(values: list[Any]) -> list[Any]:
         return [values[step] for step in steps]
 
-    metrics = training["metrics"]
-    if metrics:
-        metrics = {name: shown_of(values) for name, values in metrics.items()}
+    for name, values in (training["metrics"] or {}).items():
+        training["metrics"][name] = shown_of(values)
     left_out = []
     if any(map(sum, routes)) and not with_routes:
         left_out.append("key routes")
@@ -109,19 +118,20 @@ def view_data(
         left_out.append(f"{len(chosen) - n_rows} of {len(chosen)} rows")
     if len(steps) < len(shown.steps):
         left_out.append(f"{len(shown.steps) - len(steps)} of {len(shown.steps)} checkpoints")
-    row_data = []
-    for row, of_row in zip(chosen[:n_rows], cells, strict=False):
-        row_data.append(_row_data(row, shown_of(of_row), with_routes, shown.strict, predictions))
+    if left_out:
+        data["left_out"] = f"Left out, for the size of the page: {', '.join(left_out)}."
+    if alpha[0]:
+        data |= {"alpha": shown_of(alpha), "beta": shown_of(beta)}
+    rows_of_page = zip(chosen[:n_rows], cells, stripes, strict=False)
     return {
         **data,
-        "left_out": f"Left out, for the size of the page: {', '.join(left_out)}." if left_out else "",
         "steps": shown_of(shown.steps),
         **training,
-        "metrics": metrics,
         "heads": shown_of(heads),
-        "alpha": shown_of(alpha) if alpha[0] else None,
-        "beta": shown_of(beta) if beta[0] else None,
-        "rows": row_data,
+        "rows": [
+            {"stripe": stripe, **_row_data(row, shown_of(of_row), with_routes, predictions)}
+            for row, of_row, stripe in rows_of_page
+        ],
     }
 
 
@@ -136,13 +146,11 @@ class _Cell:
     norms: dict[str, str] = field(default_factory=dict)
     predicted: dict[str, str] = field(default_factory=dict)
 
-    @property
     def size(self) -> int:
         return sum(map(len, [*self.norms.values(), *self.predicted.values(), self.panels["pattern"]]))
 
-    @property
     def routes_size(self) -> int:
-        return sum(len(text) for kind, text in self.panels.items() if kind != "pattern")
+        return sum(map(len, self.panels.values())) - len(self.panels["pattern"])
 
 
 def _rows(source: Any, shown: Opened, tokens: Any, words: Any, text: Any, rows: int) -> list[TokenRow]:
@@ -185,7 +193,7 @@ def _read(
         readings = [read(number, row.ids) for number, row in enumerate(rows[: len(cells)])]
         for reading, row, of_row in zip(readings, rows, cells, strict=False):
             of_row.append(_cell(reading, row, predictions))
-        while len(cells) > 1 and sum(row[-1].size for row in cells) > most:
+        while len(cells) > 1 and sum(row[-1].size() for row in cells) > most:
             cells.pop()
         scores, said = _scores(source, probe, readings[: len(cells)], ids[: len(cells)])
         heads.append(tagged(scores))
@@ -213,8 +221,9 @@ def _read_from(reading: Shown) -> np.ndarray:
     pattern = reading.panels["pattern"]
     if reading.beta is None:
         return pattern
-    layers = zip(torch.from_numpy(pattern), map(torch.tensor, reading.beta), strict=True)
-    return torch.stack([effective_pattern(layer, gauge_fixed(beta)) for layer, beta in layers]).numpy()
+    layers = zip(torch.from_numpy(pattern), reading.beta, strict=True)
+    effective = [effective_pattern(layer, gauge_fixed(torch.tensor(beta))) for layer, beta in layers]
+    return torch.stack(effective).numpy()
 
 
 def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
@@ -232,27 +241,24 @@ def _cell(reading: Shown, row: TokenRow, predictions: Predictions) -> _Cell:
     return cell
 
 
-def _row_data(
-    row: TokenRow, cells: list[_Cell], with_routes: bool, strict: bool, predictions: Predictions
-) -> dict[str, Any]:
-    def by_step(kind: str) -> dict[str, list[str]]:
-        names = getattr(cells[0], kind)
-        return {name: [getattr(cell, kind)[name] for cell in cells] for name in names}
-
-    panels = by_step("panels")
+def _row_data(row: TokenRow, cells: list[_Cell], with_routes: bool, predictions: Predictions) -> dict[str, Any]:
+    panels = _by_step([cell.panels for cell in cells])
     if not with_routes:
         panels = {"pattern": panels["pattern"]}
     predicted: dict[str, Any] | None = None
     if cells[0].predicted:
-        predicted = by_step("predicted") | predictions.targets(row)
+        predicted = _by_step([cell.predicted for cell in cells]) | predictions.targets(row)
     return {
         "tokens": row.names,
-        "stripe": induction_stripe(row.ids, strict),
         "causal": all(cell.causal for cell in cells),
         "panels": panels,
-        "norms": by_step("norms"),
+        "norms": _by_step([cell.norms for cell in cells]),
         "predictions": predicted,
     }
+
+
+def _by_step(of_steps: list[dict[str, str]]) -> dict[str, list[str]]:
+    return {name: [of_step[name] for of_step in of_steps] for name in of_steps[0]}
 
 
 def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list[list[int]]:
@@ -260,5 +266,5 @@ def induction_stripe(ids: Int[np.ndarray, " pos"], strict: bool = False) -> list
 
     { (q, j + 1) : j < q, x_j = x_q },  without (q, q) if the mask is strict, so that a token does not see itself.
     """
-    pairs = follows(torch.from_numpy(ids)[None])[0]
-    return (pairs.tril(-1) if strict else pairs).nonzero().tolist()
+    last_key = -1 if strict else 0
+    return follows(torch.from_numpy(ids)[None])[0].tril(last_key).nonzero().tolist()

@@ -19,6 +19,13 @@ def packed(array: np.ndarray) -> str:
     return base64.b64encode(gzip.compress(array.tobytes(), mtime=0)).decode()  # no time stamp: reproducible
 
 
+def number_or_none(values: Float[np.ndarray, " n"]) -> list[float | None]:
+    """Return numbers for JSON, which has no NaN."""
+    numbers = values.astype(object)
+    numbers[np.isnan(values)] = None
+    return numbers.tolist()
+
+
 def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True) -> str:
     """Quantise lower triangles (whole squares if not `causal`) to one byte per entry, each query on its own scale.
 
@@ -29,15 +36,17 @@ def quantised(panels: Float[np.ndarray, "*panel query key"], causal: bool = True
     then levels (uint8 [*panel, n (n + 1) / 2], or [*panel, n n]).
     """
     n = panels.shape[-1]
-    query, key = np.tril_indices(n) if causal else np.indices((n, n)).reshape(2, -1)
+    query, key = np.indices((n, n)).reshape(2, -1)
+    if causal:
+        query, key = np.tril_indices(n)
     entries = panels[..., query, key].astype(np.float32)
     starts = np.flatnonzero(key == 0)
     low = np.minimum.reduceat(entries, starts, axis=-1)
     high = np.maximum.reduceat(entries, starts, axis=-1)
     span = np.where(high > low, high - low, 1)[..., query]
     levels = np.rint((entries - low[..., query]) / span * 255).astype(np.uint8)
-    arrays = low.astype("<f4"), high.astype("<f4"), levels
-    return packed(np.concatenate([array.reshape(-1).view(np.uint8) for array in arrays]))
+    ends = np.stack([low, high]).astype("<f4")
+    return packed(np.concatenate([ends.reshape(-1).view(np.uint8), levels.reshape(-1)]))
 
 
 def what_fits(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[int]]:
@@ -47,20 +56,19 @@ def what_fits(base: Sizes, routes: Sizes, most: int) -> tuple[bool, int, list[in
     sequences are left out, from the last one, then checkpoints, as evenly as possible, until only the last one remains.
     Raises `ConfigError` if the first sequence at the last step does not fit.
     """
-    every, n_rows = list(range(len(base[0]))), len(base)
-
-    def size(sizes: Sizes, rows: int, steps: list[int]) -> int:
-        return sum(row[step] for row in sizes[:rows] for step in steps)
-
-    if size(base, n_rows, every) + size(routes, n_rows, every) <= most:
+    sizes, of_routes = np.array(base), np.array(routes)
+    n_rows, n_steps = sizes.shape
+    every = list(range(n_steps))
+    if sizes.sum() + of_routes.sum() <= most:
         return True, n_rows, every
-    choices = [(rows, every) for rows in range(n_rows, 0, -1)]
-    choices += [(1, even_choice(every, count)) for count in range(len(every) - 1, 1, -1)] + [(1, every[-1:])]
-    for rows, steps in choices:
-        if size(base, rows, steps) <= most:
-            return False, rows, steps
+    for rows in range(n_rows, 0, -1):
+        if sizes[:rows].sum() <= most:
+            return False, rows, every
+    for count in range(n_steps - 1, 0, -1):
+        steps = even_choice(every, count) if count > 1 else every[-1:]
+        if sizes[0, steps].sum() <= most:
+            return False, 1, steps
     raise ConfigError(
         f"The patterns of one sequence need {base[0][-1] / 1e6:.1f} MB, and the page has room for {most / 1e6:.1f}: "
-        "show "
-        "fewer tokens, layers or heads, or allow more with `megabytes` (--megabytes)."
+        "show fewer tokens, layers or heads, or allow more with `megabytes` (--megabytes)."
     )

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -22,14 +23,16 @@ class Predictions:
     """Predictions of all sequences and steps of a page, with one shared list of words."""
 
     def __init__(self, rows: list[TokenRow], text: Text | None) -> None:
-        named: dict[int, set[str]] = {}
-        for row in rows:
-            for i, name in zip(row.ids.tolist(), row.names, strict=True):
-                named.setdefault(i, set()).add(name)
-        self._named = {i: min(names) for i, names in named.items() if len(names) == 1}
-        self._text = text
-        self._places: dict[int, int] = {}
+        tokens = pd.DataFrame({"id": np.concatenate([row.ids for row in rows])})
+        tokens["name"] = np.concatenate([row.names for row in rows])
+        names = tokens.drop_duplicates().groupby("id")["name"]
+        self._named = names.first()[names.size() == 1].to_dict()  # an id with several names is shown as itself
+        self._text = text or self._given_text
+        self._places = {IGNORE: -1}
         self.words: list[str] = []
+
+    def _given_text(self, i: int) -> str:
+        return self._named.get(i, str(i))
 
     def packed(self, logits: Float[Tensor, "pos d_vocab"], row: TokenRow) -> dict[str, str]:
         """Return `top`, `chance` and `loss` of `view_data`, each as text. The loss is NaN without a target."""
@@ -39,22 +42,23 @@ class Predictions:
         asked = targets != IGNORE
         loss = torch.full(targets.shape, torch.nan, dtype=torch.float64)
         loss[asked] = -logs[asked].gather(1, targets[asked, None])[:, 0]
-        places = np.array([[self._place(i) for i in likeliest] for likeliest in ids.tolist()])
+        places = np.array(list(map(self._place, ids.flatten().tolist())), dtype="<u4")
         return {
-            "top": packed(places.astype("<u4")),
+            "top": packed(places),
             "chance": packed(np.rint(values.exp().numpy() * CHANCES).astype("<u2")),
             "loss": packed(loss.numpy().astype("<f4")),
         }
 
     def targets(self, row: TokenRow) -> dict[str, Any]:
         """Return `target` and `asked` of `view_data`."""
-        places = [-1 if i == IGNORE else self._place(i) for i in _targets(row).tolist()]
-        return {"target": places, "asked": "next token" if row.targets is None else "target"}
+        asked = "next token" if row.targets is None else "target"
+        return {"target": list(map(self._place, _targets(row).tolist())), "asked": asked}
 
     def _place(self, i: int) -> int:
+        """Return the index of an id's text in `words`; -1 for no target."""
         if i not in self._places:
             self._places[i] = len(self.words)
-            self.words.append(self._text(i) if self._text else self._named.get(i, str(i)))
+            self.words.append(self._text(i))
         return self._places[i]
 
 

@@ -93,14 +93,15 @@ def reader(source: Any, rows: list[Int[np.ndarray, " _"]]) -> Callable[[int, Int
             return lambda row, ids: _of_hooked(source, ids)
         return lambda row, ids: _of_unhooked(source, ids)
     if isinstance(source, ActivationCache):
-        held = raw_patterns(source).shape[1] if source.has_batch_dim else 1
-        require(
-            len(rows) == held,
-            f"tokens has {len(rows)} sequences, but the cache has {held}: give those of the cache.",
-        )
+        held = 1
+        if source.has_batch_dim:
+            held = raw_patterns(source).shape[1]
+        n = len(rows)
+        require(n == held, f"tokens has {n} sequences, but the cache has {held}: give those of the cache.")
         return lambda row, ids: _of_cache(source, row, None)
     lengths = sorted({len(ids) for ids in rows})
-    source = source[None] if getattr(source, "ndim", None) == 3 else source  # one layer of one sequence
+    if getattr(source, "ndim", None) == 3:  # one layer of one sequence
+        source = source[None]
     require(
         len(lengths) == 1,
         f"The sequences have {lengths[0]} to {lengths[-1]} tokens, but patterns must be of one length.",
@@ -130,11 +131,13 @@ def _of_hooked(model: HeadModel, ids: Int[np.ndarray, " pos"]) -> Shown:
 def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_vocab"] | None) -> Shown:
 
     def of_row(x: Tensor, axis: int = 0) -> np.ndarray:
-        return (x.select(axis, row) if cache.has_batch_dim else x).detach().float().cpu().numpy()
+        if cache.has_batch_dim:
+            x = x.select(axis, row)
+        return x.detach().float().cpu().numpy()
 
     def stored(kind: str) -> list[Tensor]:
         names = [f"blocks.{layer}.attn.hook_{kind}" for layer in range(n_layers)]
-        return [cache[name] for name in names] if all(name in cache.cache_dict for name in names) else []
+        return [cache[name] for name in names if name in cache.cache_dict]
 
     cfg = cache.model.cfg
     n_layers = cfg.n_layers
@@ -142,19 +145,21 @@ def _of_cache(cache: ActivationCache, row: int, logits: Float[Tensor, "pos d_voc
     n_heads = panels["pattern"].shape[1]
     norms = {}
     for name, kind in (("value", "v"), ("raw", "v_raw")):
-        if values := stored(kind):
+        values = stored(kind)
+        if len(values) == n_layers:
             sizes = np.stack([of_row(value.float().norm(dim=-1)) for value in values])  # [layer, pos, kv_head]
             norms[name] = sizes.transpose(0, 2, 1).repeat(n_heads // sizes.shape[2], axis=1)
     if not (_says_all(cfg) and cache.has_batch_dim):
         norms.pop("raw", None)
         return Shown(panels, norms, logits=logits)
-    if all(stored(kind) for kind in ("k_raw", "alpha")):  # a complete cache
+    if len(stored("k_raw") + stored("alpha")) == 2 * n_layers:  # a complete cache
         last_key = -1 if cfg.mask == "strict" else 0
         routes = torch.stack([score_routes(cache, layer) for layer in range(n_layers)], dim=1)
         routes = routes.tril(last_key).select(2, row).cpu()
-        panels |= {f"key{back + 1}": scores.numpy() for back, scores in enumerate(routes)}
-    attns = [block.attn for block in cache.model.blocks]
-    alpha, beta = ([getattr(attn, name).tolist() for attn in attns] for name in ("alpha", "beta"))
+        for back, scores in enumerate(routes.numpy()):
+            panels[f"key{back + 1}"] = scores
+    alpha = [block.attn.alpha.tolist() for block in cache.model.blocks]
+    beta = [block.attn.beta.tolist() for block in cache.model.blocks]
     return Shown(panels, norms, alpha, beta, logits)
 
 

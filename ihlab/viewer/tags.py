@@ -12,6 +12,7 @@ from ihlab.interp.head_model import HeadModel
 from ihlab.interp.heads import PREFIX_LEAST, probe_scores
 from ihlab.measure.columns import COLUMNS
 from ihlab.measure.heads import mean_attention, source_positions
+from ihlab.viewer.packing import number_or_none
 
 TAGS = {column.name: column.tag for column in COLUMNS if column.tag}
 """Maps a score's name to the tag of heads whose score is at least `PREFIX_LEAST`."""
@@ -21,21 +22,25 @@ Scores = dict[str, Float[np.ndarray, "layer head"]]
 
 def scores_of_probe(model: HeadModel, tokens: Int[Tensor, "rows pos"]) -> Scores:
     """Score the effective patterns as `head_scores` does, or the raw ones if effective ones are not exact."""
-    scores = probe_scores(model, tokens, kinds=(model.exact_kind,))
-    return {name: score.float().cpu().numpy() for name, score in scores[model.exact_kind].items()}
+    scores = probe_scores(model, tokens, kinds=(model.exact_kind,))[model.exact_kind]
+    return {name: score.double().cpu().numpy() for name, score in scores.items()}
 
 
 def scores_of_rows(
     patterns: Sequence[Float[np.ndarray, "layer head query key"]], rows: Sequence[Int[np.ndarray, " pos"]]
 ) -> Scores:
     """Score patterns on their own tokens, averaged over sequences where a score is defined; NaN if there are none."""
-    scores: dict[str, list[np.ndarray]] = {name: [] for name in TAGS}
+    shape = patterns[0].shape[:2]
+    total = {name: np.zeros(shape) for name in TAGS}
+    n_rows = dict.fromkeys(TAGS, 0)
     for pattern, ids in zip(patterns, rows, strict=True):
         for name, places in source_positions(torch.from_numpy(ids)[None]).items():
             if name in TAGS and places.any():
-                scores[name].append(mean_attention(torch.from_numpy(pattern)[:, None], places).numpy())
-    nothing = np.full(patterns[0].shape[:2], np.nan)
-    return {name: np.mean(of_rows, axis=0) if of_rows else nothing for name, of_rows in scores.items()}
+                total[name] += mean_attention(torch.from_numpy(pattern)[:, None], places).numpy()
+                n_rows[name] += 1
+    for name, n in n_rows.items():
+        total[name] = total[name] / n if n else np.full(shape, np.nan)
+    return total
 
 
 def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
@@ -47,12 +52,9 @@ def tagged(scores: Scores) -> list[list[dict[str, Any]]]:
     earned = values >= PREFIX_LEAST
     if "same_distance_control" in scores:
         earned[..., list(TAGS).index("prefix_matching")] &= scores["same_distance_control"] < PREFIX_LEAST
-    heads = []
-    for layer, earned_by in zip(values, earned, strict=True):
-        heads.append([_head(*head) for head in zip(layer, earned_by, strict=True)])
+    n_layers, n_heads, _ = values.shape
+    heads: list[list[dict[str, Any]]] = [[] for _ in range(n_layers)]
+    for layer, head in np.ndindex(n_layers, n_heads):
+        rounded = number_or_none(values[layer, head].round(3))
+        heads[layer].append({"scores": rounded, "tags": np.flatnonzero(earned[layer, head]).tolist()})
     return heads
-
-
-def _head(values: Float[np.ndarray, " tag"], earned: np.ndarray) -> dict[str, Any]:
-    scores = [None if np.isnan(value) else round(float(value), 3) for value in values]
-    return {"scores": scores, "tags": np.flatnonzero(earned).tolist()}

@@ -30,8 +30,9 @@ class Distinct:
         """Return the text of an id."""
         if i not in self._texts:
             text = self.plain(i)
-            owner = self._owners.setdefault(text, i)
-            self._texts[i] = text if owner == i else f"{text}#{i}"
+            if self._owners.setdefault(text, i) != i:
+                text = f"{text}#{i}"
+            self._texts[i] = text
         return self._texts[i]
 
 
@@ -44,23 +45,27 @@ def tokenizer_text(tokenizer: Any) -> Text:
     raw_of = getattr(tokenizer, "convert_ids_to_tokens", None)
 
     def text(i: int) -> str:
-        decoded = str(tokenizer.decode([i]))
-        raw = decoded if raw_of is None else str(raw_of(i))
+        raw = decoded = str(tokenizer.decode([i]))
+        if raw_of is not None:
+            raw = str(raw_of(i))
         if UNKNOWN in decoded and raw != decoded:
             return _as_bytes(raw)
         if raw.startswith(WORD_STARTS) and not decoded.startswith(" "):
             decoded = f" {decoded}"  # decoding a single token drops the space
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in _spaces(decoded)) or raw
+        rest = decoded.lstrip(" ")
+        spaces = SPACE * (len(decoded) - len(rest))
+        return spaces + "".join(map(_printable, rest)) or raw
 
     return text
 
 
-def _spaces(text: str) -> str:
-    rest = text.lstrip(" ")
-    return SPACE * (len(text) - len(rest)) + rest
+def _printable(character: str) -> str:
+    return character if character.isprintable() else repr(character)[1:-1]
 
 
 def _as_bytes(raw: str) -> str:
     """Return a token of byte-level BPE as its bytes. A token that names its byte, <0xE6>, is returned unchanged."""
     known = byte_of_character()
-    return "".join(f"<0x{known[c]:02X}>" for c in raw) if all(c in known for c in raw) else raw
+    if not set(raw) <= set(known):
+        return raw
+    return "".join(f"<0x{known[c]:02X}>" for c in raw)

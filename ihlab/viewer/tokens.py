@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import index
 from typing import Any
 
@@ -40,7 +41,8 @@ def text_by(words: Any, task: Task | None) -> Distinct | None:
 
     `words`: anything with `words(ids)` (a task) or `decode(ids)` (a tokenizer), a mapping, or a function.
     """
-    words = task if words is None or isinstance(words, list | tuple | np.ndarray) else words
+    if words is None or isinstance(words, list | tuple | np.ndarray):
+        words = task
     if getattr(words, "words", None) is not None:  # before `decode`, which returns bytes for a text task
         size = words.vocab_size
         return Distinct(lambda i: words.words(np.array([i]))[0] if 0 <= i < size else str(i))
@@ -58,6 +60,7 @@ def text_by(words: Any, task: Task | None) -> Distinct | None:
 
 def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow]:
     """Return held-out sequences of a task with their targets, without padding after the last target."""
+    text_of = text or str
     token_rows = []
     for number in range(rows):
         batch = draw(task, EVAL_SEED, "eval", number, 1)
@@ -67,7 +70,7 @@ def held_out_rows(task: Task, rows: int, text: Distinct | None) -> list[TokenRow
         size = max([0, *scored[-1:], *differing[-1:]]) + 1
         if not len(differing) or len(ids) - size < 2:
             size = len(ids)
-        names = [text(i) if text else str(i) for i in ids[:size].tolist()]
+        names = list(map(text_of, ids[:size].tolist()))
         token_rows.append(TokenRow(ids[:size], names, targets[:size]))
     return token_rows
 
@@ -79,14 +82,14 @@ def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int |
     if isinstance(words, list | tuple | np.ndarray):
         names = _nested(words)
     require(len(names) == len(rows), f"words has the text of {len(names)}, but tokens has {len(rows)} sequences.")
-    of_words = any(isinstance(token, str) for row in rows for token in row)
+    of_words = any(isinstance(token, str) for token in chain(*rows))
     if vocabulary is None:  # patterns alone: equal texts are equal tokens
         least, last = -MOST_ID, MOST_ID
-        texts = dict.fromkeys(str(token) for row in rows for token in row)
+        texts = dict.fromkeys(map(str, chain(*rows)))
         known = {name: i for i, name in enumerate(texts)}
     else:
         least, last = 0, vocabulary - 1
-        known = _inverse(text, vocabulary) if of_words else {}
+        known = _inverse(text, vocabulary, of_words)
     token_rows = []
     for row, of_row in zip(rows, names, strict=True):
         require(len(row) > 0, "The sequence has 0 positions, but must have at least 1.")
@@ -103,7 +106,7 @@ def given_rows(tokens: Any, words: Any, text: Distinct | None, vocabulary: int |
         elif of_words and vocabulary is None:
             named = row
         else:
-            named = [text(i) for i in ids] if text else ids
+            named = list(map(text or str, ids))
         token_rows.append(TokenRow(np.array(ids, dtype=np.int64), [str(name) for name in named]))
     return token_rows
 
@@ -114,14 +117,16 @@ def _nested(tokens: Any) -> list[list[Any]]:
         require(len(shape) in (1, 2), f"tokens has the shape {shape}, but must be [pos] or [batch, pos].")
         tokens = tokens.tolist()
     if isinstance(tokens, str):
-        return [re.split(r"[\s,]+", tokens.strip()) if re.fullmatch(r"[-\d\s,]+", tokens) else tokens.split()]
+        if re.fullmatch(r"[-\d\s,]+", tokens):  # ids may have commas between them
+            tokens = tokens.replace(",", " ")
+        return [tokens.split()]
     require(
         isinstance(tokens, Sequence | range),
         f"tokens is {shown(tokens)}, but must be ids or words: a list, a list of sequences, a tensor, or a text.",
     )
     rows = list(tokens)
     if rows and all(isinstance(row, list | tuple | range | Tensor | np.ndarray) and np.ndim(row) == 1 for row in rows):
-        return [row.tolist() if isinstance(row, Tensor | np.ndarray) else list(row) for row in rows]
+        return [row.tolist() if hasattr(row, "tolist") else list(row) for row in rows]
     return [rows]
 
 
@@ -135,8 +140,9 @@ def _whole(row: list[Any]) -> list[int]:
     return ids
 
 
-def _inverse(text: Distinct | None, vocabulary: int) -> dict[str, int]:
-    if text is None or vocabulary > MOST_WORDS:
+def _inverse(text: Distinct | None, vocabulary: int, of_words: bool) -> dict[str, int]:
+    """Return the id of each word; empty if none is looked up."""
+    if text is None or vocabulary > MOST_WORDS or not of_words:
         return {}
     return {text.plain(i): i for i in reversed(range(vocabulary))}
 

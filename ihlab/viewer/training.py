@@ -1,6 +1,5 @@
 """Training data of a run's page: metrics at the checkpoints, the path of alpha1 and beta1, the field around it."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.model.registry import VARIANTS
 from ihlab.theory import landscape
 from ihlab.training.run import Run
+from ihlab.viewer.packing import number_or_none
 from tasks import InductionTask, Task
 from tasks.config import require
 
@@ -24,47 +24,52 @@ def training_data(run: Run, steps: list[int]) -> dict[str, Any]:
     Raises `ConfigError` for a run without metrics or with damaged ones.
     """
     metrics, cfg = _require_columns(run), run.config.model
-    path = _path(metrics, cfg) if cfg.learns_both else None
-    return {
-        "metrics": _metrics(metrics, steps),
-        "path": path,
-        "field": _field(path, run.config.task) if path else None,
-    }
+    path = field = None
+    if cfg.learns_both:
+        path = _path(metrics, cfg)
+        field = _field(path, run.config.task)
+    return {"metrics": _metrics(metrics, steps), "path": path, "field": field}
 
 
 def described(cfg: ModelConfig, task: Task | None) -> str:
     """Describe a model, and the task it was trained on, in one line."""
     size = f"{cfg.n_layers} x {cfg.n_heads} heads, width {cfg.d_model}"
-    asked = f"; {task.kind} task, vocabulary {task.vocab_size}" if task else f"; vocabulary {cfg.d_vocab}"
-    untrained = cfg.untrained_positions(task.length) if task else ()
-    note = f"; learned positions from {untrained[0]} on are untrained" if untrained else ""
-    return f"{VARIANTS[cfg.attention].title}, {size}{asked}{note}"
+    said = [f"{VARIANTS[cfg.attention].title}, {size}"]
+    if task is None:
+        return f"{said[0]}; vocabulary {cfg.d_vocab}"
+    said.append(f"{task.kind} task, vocabulary {task.vocab_size}")
+    untrained = cfg.untrained_positions(task.length)
+    if untrained:
+        said.append(f"learned positions from {untrained[0]} on are untrained")
+    return "; ".join(said)
 
 
 def _metrics(metrics: pd.DataFrame, steps: list[int]) -> dict[str, list[float | None]]:
     shown = metrics.set_index("step").reindex(steps)
-    return {name: [None if math.isnan(x) else x for x in shown[column]] for name, column in METRICS.items()}
+    return {name: number_or_none(shown[column].to_numpy(dtype=float)) for name, column in METRICS.items()}
 
 
 def _require_columns(run: Run) -> pd.DataFrame:
     """Return the metrics. Raises `ConfigError` if a shown column is missing, or alpha and beta have gaps."""
-    metrics, cfg = run.metrics, run.config.model
-    heads = [f"{layer}.{g}" for layer in range(cfg.n_layers) for g in range(cfg.kv_heads)] if cfg.learns_both else []
-    whole = [f"{name}_{head}" for head in heads for name in PATH]
+    metrics, file = run.metrics, run.folder / "metrics.csv"
+    whole: list[str] = []
+    if run.config.model.learns_both:
+        whole = [column for name in PATH for column in _columns(name, run.config.model)]
     for name in (*METRICS.values(), *whole):
-        require(name in metrics, f"{run.folder / 'metrics.csv'} has no column '{name}'.")
+        require(name in metrics, f"{file} has no column '{name}'.")
     for name in whole:
-        require(
-            bool(metrics[name].notna().all()), f"{run.folder / 'metrics.csv'} lacks a number in the column '{name}'."
-        )
+        require(bool(metrics[name].notna().all()), f"{file} lacks a number in the column '{name}'.")
     return metrics
 
 
+def _columns(name: str, cfg: ModelConfig) -> list[str]:
+    """Return the columns of "alpha1" or "beta1", layer by layer."""
+    return [f"{name}_{layer}.{group}" for layer, group in np.ndindex(cfg.n_layers, cfg.kv_heads)]
+
+
 def _path(metrics: pd.DataFrame, cfg: ModelConfig) -> dict[str, list[list[list[float]]]]:
-    return {
-        name: [[metrics[f"{name}_{layer}.{g}"].tolist() for g in range(cfg.kv_heads)] for layer in range(cfg.n_layers)]
-        for name in PATH
-    }
+    shape = cfg.n_layers, cfg.kv_heads, len(metrics)
+    return {name: metrics[_columns(name, cfg)].to_numpy().T.reshape(shape).tolist() for name in PATH}
 
 
 def _field(path: dict[str, list[list[list[float]]]], task: Task) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`ihlab heads --hf` and `ihlab view --hf`: the table, the files and the page of a model of transformers."""
+"""`heads --hf`, `attribute --hf` and `view --hf`: the table, the files and the page of a model of transformers."""
 
 import json
 import re
@@ -27,8 +27,11 @@ def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
     main(["heads", "--hf", str(GPT2), "--length", "32", "--rows", "4", "--csv", str(table), "--out", str(picture)])
     printed = capsys.readouterr().out
     assert "Heads of gpt2_induction" in printed
-    assert "4 sequences of random tokens read twice" in " ".join(printed.split())
+    drawn = "sequences of 16 random tokens read twice, without a bos token"
+    assert f"4 {drawn}" in " ".join(printed.split())
     assert "…" not in printed
+    main(["attribute", "--hf", str(GPT2), "--rows", "8", "--method", "attribution-patching"])
+    assert f"8 {drawn}" in " ".join(capsys.readouterr().out.split())
     model = AutoModelForCausalLM.from_pretrained(GPT2, dtype=torch.float16, attn_implementation="eager")
     batch = repeated_batch(repeated_rows(range(63), 4, 16, 2, seed=1), 2)
     order = ["layer", "head", "pattern"]

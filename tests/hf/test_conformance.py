@@ -15,7 +15,7 @@ from ihlab.hf.conformance import CHECKS, as_tests, black_box, run, table
 from ihlab.hf.conformance.__main__ import main
 from ihlab.hf.conformance.causes import BUILDS_ON, CAUSES
 from ihlab.hf.conformance.families import has_local_state, tiny
-from ihlab.hf.links import Links, find_links
+from ihlab.hf.links import Links
 from tests.hf.conftest import FAMILIES, maker, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers' and dynamo's own
@@ -59,41 +59,180 @@ def test_lifecycle_with_the_default_compiler():
     assert row.outcome == "pass", row.detail
 
 
-def swapped_taps(patch):
-    mix = shift.Taps.mix
-    patch.setattr(shift.Taps, "mix", lambda self, side, raw, earlier: mix(self, side, earlier[0], [raw]))
+def fault(owner, name):
+    """Return a decorator that makes a mutant of a function: it takes a method's place, and gets the method first."""
+
+    def decorate(wrong):
+        def mutant(patch):
+            method = getattr(owner, name)
+            patch.setattr(owner, name, lambda *given, **named: wrong(method, *given, **named))
+
+        return mutant
+
+    return decorate
 
 
-def identity_not_exact(patch):
-    mix = shift.Taps.mix
-    patch.setattr(shift.Taps, "mix", lambda self, side, raw, earlier: mix(self, side, raw, earlier) * (1 + 1e-6))
+@fault(shift.Taps, "mix")
+def swapped_taps(mix, self, side, raw, earlier):
+    return mix(self, side, earlier[0], [raw])
 
 
-def zero_at_each_chunk(patch):
-    patch.setattr(cache.RawStates, "exchange", lambda self, side, raw, links, back: F.pad(raw, (0, 0, back, 0)))
+@fault(shift.Taps, "mix")
+def identity_not_exact(mix, self, side, raw, earlier):
+    return mix(self, side, raw, earlier) * (1 + 1e-6)
 
 
-def reads_padding(patch):
-    patch.setattr(attention, "find_links", lambda window, n, past, *_: Links(past == 0))
+@fault(shift.Taps, "mix")
+def branches_on_numbers(mix, self, side, raw, earlier):
+    return mix(self, side, raw, earlier) if raw.sum() else raw
 
 
-def leaks_across_documents(patch):
-    patch.setattr(attention, "find_links", lambda window, n, past, mask, *_: find_links(window, n, past, mask))
+@fault(shift.Taps, "mix")
+def unshifted_when_compiled(mix, self, side, raw, earlier):
+    return raw if torch.compiler.is_compiling() else mix(self, side, raw, earlier)
 
 
-def links_of_the_first_row(patch):
-    def first(window, n, past, mask, positions, starts):
-        wide = None if mask is None else mask[:1].expand_as(mask)
-        return find_links(window, n, past, wide, None, starts)
-
-    patch.setattr(attention, "find_links", first)
+@fault(shift.Taps, "mix")
+def without_gradient(mix, self, side, raw, earlier):
+    return mix(self, side, raw, [x.detach() for x in earlier])
 
 
-def links_of_the_first_row_of_documents(patch):
-    def first(window, n, past, mask, positions, starts):
-        return find_links(window, n, past, mask, None if positions is None else positions[:1], starts)
+@fault(shift.Taps, "mix")
+def unshifted_in_autocast(mix, self, side, raw, earlier):
+    if torch.is_autocast_enabled("cpu"):
+        earlier = [torch.zeros_like(x) for x in earlier]
+    return mix(self, side, raw, earlier)
 
-    patch.setattr(attention, "find_links", first)
+
+@fault(shift.Taps, "mix")
+def loses_its_state_between_blocks(mix, self, side, raw, earlier):
+    earlier = [x.clone() for x in earlier]
+    for x in earlier:
+        x[:, 256::256] = 0
+    return mix(self, side, raw, earlier)
+
+
+@fault(shift.Taps, "mix")
+def rows_of_eight(mix, self, side, raw, earlier):
+    return mix(self, side, raw, [x[torch.arange(len(x)) % 8] for x in earlier])
+
+
+@fault(shift.Taps, "__init__")
+def one_row_for_all_heads(init, self, heads, *given, **named):
+    init(self, 1, *given, **named)
+
+
+@fault(cache.RawStates, "exchange")
+def zero_at_each_chunk(exchange, self, side, raw, links, back):
+    return F.pad(raw, (0, 0, back, 0))
+
+
+@fault(cache.RawStates, "exchange")
+def lost_behind_the_window(exchange, self, side, raw, links, back):
+    if side in self.raw and self.is_sliding and self.get_seq_length() >= self.sliding_window:
+        self.raw[side] = torch.zeros_like(self.raw[side])
+    return exchange(self, side, raw, links, back)
+
+
+@fault(cache.RawStates, "exchange")
+def state_in_eight_bits(exchange, self, side, raw, links, back):
+    seen = exchange(self, side, raw, links, back)
+    self.raw[side] = self.raw[side].to(torch.float8_e4m3fn).to(raw.dtype)
+    return seen
+
+
+@fault(cache.RawStates, "exchange")
+def wrong_slot(exchange, self, side, raw, links, back):
+    seen = exchange(self, side, raw, links, back)
+    if self.is_compileable:
+        self.raw[side].copy_(seen[:, -1 - back : -1])
+    return seen
+
+
+@fault(cache.RawStates, "seen")
+def cache_detaches(seen, self, side, raw, back, tree):
+    if side in self.raw:
+        self.raw[side] = self.raw[side].detach()
+    return seen(self, side, raw, back, tree)
+
+
+@fault(cache.RawStates, "crop")
+def stale_after_rollback(crop, self, tokens_to_remove):
+    super(cache.RawStates, self).crop(tokens_to_remove)
+    self.recorded = {}
+
+
+@fault(cache.RawStates, "crop")
+def crop_restores_row_0(crop, self, tokens_to_remove):
+    crop(self, tokens_to_remove)
+    self._each(lambda raw: raw[:1].expand_as(raw).clone())
+
+
+@fault(cache.RawStates, "batch_repeat_interleave")
+def repeats_in_another_order(repeat, self, repeats):
+    super(cache.RawStates, self).batch_repeat_interleave(repeats)
+    self._each(lambda raw: raw.repeat(repeats, 1, 1))
+
+
+def keys_only(method):
+    @fault(cache.RawStates, method)
+    def mutant(right, self, *given):
+        return getattr(super(cache.RawStates, self), method)(*given)
+
+    return mutant
+
+
+@fault(Links, "stored")
+def padding_is_stored(stored, self, *given):
+    return stored(self._replace(real=None), *given)
+
+
+@fault(attention, "find_links")
+def reads_padding(find, window, n, past, *_):
+    return Links(past == 0)
+
+
+@fault(attention, "find_links")
+def leaks_across_documents(find, window, n, past, mask, *_):
+    return find(window, n, past, mask)
+
+
+@fault(attention, "find_links")
+def links_of_the_first_row(find, window, n, past, mask, positions, starts):
+    wide = None if mask is None else mask[:1].expand_as(mask)
+    return find(window, n, past, wide, None, starts)
+
+
+@fault(attention, "find_links")
+def links_of_the_first_row_of_documents(find, window, n, past, mask, positions, starts):
+    return find(window, n, past, mask, None if positions is None else positions[:1], starts)
+
+
+@fault(attention, "links_of_mask")
+def mask_of_four_dimensions_unread(links, *_):
+    return Links(False)
+
+
+@fault(model, "tell_links")
+def embeddings_unshifted(tell, decoder, args, kwargs):
+    args, kwargs = tell(decoder, args, kwargs)
+    if (given := kwargs.get("inputs_embeds")) is not None:
+        kwargs["kv_shift"] = Links(False, torch.zeros(1, given.shape[1], 1, dtype=torch.bool))
+    return args, kwargs
+
+
+@fault(attention._Projecting, "_shifted")
+def unshifted_with_eager_attention(shifted, self, side, raw):
+    is_eager = self._attention.config._attn_implementation == "eager"
+    return raw if is_eager else shifted(self, side, raw)
+
+
+@fault(attention._Projecting, "v_proj")
+def reads_the_future_in_training(forward, self, hidden):
+    values = forward(self, hidden)
+    if not self._attention.training:
+        return values
+    return torch.cat([values[:, :1] + values[:, -1:], values[:, 1:]], 1)
 
 
 def state_of_the_model(patch):
@@ -109,43 +248,12 @@ def state_of_the_model(patch):
     patch.setattr(attention, "shift_layer", shared)
 
 
-def stale_after_rollback(patch):
-    def crop(self, tokens_to_remove):
-        super(cache.RawStates, self).crop(tokens_to_remove)
-        self.recorded = {}
-
-    patch.setattr(cache.RawStates, "crop", crop)
-
-
 def beams_keep_their_raw_keys(patch):
     patch.delattr(cache.RawStates, "reorder_cache")
 
 
-def lost_behind_the_window(patch):
-    exchange = cache.RawStates.exchange
-
-    def forgetful(self, side, raw, links, back):
-        if side in self.raw and self.is_sliding and self.get_seq_length() >= self.sliding_window:
-            self.raw[side] = torch.zeros_like(self.raw[side])
-        return exchange(self, side, raw, links, back)
-
-    patch.setattr(cache.RawStates, "exchange", forgetful)
-
-
-def one_row_for_all_heads(patch):
-    made = shift.Taps.__init__
-    patch.setattr(shift.Taps, "__init__", lambda self, heads, *given, **named: made(self, 1, *given, **named))
-
-
 def taps_in_half_precision(patch):
     patch.setattr(shift.Taps, "_apply", nn.Module._apply)
-
-
-def branches_on_numbers(patch):
-    mix = shift.Taps.mix
-    patch.setattr(
-        shift.Taps, "mix", lambda self, side, raw, earlier: mix(self, side, raw, earlier) if raw.sum() else raw
-    )
 
 
 def decayed(patch):
@@ -163,189 +271,25 @@ def copies_lose_their_state(patch):
     patch.setattr(cache.RawStates, "__deepcopy__", copied, raising=False)
 
 
-def state_in_eight_bits(patch):
-    exchange = cache.RawStates.exchange
-
-    def rounded(self, side, raw, links, back):
-        seen = exchange(self, side, raw, links, back)
-        self.raw[side] = self.raw[side].to(torch.float8_e4m3fn).to(raw.dtype)
-        return seen
-
-    patch.setattr(cache.RawStates, "exchange", rounded)
-
-
-def padding_is_stored(patch):
-    stored = Links.stored
-    patch.setattr(Links, "stored", lambda self, *given: stored(self._replace(real=None), *given))
-
-
-def mask_of_four_dimensions_unread(patch):
-    patch.setattr(attention, "links_of_mask", lambda *given: Links(False))
-
-
-def embeddings_unshifted(patch):
-    tell = attention.tell_links
-
-    def only_tokens(decoder, args, kwargs):
-        args, kwargs = tell(decoder, args, kwargs)
-        if (given := kwargs.get("inputs_embeds")) is not None:
-            kwargs["kv_shift"] = Links(False, torch.zeros(1, given.shape[1], 1, dtype=torch.bool))
-        return args, kwargs
-
-    patch.setattr(model, "tell_links", only_tokens)
-
-
-def keys_only(method):
-    def mutant(patch):
-        patch.setattr(
-            cache.RawStates, method, lambda self, *given: getattr(super(cache.RawStates, self), method)(*given)
-        )
-
-    mutant.__name__ = f"{method}_of_keys_only"
-    return mutant
-
-
-def repeats_in_another_order(patch):
-    def tiled(self, repeats):
-        super(cache.RawStates, self).batch_repeat_interleave(repeats)
-        self._each(lambda raw: raw.repeat(repeats, 1, 1))
-
-    patch.setattr(cache.RawStates, "batch_repeat_interleave", tiled)
-
-
-def static_stores(change):
-    def mutant(patch):
-        exchange = cache.RawStates.exchange
-
-        def wrong(self, side, raw, links, back):
-            seen = exchange(self, side, raw, links, back)
-            if self.is_compileable:
-                self.raw[side].copy_(change(self, seen, back))
-            return seen
-
-        patch.setattr(cache.RawStates, "exchange", wrong)
-
-    return mutant
-
-
-wrong_slot = static_stores(lambda self, seen, back: seen[:, -1 - back : -1])
-
-
-def unshifted_when_compiled(patch):
-    mix = shift.Taps.mix
-    patch.setattr(
-        shift.Taps,
-        "mix",
-        lambda self, side, raw, earlier: raw if torch.compiler.is_compiling() else mix(self, side, raw, earlier),
-    )
-
-
-def detached(*sides):
-    def mutant(patch):
-        mix = shift.Taps.mix
-
-        def without_gradient(self, side, raw, earlier):
-            return mix(self, side, raw, [x.detach() for x in earlier] if side in sides else earlier)
-
-        patch.setattr(shift.Taps, "mix", without_gradient)
-
-    return mutant
-
-
-def mixes(change, when=lambda self: True):
-    """Return a mutant that changes the earlier vectors [batch, pos, channel] that a shift mixes in."""
-
-    def mutant(patch):
-        mix = shift.Taps.mix
-
-        def wrong(self, side, raw, earlier):
-            return mix(self, side, raw, [change(x) for x in earlier] if when(self) else earlier)
-
-        patch.setattr(shift.Taps, "mix", wrong)
-
-    return mutant
-
-
-def loses_its_state_between_blocks(earlier):
-    earlier = earlier.clone()
-    earlier[:, 256::256] = 0
-    return earlier
-
-
-def unshifted_with_eager_attention(patch):
-    shifted = attention._Projecting._shifted
-
-    def wrong(self, side, raw):
-        is_eager = self._attention.config._attn_implementation == "eager"
-        return raw if is_eager else shifted(self, side, raw)
-
-    patch.setattr(attention._Projecting, "_shifted", wrong)
-
-
-def crop_restores_row_0(patch):
-    crop = cache.RawStates.crop
-
-    def wrong(self, tokens_to_remove):
-        crop(self, tokens_to_remove)
-        self._each(lambda raw: raw[:1].expand_as(raw).clone())
-
-    patch.setattr(cache.RawStates, "crop", wrong)
-
-
-def cache_detaches(patch):
-    seen = cache.RawStates.seen
-
-    def wrong(self, side, raw, back, tree):
-        if side in self.raw:
-            self.raw[side] = self.raw[side].detach()
-        return seen(self, side, raw, back, tree)
-
-    patch.setattr(cache.RawStates, "seen", wrong)
-
-
 def earlier_branches_are_forgotten(patch):
-    seen = cache.RawStates.seen
-
-    def wrong(self, side, raw, back, tree):
+    @fault(cache.RawStates, "seen")
+    def forgotten(seen, self, side, raw, back, tree):
         self.tree = {}
         return seen(self, side, raw, back, tree)
 
-    patch.setattr(cache.RawStates, "seen", wrong)
+    forgotten(patch)
     patch.setattr(links, "require", lambda *_: None)
 
 
-def reads_the_future_in_training(patch):
-    forward = attention._Projecting.v_proj
-
-    def wrong(self, hidden):
-        values = forward(self, hidden)
-        if not self._attention.training:
-            return values
-        return torch.cat([values[:, :1] + values[:, -1:], values[:, 1:]], 1)
-
-    patch.setattr(attention._Projecting, "v_proj", wrong)
-
-
-def row_of_eight(earlier):
-    return earlier[torch.arange(len(earlier)) % 8]
-
-
-def nothing(earlier):
-    return torch.zeros_like(earlier)
-
-
-NEW = {
-    "long": mixes(loses_its_state_between_blocks),
-    "rows": mixes(row_of_eight),
+MUTANTS = {
+    "long": loses_its_state_between_blocks,
+    "rows": rows_of_eight,
     "attention": unshifted_with_eager_attention,
     "training": reads_the_future_in_training,
-    "autocast": mixes(nothing, lambda self: torch.is_autocast_enabled("cpu")),
+    "autocast": unshifted_in_autocast,
     "cached_gradient": cache_detaches,
     "tree": earlier_branches_are_forgotten,
     "packed_rows": links_of_the_first_row_of_documents,
-}
-MUTANTS = {
-    **NEW,
     **dict.fromkeys(("positions", "seq_idx", "cu_seqlens"), leaks_across_documents),
     **{"chunks": zero_at_each_chunk, "padding": reads_padding, "uneven": links_of_the_first_row},
     **{"interleaved": state_of_the_model, "prefix": copies_lose_their_state, "beams": beams_keep_their_raw_keys},
@@ -356,7 +300,7 @@ MUTANTS = {
     **{"after_padding": padding_is_stored, "mask_4d": mask_of_four_dimensions_unread, "embeds": embeddings_unshifted},
     **{"reset": keys_only("reset"), "reorder": beams_keep_their_raw_keys, "select": keys_only("batch_select_indices")},
     **{"repeat": keys_only("batch_repeat_interleave"), "static": wrong_slot, "compiled": unshifted_when_compiled},
-    "gradient": detached("key", "value"),
+    "gradient": without_gradient,
 }
 """Implementations with one fault each, by the check that must catch it."""
 
@@ -415,10 +359,8 @@ def raises_without_words():
         (refuses_in_words, "refuses"),
         (raises_without_words, "FAIL"),
         (lambda: None.state, "FAIL"),
-        (lambda: "".split()[1], "FAIL"),
         (lambda: torch.ones(2) + torch.ones(3), "FAIL"),  # a RuntimeError
         (lambda: int("one"), "FAIL"),  # a ValueError
-        (lambda: nn.Conv1d(3, 3, 2)(torch.ones(2, 3, 1)), "FAIL"),
         (lambda: sys.exit(0), "FAIL"),
     ],
 )
@@ -553,11 +495,9 @@ def no_weights():
             ["--model", "my_module:number"],
             "The function returns a int, but must return a causal model of transformers.",
         ),
-        (["--model", "my_module:headless"], "The function returns a LlamaModel, but must"),
         (["--model", "my_module:tuples"], "The LlamaForCausalLM returns no logits of token ids: AttributeError: "),
         (["--model", "my_module:weak"], "Earlier tokens change the logits by "),
         (["--model", "my_module:make", "--checks", "chunk"], "There is no check 'chunk'; did you mean 'chunks'?"),
-        (["--model", "my_module:make", "--allow", "chunk"], "There is no check 'chunk'; did you mean 'chunks'?"),
         (["--model", "my_module:plain", "--checks", "equation_5"], "No check was made: none applies, or the model"),
         (["--family", "lfm2", "--table"], "--table needs --families."),
         (["--families", "--json"], "--families takes no --checks, --allow or --json."),
@@ -575,7 +515,7 @@ def test_what_cannot_be_checked_is_refused_in_a_sentence(arguments, sentence, my
 def my_module(monkeypatch):
     made = ModuleType("my_module")
     made.make, made.number, made.fails, made.plain = maker(), lambda: 3, lambda: 1 / 0, plain
-    made.headless, made.weak, made.tuples = lambda: plain().model, no_weights, of_tuples
+    made.weak, made.tuples = no_weights, of_tuples
     monkeypatch.setitem(sys.modules, "my_module", made)
     return made
 

@@ -107,13 +107,6 @@ def test_the_sweep_is_each_head_alone(model, batch):
         assert line.accuracy_fall == pytest.approx(whole["accuracy"] - alone["accuracy"])
 
 
-def test_the_induction_head_is_needed_and_a_copy_of_nothing_is_not(theorem_3_3, batch):
-    assert ablate_heads(theorem_3_3, batch, [])["accuracy"] > 0.99
-    assert ablate_heads(theorem_3_3, batch, [(0, 0)], "zero")["accuracy"] == 0
-    assert ablate_heads(theorem_3_3, batch, [(0, 0)], "mean")["accuracy"] < 0.1
-    assert ablate_heads(theorem_3_3, batch, [(0, 0)], "resample")["accuracy"] < 0.1
-
-
 def test_row_scores_count_targets_and_answers_apart(model):
     inputs = np.arange(12).reshape(2, 6)
     targets, answers = np.full((2, 6), IGNORE), np.full((2, 6), IGNORE)
@@ -159,13 +152,6 @@ def test_the_sets_are_as_large_and_their_losses_those_of_ablating_them(make_mode
     right = ablate_heads(model, batch, these)
     assert table["loss"][0] == pytest.approx(right["loss"])
     assert table["loss_rise"][0] == pytest.approx(right["loss"] - ablate_heads(model, batch, [])["loss"])
-
-
-def test_where_a_layer_has_no_others_the_control_is_smaller(make_model, batch):
-    every = [(1, head) for head in range(4)]
-    table = ablate_together(make_model(), batch, every, controls=1)
-    assert table["n"].tolist() == [4, 4, 0]
-    assert table["loss_rise"][2] == 0
 
 
 def test_the_head_that_knows_the_answers_is_found_by_its_absence(theorem_3_2, batch):

@@ -9,7 +9,6 @@ import torch
 from ihlab.interp.circuits import (
     ov_circuit,
     qk_circuit,
-    strongest_route,
 )
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.patching import without_key_path
@@ -63,20 +62,6 @@ def test_w_ov_gives_what_each_head_writes(make_model, tokens):
             torch.testing.assert_close(written, cache["result", layer, "attn"][:, :, head])
 
 
-def test_the_circuits_of_theorem_3_3(theorem_3_3):
-    """Keys are found by the token before, values read of the token itself: both circuits are the identity."""
-    eye = torch.eye(40).double()
-    embedding = theorem_3_3.W_E
-    qk = [embedding @ qk_circuit(theorem_3_3, 0, 0, route).AB @ embedding.T for route in (0, 1)]
-    torch.testing.assert_close(qk[1], eye / 0.05)
-    ov = [embedding @ ov_circuit(theorem_3_3, 0, 0, route).AB @ theorem_3_3.W_U for route in (0, 1)]
-    torch.testing.assert_close(ov[0], eye)
-    assert not qk[0].any()
-    assert not ov[1].any()
-    assert strongest_route(theorem_3_3, 0, 0, "alpha") == 1
-    assert strongest_route(theorem_3_3, 0, 0, "beta") == 0
-
-
 def test_circuits_that_do_not_exist_are_refused(make_model):
     with pytest.raises(ConfigError, match=r"There is no head 0\.4"):
         qk_circuit(make_model(), 0, 4)
@@ -109,18 +94,6 @@ def test_composition_is_the_norm_of_the_product(make_model, attention):
 
 
 # The key path
-
-
-def test_the_keys_of_theorem_3_2_come_from_its_first_layer(theorem_3_2, batch):
-    tokens = torch.from_numpy(batch.inputs.copy())
-    pattern, z = without_key_path(theorem_3_2, tokens, (0, 0), (1, 0), "zero")
-    # All keys are zero then: under the strict mask and a slope, the last token read is a matter of the slope alone.
-    at = torch.arange(24)
-    scores = (-0.01 * (at[:, None] - at)).masked_fill(at[:, None] <= at, -torch.inf)
-    expected = scores[1:].double().softmax(dim=-1).expand(64, -1, -1)
-    torch.testing.assert_close(pattern[:, 1:], expected)
-    values = theorem_3_2.embed(tokens)  # the first half of the residual stream, which the first head does not write
-    torch.testing.assert_close(z[:, 1:], expected @ values)
 
 
 @pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
@@ -166,13 +139,6 @@ def test_a_path_that_a_layer_without_residual_cuts_carries_nothing(make_model, t
     torch.testing.assert_close(z, cache["z", 2][:, :, 0])
     _, z = without_key_path(model, tokens, (1, 0), (2, 0), "zero")
     assert not torch.allclose(z, cache["z", 2][:, :, 0])
-
-
-def test_paths_that_do_not_exist_are_refused(make_model, tokens):
-    with pytest.raises(ConfigError, match=r"runs from head 1\.0 to 1\.1, but must run to a later layer"):
-        without_key_path(make_model(), tokens, (1, 0), (1, 1))
-    with pytest.raises(ConfigError, match=r"There is no head 2\.0"):
-        without_key_path(make_model(), tokens, (0, 0), (2, 0))
 
 
 # The pair

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from ihlab import ModelConfig, Transformer
 from ihlab.interp.multihop import find_hops, hop_scores
 from ihlab.measure.batches import EVAL_SEED
-from ihlab.theory.k_hop import k_hop
 from tasks import MultiHopTask
 
 TASK = MultiHopTask(vocab_size=9, length=20, max_hops=2)
@@ -60,15 +59,3 @@ def test_a_head_that_attends_where_one_hop_leads_scores_one(model):
     assert table[0, 1, 1] == pytest.approx(1)
     assert table[0, 0, 0] == pytest.approx(1)
     assert table[0, 0, 1] == table[1, 1, 1] == 0
-
-
-@pytest.mark.parametrize(
-    ("attention", "places"), [("vanilla", ["before 1", "to 1", "to 2"]), ("kv_shift", ["to 1", "to 2"])]
-)
-def test_the_first_heads_of_models_built_by_hand_attend_where_their_derivation_says(attention, places):
-    """Without the shift layer 1 attends to the latest copy, the position before find_1."""
-    table = hop_scores(k_hop(len(places), attention, TASK), TASK, 2, rows=8)
-    table = table[table["head"] == 0].set_index(["layer", "j"])
-    for layer, place in enumerate(places):
-        what, j = place.split()
-        assert table[{"to": "attention", "before": "before"}[what]][layer, int(j)] == pytest.approx(1, abs=1e-9)

@@ -11,7 +11,6 @@ from transformer_lens import patching
 from ihlab.interp.patching import path_effects, path_patch, without_key_path
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
-from ihlab.theory.constructions import two_layer_induction_head
 from tasks.config import ConfigError
 
 HEADS, GROUPS, D_HEAD, POS = 4, 2, 6, 7
@@ -113,59 +112,34 @@ def recorded(model, tokens):
 # Activation patching: TransformerLens' own
 
 EVERY = slice(None)
-STREAM = [(place, f"get_act_patch_{place}", (3, POS)) for place in ("resid_pre", "resid_mid", "attn_out", "mlp_out")]
-HEAD = [(place, kind, GROUPS if place in "kv" else HEADS) for place, kind in zip("zqkv", ("out", *"qkv"), strict=True)]
-BY_HEAD = [(place, f"get_act_patch_attn_head_{kind}_all_pos", (3, n)) for place, kind, n in HEAD]
-BY_HEAD += [("pattern", "get_act_patch_attn_head_pattern_all_pos", (3, HEADS))]
-BY_BOTH = [(place, f"get_act_patch_attn_head_{kind}_by_pos", (3, POS, n)) for place, kind, n in HEAD]
+PLACES = [
+    ("z", "out", HEADS),
+    ("q", "q", HEADS),
+    ("k", "k", GROUPS),
+    ("v", "v", GROUPS),
+    ("pattern", "pattern", HEADS),
+]
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("place", "function", "shape"), [*STREAM, *BY_HEAD, *BY_BOTH])
-def test_activation_patching_also_where_heads_share_keys_and_values(model, tokens, source, place, function, shape):
-    """Each entry [layer, position], [layer, head] or [layer, position, head]; of the last, some."""
+@pytest.mark.parametrize(("place", "kind", "n"), PLACES)
+def test_activation_patching_also_where_heads_share_keys_and_values(model, tokens, source, place, kind, n):
+    """Each entry [layer, head]."""
     _, clean = model.run_with_cache(source)
-    patched = getattr(patching, function)(model, tokens, clean, metric)
+    patched = getattr(patching, f"get_act_patch_attn_head_{kind}_all_pos")(model, tokens, clean, metric)
     record = recorded(model, source)
-    assert patched.shape == shape
-    for entry in list(np.ndindex(shape))[:: 1 if len(shape) == 2 else 9]:
-        if function.endswith("all_pos"):
-            axis = (EVERY, entry[1]) if place == "pattern" else (EVERY, EVERY, entry[1])
-        else:
-            axis = (EVERY, *entry[1:])
+    assert patched.shape == (3, n)
+    for layer, head in np.ndindex(3, n):
+        axis = (EVERY, head) if place == "pattern" else (EVERY, EVERY, head)
 
-        def patch(at, layer, x, entry=entry, axis=axis):
-            if (at, layer) == (place, entry[0]):
+        def patch(at, at_layer, x, layer=layer, axis=axis):
+            if (at, at_layer) == (place, layer):
                 x = x.clone()
                 x[axis] = record[place, layer][axis]
             return x
 
         expected = metric(by_hand(model, tokens, patch)).item()
-        assert patched[entry].item() == pytest.approx(expected, rel=1e-5)
-
-
-@torch.no_grad()
-def test_patching_everything_at_once_pads_the_shared_heads(model, tokens, source):
-    _, clean = model.run_with_cache(source)
-    assert patching.get_act_patch_block_every(model, tokens, clean, metric).shape == (3, 3, POS)
-    heads = patching.get_act_patch_attn_head_all_pos_every(model, tokens, clean, metric)
-    assert heads.shape == (5, 3, HEADS)
-    assert not heads[[2, 3], :, GROUPS:].any()
-
-
-@torch.no_grad()
-def test_patching_can_keep_each_row(model, tokens, source):
-    _, clean = model.run_with_cache(source)
-
-    def by_row(logits):
-        return logits[:, -1, 5]
-
-    result = patching.get_act_patch_resid_pre(model, tokens, clean, by_row, reduce="none", baseline=True)
-    torch.testing.assert_close(result.baseline, by_row(model(tokens)).float())
-    # At the last position of the first layer, only that token's embedding is exchanged.
-    mixed = tokens.clone()
-    mixed[:, -1] = source[:, -1]
-    torch.testing.assert_close(result.values[0, -1], by_row(model(mixed)).float())
+        assert patched[layer, head].item() == pytest.approx(expected, rel=1e-5)
 
 
 # Path patching: ours
@@ -228,23 +202,6 @@ def test_effects_lists_every_path(tokens, source):
         assert row.effect == pytest.approx(expected - before)
 
 
-@torch.no_grad()
-def test_in_the_theorem_3_2_model_the_first_layer_speaks_to_the_keys_alone():
-    """Two rows that differ in one early token: [a b ... a] answers b, and the keys alone carry "after a"."""
-    n = 12
-    model = two_layer_induction_head(torch.eye(n).double(), 8, sigma=0.05, slope=0.01, first_slope=20.0)
-    tokens = torch.tensor([[3, 5, 7, 8, 9, 3]])
-    source = torch.tensor([[7, 5, 3, 8, 9, 3]])  # 3 and 7 exchanged: now 8 follows 3
-    assert model(tokens)[0, -1].argmax() == 5
-    assert model(source)[0, -1].argmax() == 8
-    untouched = model(tokens)
-    for into, answer in (("q", 5), ("k", 8), ("v", 5)):
-        logits = path_patch(model, tokens, source, (0, 0), (1, 0), into)
-        assert logits[0, -1].argmax() == answer, into
-        # Queries and values read the half of the residual stream that the first layer does not write.
-        assert torch.equal(logits, untouched) == (into != "k"), into
-
-
 # Bad input
 
 
@@ -262,15 +219,6 @@ def test_paths_that_do_not_exist_are_named(model, tokens, source, change, messag
     given = {"sender": (0, 0), "receiver": (1, 0), "into": "q", **change}
     with pytest.raises(ConfigError, match=message):
         path_patch(model, tokens, source, **given)
-
-
-def test_a_head_that_masks_for_others_has_no_path_of_its_own(tokens, source):
-    """Selective attention: the first head's queries and keys change every head's pattern."""
-    model = random_model(attention="selective")
-    with pytest.raises(ConfigError, match="attention='selective': its first head masks"):
-        path_patch(model, tokens, source, (0, 0), (1, 0), "q")
-    with pytest.raises(ConfigError, match="attention='selective'"):
-        without_key_path(model, tokens, (0, 0), (1, 1))
 
 
 def test_a_source_of_another_shape_is_refused(model, tokens, source):

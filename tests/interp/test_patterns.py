@@ -23,13 +23,6 @@ def test_effective_pattern_is_the_sum_written_out():
                 torch.testing.assert_close(effective[head, q, j], torch.as_tensor(expected).double())
 
 
-def test_a_window_wider_than_the_row_is_no_trouble():
-    pattern, beta = torch.rand(1, 2, 2).tril(), torch.tensor([[1.0, 10.0, 100.0, 1000.0]])
-    (a, _), (b, c) = pattern[0]
-    expected = torch.stack([torch.stack([a, torch.zeros(())]), torch.stack([b + 10 * c, c])])
-    torch.testing.assert_close(effective_pattern(pattern, beta)[0], expected)
-
-
 def test_readers_stack_all_layers(make_model, tokens):
     _, cache = make_model().run_with_cache(tokens)
     raw, effective = raw_patterns(cache), effective_patterns(cache)
@@ -37,13 +30,6 @@ def test_readers_stack_all_layers(make_model, tokens):
     for layer in range(2):
         assert torch.equal(raw[layer], cache["pattern", layer])
         assert torch.equal(effective[layer], effective_pattern(raw[layer], cache["beta", layer, "attn"]))
-
-
-def test_readers_take_a_cache_without_batch_axis(make_model, tokens):
-    model = make_model()
-    _, one = model.run_with_cache(tokens[:1], remove_batch_dim=True)
-    _, cache = model.run_with_cache(tokens[:1])
-    torch.testing.assert_close(effective_patterns(one), effective_patterns(cache)[:, 0])
 
 
 def score_bias(model, cache, layer):

@@ -11,8 +11,7 @@ from torch.nn import functional as F
 from ihlab.interp.routes import Route, route_contributions, route_effects
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
-from ihlab.theory.constructions import kv_shift_induction_head
-from tasks import IGNORE, Batch, InductionTask
+from tasks import IGNORE, Batch
 from tasks.config import ConfigError
 
 WINDOW, HEADS, GROUPS, D_HEAD, POS = 3, 4, 2, 6, 7
@@ -33,13 +32,6 @@ def random_model(positional="rope", **changes):
 @pytest.fixture(scope="module")
 def tokens():
     return torch.randint(19, (3, POS), generator=torch.Generator().manual_seed(2))
-
-
-@pytest.fixture(scope="module")
-def induction():
-    """The Theorem 3.3 head and rows of the task it solves."""
-    head = kv_shift_induction_head(torch.eye(60).double(), 24, sigma=0.05, slope=0.01)
-    return head, InductionTask(vocab_size=60, length=24).batch(256, np.random.default_rng(0))
 
 
 def rotated(x, position, base):
@@ -115,37 +107,6 @@ def test_every_route_of_every_head_is_what_loops_give(tokens, positional, layer)
 
 
 # The Theorem 3.3 head: key of the token before, value of its own
-
-
-def test_on_the_theorem_the_used_routes_are_everything_and_the_others_exactly_nothing(induction):
-    model, batch = induction
-    table = route_effects(model, batch).set_index(["key", "value"])
-    assert len(table) == 9
-    used = [("previous", "all"), ("all", "own"), ("previous", "own"), ("all", "all")]
-    for route, row in table.iterrows():
-        if route in used:
-            assert row["accuracy_fall"] > 0.85, route
-            assert row["loss_rise"] > 0.1, route
-        else:
-            assert row["loss_rise"] == 0.0, route
-            assert row["accuracy_fall"] == 0.0, route
-
-
-def test_without_the_previous_key_the_theorem_head_is_at_chance(induction):
-    """What remains is ALiBi's average of the tokens so far: the one that occurred most often, and latest of equals.
-
-    Which is no better than a guess among them, and worse: the own token has occurred twice, and is never the answer.
-    """
-    model, batch = induction
-    hits, chances = [], []
-    for row, t in zip(*np.nonzero(batch.answers != IGNORE), strict=True):
-        weights = np.zeros(60)
-        np.add.at(weights, batch.inputs[row, : t + 1], np.exp(-0.01 * (t - np.arange(t + 1))))
-        hits.append(weights.argmax() == batch.answers[row, t])
-        chances.append(1 / len(set(batch.inputs[row, : t + 1])))
-    fall = route_effects(model, batch, routes=[Route(1, None)])["accuracy_fall"].item()
-    assert 1 - fall == pytest.approx(np.mean(hits))
-    assert np.mean(hits) < np.mean(chances)
 
 
 def test_effects_are_the_rise_of_the_loss_and_the_fall_of_accuracy():

@@ -97,13 +97,6 @@ def test_members_measured_together_are_measured_as_alone(three_hops, at_once):
         assert together.row(own) == pytest.approx(alone(model), abs=1e-5)
 
 
-def test_the_held_out_set_does_not_depend_on_how_it_is_cut(small, monkeypatch):
-    model = Transformer(small.model)
-    whole = Evaluator(small, torch.device("cpu"))(model)
-    monkeypatch.setattr("ihlab.measure.metrics.CPU_POSITIONS", 7 * small.task.length)
-    assert Evaluator(small, torch.device("cpu"))(model) == pytest.approx(whole)
-
-
 class AnswersByRule(Transformer):
     """At each position it says (token + offset) mod 5."""
 
@@ -170,26 +163,6 @@ def test_an_accuracy_over_nothing_is_not_a_number():
 COPYING = [InductionTask(vocab_size=64, length=32), MQARTask(vocab_size=64, length=64, pairs=4)]
 
 
-@pytest.mark.parametrize("task", [*COPYING, MultiHopTask(vocab_size=10, length=16, max_hops=3)], ids=lambda t: t.kind)
-def test_a_run_records_every_slice_of_its_task(task):
-    """Together, weighted by their answers, they are the accuracy; answers are counted by hops, or bits of gaps."""
-    model = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_vocab=64, n_ctx=64)
-    run = RunConfig(task=task, model=model, eval_rows=64, steps=1)
-    row = Evaluator(run, torch.device("cpu"))(Transformer(model))
-    batch = draw(task, EVAL_SEED, "eval", 0, 64)
-    [(group, values)] = batch.groups.items()
-    values = np.broadcast_to(values[:, None] if values.ndim == 1 else values, batch.answers.shape)
-    n: dict[int, int] = {}
-    for value in values[batch.answers != IGNORE].tolist():
-        of = 1 << (value.bit_length() - 1) if group == "gap" else value
-        n[of] = n.get(of, 0) + 1
-    columns = [name for name in row if name.startswith(f"accuracy_{group}_")]
-    assert columns == [f"accuracy_{group}_{of}" for of in sorted(n)]
-    assert min(n) == {"induction": 2, "mqar": 1, "multihop": 0}[task.kind]
-    weights = [n[int(name.rpartition("_")[2])] for name in columns]
-    assert np.average([row[name] for name in columns], weights=weights) == pytest.approx(row["accuracy"])
-
-
 # Attention to the answer
 
 
@@ -253,11 +226,3 @@ def test_attention_to_the_answer_is_recorded_on_the_tasks_own_rows(task):
                 assert after
                 seen.append(sum(cache["pattern", layer][r, head, t, place].item() for place in after))
             assert row[f"answer_{layer}.{head}"] == pytest.approx(np.mean(seen), abs=1e-6)
-
-
-def test_a_task_whose_answers_are_not_in_the_row_records_no_attention_to_them(small):
-    row = Evaluator(small.replace(task=NGramTask(vocab_size=40, length=12)), torch.device("cpu"))(
-        Transformer(small.model)
-    )
-    assert not [name for name in row if name.startswith("answer")]
-    assert "prefix_0.1" in row

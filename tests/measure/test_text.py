@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from ihlab import ModelConfig, Transformer
+from ihlab.measure.batches import EVAL_SEED
 from ihlab.measure.text import (
     ELIGIBLE,
     MISLED,
@@ -19,10 +20,11 @@ from ihlab.measure.text import (
     repeated_text,
     token_losses,
 )
-from tasks import TextTask
+from tasks import IGNORE, ConfigError, TextTask
 from tasks.text.corpus import SAMPLE
 
 BYTES = TextTask(corpus=SAMPLE, vocab_size=256, length=16)
+BYTES_MODEL = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=256, n_ctx=16)
 TOKENS = TextTask(corpus=SAMPLE, vocab_size=300, length=32)
 
 
@@ -121,3 +123,21 @@ def test_the_gain_of_repeating_leaves_out_the_first_token_of_the_copy():
     losses = np.full((2, 31), 5.0)
     losses[:, 15], losses[:, 16:] = 1000.0, 2.0
     assert repeat_gain(losses) == pytest.approx(3.0)
+
+
+def test_packed_documents_cost_their_targets_alone_and_are_refused_where_contexts_would_mix():
+    packed = TextTask(corpus=SAMPLE, vocab_size=256, length=16, pack=True)
+    rng = np.random.default_rng(EVAL_SEED)
+    batches = [each.batch(1024, rng) for each in (packed, packed.held_out)]
+    seen, held_out = (batch.targets[batch.targets != IGNORE] for batch in batches)
+    assert (batches[0].targets == IGNORE).any()
+    losses = [-math.log((np.sum(seen == token) + 1) / (len(seen) + 256)) for token in range(256)]
+    assert frequency_loss(packed) == pytest.approx(np.mean([losses[token] for token in held_out]))
+    some = (batches[0].targets == IGNORE).any(axis=1)
+    inputs, targets = batches[0].inputs[some], batches[0].targets[some]
+    for measure in (
+        lambda: token_losses(Transformer(BYTES_MODEL), inputs, targets),
+        lambda: position_classes(packed, inputs, targets),
+    ):
+        with pytest.raises(ConfigError, match=r"positions have no target \(-100\), as in packed documents"):
+            measure()

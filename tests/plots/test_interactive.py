@@ -16,68 +16,106 @@ from tasks.config import ConfigError
 
 rng = np.random.default_rng(0)
 CURVES = pd.DataFrame(
-    [
-        (kind, panel, seed, 0.01 if kind == "A" else 0.02, step, rng.random())
-        for kind, panel, seed, step in product("AB", ("x", "y"), range(3), (0, 10, 20, 40))
-    ],
-    columns=["curve", "setting", "seed", "lr", "step", "accuracy"],
+    list(product("AB", ("x", "y"), range(3), (0, 10, 20, 40))), columns=["curve", "p", "seed", "step"]
 )
+CURVES = CURVES.assign(lr=np.where(CURVES["curve"] == "A", 0.01, 0.02), accuracy=rng.random(48))
 DOTS = pd.DataFrame(
-    [
-        (row, kind, panel, seed, 0.01, math.inf if (row, seed) == ("two", 2) else 10 + 30 * rng.random())
-        for row, kind, panel, seed in product(("one", "two"), "AB", ("x", "y"), range(3))
-    ],
-    columns=["rows", "kind", "panel", "seed", "lr", "steps_to_90"],
+    list(product(("one", "two"), "AB", ("x", "y"), range(3))), columns=["rows", "kind", "panel", "seed"]
 )
+DOTS = DOTS.assign(lr=0.01, steps_to_90=10 + 30 * rng.random(24))
+DOTS.loc[(DOTS["rows"] == "two") & (DOTS["seed"] == 2), "steps_to_90"] = math.inf
 PATTERNS = np.tril(rng.random((3, 2, 2, 5, 5)))
-METRICS = pd.DataFrame({"step": [0, 5, 9]}).assign(
-    **{
-        f"{name}{back}_0.{group}": rng.normal(size=3)
-        for name, back, group in product(("alpha", "beta"), (1, 2), (0, 1))
-    }
-)
+METRICS = pd.DataFrame({"step": [0, 5, 9]})
+for column in product(("alpha", "beta"), (1, 2), (0, 1)):
+    METRICS["{}{}_0.{}".format(*column)] = rng.normal(size=3)
 HEADS = pd.DataFrame(list(product(range(2), range(3))), columns=["layer", "head"])
 SCORES = HEADS.assign(prefix_matching=rng.random(6), loss_rise=rng.normal(size=6), induction=[False] * 5 + [True])
 INPUTS = pd.DataFrame(list(product(range(2), range(2), "qkv")), columns=["layer", "head", "input"])
-EDGES = pd.DataFrame(
-    list(product([0], range(2), [1], range(2), "qkv")),
-    columns=["from_layer", "from_head", "to_layer", "to_head", "input"],
-)
+ENDS = ["from_layer", "from_head", "to_layer", "to_head", "input"]
+EDGES = pd.DataFrame(list(product([0], range(2), [1], range(2), "qkv")), columns=ENDS)
+EFFECTS = {
+    name: nodes.assign(effect=rng.normal(size=len(nodes)), **{"eap-ig": rng.normal(size=len(nodes))})
+    for name, nodes in {"effects": HEADS, "effects_inputs": INPUTS, "effects_edges": EDGES}.items()
+}
 FIELDS = {f"exact, T = {length}": field("exact", length, points=6).table() for length in (5, 12)}
 PATHS = pd.DataFrame(
     {"path": ["seed 7 head 0"] * 2 + ["seed 8 head 0"] * 2, "series": ["became", "became", "did not", "did not"],
      "step": [0, 50, 0, 50], "alpha1": [0.5, 0.2, 0.9, 0.8], "beta1": [0.5, 0.9, 0.1, 0.2]}
 )  # fmt: skip
 BASINS = basins(12, points=9)
-WORST = pd.DataFrame(
-    [
-        (length, query, answer, "proved" if query else "refuted", rng.normal(), [f"<t{query}>"] * length)
-        for length, query, answer in product((4, 40), range(3), range(3))
-        if query != answer
-    ],
-    columns=["length", "query", "answer", "verdict", "margin", "worst"],
-)
+WORST = pd.DataFrame(list(product((4, 40), range(3), range(3))), columns=["length", "query", "answer"])
+WORST = WORST[WORST["query"] != WORST["answer"]].reset_index(drop=True)
+WORST["margin"] = rng.normal(size=len(WORST))
+WORST["verdict"] = np.where(WORST["query"] == 0, "refuted", "proved")
+WORST["worst"] = [[f"<t{query}>"] * length for length, query in zip(WORST["length"], WORST["query"], strict=True)]
 
 
-def effects_of(nodes):
-    return nodes.assign(effect=rng.normal(size=len(nodes)), **{"eap-ig": rng.normal(size=len(nodes))})
+def draw_dots(table):
+    claims = {"sooner": [{"rows": "one", "kind": "A"}]}
+    return interactive.dots(table, "rows", panels="panel", colors="kind", claims=claims)
 
 
-FIGURES = {
-    "curves": interactive.curves(CURVES, "step", "accuracy", panels="setting"),
-    "dots": interactive.dots(
-        DOTS, "rows", panels="panel", colors="kind", claims={"sooner": [{"rows": "one", "kind": "A"}]}
-    ),
-    "attention_patterns": interactive.attention_patterns(PATTERNS, ["<bos>", "a", "b", "a", "c"], [0, 10, 20]),
-    "shift_weights": interactive.shift_weights(METRICS),
-    "head_map": interactive.head_map(SCORES),
-    "effects": interactive.effects(head_effects := effects_of(HEADS), "eap-ig"),
-    "effects_inputs": interactive.effects(input_effects := effects_of(INPUTS), "eap-ig"),
-    "effects_edges": interactive.effects(edge_effects := effects_of(EDGES), "eap-ig"),
-    "loss_surface": interactive.loss_surface(FIELDS, {"exact, T = 12": PATHS}),
-    "basin_map": interactive.basin_map(BASINS),
-    "worst_sequences": interactive.worst_sequences(WORST),
+def draw_effects(table):
+    return interactive.effects(table, "eap-ig")
+
+
+def draw_surface(table):
+    return interactive.loss_surface({"exact, T = 12": table}, {"exact, T = 12": PATHS})
+
+
+DRAW = {
+    "curves": (lambda table: interactive.curves(table, "step", "accuracy", panels="p"), CURVES),
+    "dots": (draw_dots, DOTS),
+    "shift_weights": (interactive.shift_weights, METRICS),
+    "head_map": (interactive.head_map, SCORES),
+    **{name: (draw_effects, table) for name, table in EFFECTS.items()},
+    "basin_map": (interactive.basin_map, BASINS),
+    "worst_sequences": (interactive.worst_sequences, WORST),
 }
+"""Each picture of one table: how it is drawn, and the table."""
+FIGURES = {
+    **{name: draw(table) for name, (draw, table) in DRAW.items()},
+    "attention_patterns": interactive.attention_patterns(PATTERNS, ["<bos>", "a", "b", "a", "c"], [0, 10, 20]),
+    "loss_surface": interactive.loss_surface(FIELDS, {"exact, T = 12": PATHS}),
+}
+HOLES = {
+    "curves": CURVES.assign(accuracy=CURVES["accuracy"].where(CURVES["step"] != 10)).drop([3, 40]),
+    "curves, no rate": CURVES.assign(lr=CURVES["lr"].where(CURVES["seed"] != 1)),
+    "dots": DOTS.assign(steps_to_90=DOTS["steps_to_90"].where(DOTS["kind"] != "B")).drop([0, 9]),
+    "dots, no rate": DOTS.assign(lr=DOTS["lr"].where(DOTS["seed"] != 1)),
+    "shift_weights": METRICS.assign(**{"alpha1_0.1": [math.nan, 0.5, math.nan]}).drop(columns="beta2_0.0"),
+    "head_map": SCORES.assign(layer=[1, 1, 1, 3, 3, 3], loss_rise=math.nan, induction=[math.nan] * 5 + [True]),
+    "effects": EFFECTS["effects"].assign(layer=[1, 1, 1, 3, 3, 3]).drop(1),
+    "effects_inputs": EFFECTS["effects_inputs"].assign(effect=math.nan).drop([0, 7]),
+    "effects_edges": EFFECTS["effects_edges"].drop([0, 5]),
+    "basin_map": BASINS.drop([0, 40]),
+    "basin_map, no induction": BASINS.assign(basin="other"),
+    "worst_sequences": WORST.assign(margin=WORST["margin"].where(WORST["query"] != 1)).drop([0, 11]),
+    "worst_sequences, no margins": WORST.assign(margin=math.nan),
+}
+LIKE_NUMBERS = {
+    "curves": CURVES.replace({"curve": {"A": "10", "B": "9"}, "p": {"x": "1e2", "y": "0"}}),
+    "dots": DOTS.replace({"rows": {"one": "10", "two": "9"}, "kind": {"A": "2", "B": "1"}}),
+    "head_map": SCORES.assign(layer=SCORES["layer"] + 10, head=9 - SCORES["head"]),
+    "effects": EFFECTS["effects"].assign(layer=SCORES["layer"] + 10, head=9 - SCORES["head"]),
+    "worst_sequences": WORST.assign(
+        query=WORST["query"].map({0: "10", 1: "9", 2: "1"}), answer=WORST["answer"].map({0: "10", 1: "9", 2: "1"})
+    ),
+}
+VARIANTS = [
+    *((name, table) for tables in (HOLES, LIKE_NUMBERS) for name, table in tables.items()),
+    *((name, table.iloc[[-1]]) for name, (_, table) in DRAW.items()),
+]
+
+
+def drawn(name, table):
+    return DRAW[name.partition(",")[0]][0](table)
+
+
+def cells(trace):
+    """The values of a map, by the names of its row and its column."""
+    names = product(trace.y, trace.x)
+    return {cell: z for cell, z in zip(names, trace.z.ravel(), strict=True) if not np.isnan(z)}
 
 
 def traces(figure, mode):
@@ -85,26 +123,85 @@ def traces(figure, mode):
     return [trace for trace in figure.data if trace.mode == mode and list(trace.x) != [None]]
 
 
+def cell_of(node):
+    """The names of a node's row and column."""
+    if "from_layer" in node:
+        return f"{node['from_layer']}.{node['from_head']}", f"{node['to_layer']}.{node['to_head']} {node['input']}"
+    return str(node["layer"]), " ".join(str(node[name]) for name in ("head", "input") if name in node)
+
+
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_picture_has_a_title_and_names_its_axes(name):
     layout = FIGURES[name].layout
     assert layout.title.text
-    drawn = {trace.xaxis or "x" for trace in FIGURES[name].data if trace.type not in ("surface", "scatter3d")}
-    axes = [layout.scene.xaxis, layout.scene.yaxis, layout.scene.zaxis] if not drawn else [layout.xaxis, layout.yaxis]
-    if name == "attention_patterns":  # shared axes have their names at the edge
-        axes = [layout.xaxis3, layout.yaxis]
+    axes = [layout.xaxis3 if name == "attention_patterns" else layout.xaxis, layout.yaxis]  # shared ones, at the edge
+    if name == "loss_surface":
+        axes = [layout.scene.xaxis, layout.scene.yaxis, layout.scene.zaxis]
     assert all(axis.title.text for axis in axes)
+
+
+@pytest.mark.parametrize(("name", "table"), VARIANTS, ids=[f"{name} {len(table)}" for name, table in VARIANTS])
+def test_a_table_with_holes_with_one_row_or_names_like_numbers_is_drawn_whole(name, table):
+    figure, kind = drawn(name, table), name.partition(",")[0]
+    if kind in ("curves", "dots", "shift_weights"):
+        points = sum(
+            np.isfinite(trace.y).sum() for mode in ("lines+markers", "markers") for trace in traces(figure, mode)
+        )
+        values = {"curves": ["accuracy"], "dots": ["steps_to_90"]}.get(kind, [name for name in table if "_" in name])
+        assert points == table[values].notna().sum().sum()
+    elif kind == "basin_map":
+        assert sum(len(cells(trace)) for trace in figure.data[:2]) == len(table)
+    elif kind == "worst_sequences":
+        maps = [trace for trace in figure.data if trace.type == "heatmap"]
+        for trace, (_, rows) in zip(maps, table.groupby("length"), strict=True):
+            known = rows.dropna(subset=["margin"])
+            wanted = zip(known["query"].map(str), known["answer"].map(str), strict=True)
+            assert cells(trace) == dict(zip(wanted, known["margin"].astype(np.float32), strict=True))
+            for row in rows.itertuples():
+                told = trace.customdata[trace.y.index(str(row.query)), trace.x.index(str(row.answer))]
+                length = len(row.worst)
+                assert told[0] == row.verdict
+                assert (told[1].count("&lt;t"), told[1].count("<br>")) == (length, (length - 1) // 16)
+    else:
+        columns = ("prefix_matching", "loss_rise") if kind == "head_map" else ("effect", "eap-ig")
+        for trace, column in zip(figure.data, columns, strict=True):
+            nodes = [node for node in table.to_dict("records") if not math.isnan(node[column])]
+            assert cells(trace) == {cell_of(node): np.float32(node[column]) for node in nodes}
+        for frame in figure.layout.shapes:  # around the last head, whose place is counted
+            assert (frame.x0 + 0.5, frame.y0 + 0.5) == tuple(table[["head", "layer"]].iloc[-1])
+            assert figure.data[0].y[int(frame.y0 + 0.5)] == str(table["layer"].iloc[-1])
+
+
+def test_maps_refuse_two_rows_of_one_head_and_surfaces_a_hole():
+    with pytest.raises(ConfigError, match=r"^The table has several rows of head 0\.1, but must have one"):
+        interactive.head_map(pd.concat([SCORES, SCORES.iloc[[1]]]))
+    for table in (FIELDS["exact, T = 12"].drop(3), FIELDS["exact, T = 12"].iloc[[3]]):
+        with pytest.raises(ConfigError, match=r"losses on a grid of . x ., but must have one at each point"):
+            draw_surface(table)
+    with pytest.raises(ConfigError, match="There are paths on 'printed', but the surfaces are exact, T = 5, exact"):
+        interactive.loss_surface(FIELDS, {"printed": PATHS})
+
+
+def test_titles_of_panels_fit_beside_each_other_on_a_small_screen():
+    """Letters of 12 pixels are at most 6.6 wide, on the mean; three panels share 520 pixels less the margins."""
+    long = CURVES.replace({"p": {"x": "four layers, no positions", "y": "prefix_matching_of_heads"}})
+    long = pd.concat([long, long.assign(p="<b>")])
+    figure = interactive.curves(long, "step", "accuracy", panels="p")
+    titles = [note.text for note in figure.layout.annotations]
+    assert titles == ["four layers, no<br>positions", "prefix_matching_of_<br>heads", "&lt;b&gt;"]
+    assert all(len(line) * 6.6 <= 140 for title in titles[:2] for line in title.split("<br>"))
+    assert FIGURES["dots"].layout.xaxis.title.text == "training steps to 90%<br>accuracy"  # wider letters, two panels
 
 
 def test_curves_are_the_table_and_say_run_seed_and_rate():
     figure = FIGURES["curves"]
-    runs = list(CURVES.groupby(["setting", "curve", "seed"], sort=False))
+    runs = list(CURVES.groupby(["p", "curve", "seed"], sort=False))
     assert len(figure.data) == len(runs)
-    by_text = {trace.hovertemplate: trace for trace in figure.data}
-    for (setting, curve, seed), run in runs:
-        rate = 0.01 if curve == "A" else 0.02
-        start = f"{setting}, {curve}<br>seed {seed}, learning rate {rate}<br>step %{{x}}<br>accuracy %{{y:.4g}}"
-        [trace] = [trace for text, trace in by_text.items() if text.startswith(start)]
+    for (panel, curve, seed), run in runs:
+        start = (
+            f"{panel}, {curve}<br>seed {seed}, learning rate {run['lr'].iloc[0]}<br>step %{{x}}<br>accuracy %{{y:.4g}}"
+        )
+        [trace] = [trace for trace in figure.data if trace.hovertemplate.startswith(start)]
         assert list(trace.x) == list(run["step"])
         assert np.array_equal(trace.y, run["accuracy"].astype(np.float32))
         assert trace.legendgroup == curve
@@ -115,38 +212,34 @@ def test_curves_are_the_table_and_say_run_seed_and_rate():
 
 
 def test_dots_are_the_table_and_say_which_claims_they_enter():
-    figure = FIGURES["dots"]
-    dots = traces(figure, "markers")
+    dots = traces(FIGURES["dots"], "markers")
     for panel, axis in (("x", "x"), ("y", "x2")):
         mine = DOTS[DOTS["panel"] == panel]
         finite = mine["steps_to_90"].replace(math.inf, np.nan)
-        drawn = [
-            (round(float(y)), seed, x)
-            for trace in dots
-            if trace.xaxis == axis
-            for x, y, seed in zip(trace.x, trace.y, trace.customdata, strict=True)
-        ]
+        found = []
+        for trace in dots:
+            if trace.xaxis == axis:
+                found += zip(np.rint(trace.y), trace.customdata, trace.x, strict=True)
         values = finite.fillna(views.NEVER * finite.max()).astype(np.float32)
-        rows = [0 if row == "one" else 1 for row in mine["rows"]]
-        assert sorted(drawn) == sorted(zip(rows, mine["seed"], values, strict=True))
+        assert sorted(found) == sorted(zip(mine["rows"] == "two", mine["seed"], values, strict=True))
     for trace in dots:
-        assert ("<br>claims:<br>sooner" in trace.hovertemplate) == trace.hovertemplate.startswith("one, ") * (
-            trace.legendgroup == "A"
-        )
-        assert ("never" in trace.hovertemplate) == (trace.customdata[0] == 2 and trace.hovertemplate.startswith("two"))
+        one, told = trace.hovertemplate.startswith("one, "), trace.hovertemplate
+        assert ("<br>claims:<br>sooner" in told) == (one and trace.legendgroup == "A")
+        assert ("never" in told) == (trace.customdata[0] == 2 and not one)
         assert trace.marker.color == COLORS["AB".index(trace.legendgroup)]
-    bars = {(trace.legendgroup, float(x)) for trace in traces(figure, "lines") for x in trace.x}
+    bars = {(trace.legendgroup, float(x)) for trace in traces(FIGURES["dots"], "lines") for x in trace.x}
     medians = DOTS.groupby(["panel", "kind", "rows"])["steps_to_90"].median()
     assert bars == {(kind, float(np.float32(value))) for (_, kind, _), value in medians.items()}
 
 
 def test_a_declared_view_is_drawn_from_its_declaration():
     declared = views.dots("rows", panels="panel", colors="kind")
-    drawn = interactive.dots(DOTS, "rows", panels="panel", colors="kind", title="t")
-    assert interactive.view(declared, DOTS, "t") == drawn
-    declared = views.curves("step", "accuracy", colors="curve", panels="setting")
-    drawn = interactive.curves(CURVES, "step", "accuracy", panels="setting", title="t")
-    assert interactive.view(declared, CURVES, "t") == drawn
+    picture = interactive.dots(DOTS, "rows", panels="panel", colors="kind", title="t")
+    assert interactive.view(declared, DOTS, "t") == picture
+    declared = views.curves("step", "accuracy", colors="curve", panels="p")
+    assert interactive.view(declared, CURVES, "t") == interactive.curves(
+        CURVES, "step", "accuracy", panels="p", title="t"
+    )
     with pytest.raises(ConfigError, match="'t' has no interactive picture: its view is neither Dots nor Curves"):
         interactive.view(print, DOTS, "t")
 
@@ -171,48 +264,24 @@ def test_shift_weights_are_the_metrics():
     assert len(FIGURES["shift_weights"].data) == 8
 
 
-@pytest.mark.parametrize(
-    ("name", "columns", "table"),
-    [
-        ("head_map", ("prefix_matching", "loss_rise"), SCORES),
-        ("effects", ("effect", "eap-ig"), head_effects),
-        ("effects_inputs", ("effect", "eap-ig"), input_effects),
-        ("effects_edges", ("effect", "eap-ig"), edge_effects),
-    ],
-)
-def test_maps_have_each_node_in_its_cell(name, columns, table):
-    figure = FIGURES[name]
-    for trace, column in zip(figure.data, columns, strict=True):
-        assert trace.z.size == len(table)
-        for node in table.to_dict("records"):
-            if "from_layer" in node:
-                cell = (
-                    f"{node['from_layer']}.{node['from_head']}",
-                    f"{node['to_layer']}.{node['to_head']} {node['input']}",
-                )
-            else:
-                cell = str(node["layer"]), f"{node['head']}" + (f" {node['input']}" if "input" in node else "")
-            assert trace.z[trace.y.index(cell[0]), trace.x.index(cell[1])] == np.float32(node[column])
-    assert len(figure.layout.shapes) == (2 if name == "head_map" else 0), "one head is framed in both maps"
-
-
 def test_surfaces_and_paths_are_the_tables_and_streamlines_descend():
     figure = FIGURES["loss_surface"]
     surfaces = [trace for trace in figure.data if trace.type == "surface"]
     for surface, table in zip(surfaces, FIELDS.values(), strict=True):
         assert np.array_equal(surface.z, table["loss"].to_numpy().reshape(6, 6).astype(np.float32))
     for line in (trace for trace in figure.data if trace.name == "descent"):
-        heights = np.split(line.z, np.flatnonzero(np.isnan(line.z)))
-        assert all((np.diff(height[~np.isnan(height)]) < 1e-3).all() for height in heights)
-        ends = [(x, y) for x, y, after in zip(line.x, line.y, line.x[1:], strict=False) if np.isnan(after)]
+        gaps = np.flatnonzero(np.isnan(line.z))
+        for height in np.split(line.z, gaps):
+            assert (np.diff(height[~np.isnan(height)]) < 1e-3).all()
+        ends = np.column_stack([line.x, line.y])[gaps - 1]
         assert np.allclose(ends, (0, 1), atol=0.06), "the exact form leads to (0, 1)"
     walked = [trace for trace in figure.data if trace.type == "scatter3d" and trace.mode == "lines+markers"]
     assert [list(trace.x) for trace in walked] == [list(np.float32([0.5, 0.2])), list(np.float32([0.9, 0.8]))]
     assert [list(trace.customdata) for trace in walked] == [[0, 50]] * 2
     assert [button.label for button in figure.layout.updatemenus[0].buttons] == list(FIELDS)
     assert [trace.visible for trace in figure.data] == [False] * 3 + [True] * 5
-    with pytest.raises(ConfigError, match="There are paths on 'printed', but the surfaces are exact, T = 5, exact"):
-        interactive.loss_surface(FIELDS, {"printed": PATHS})
+    eye = figure.layout.scene.camera.eye
+    assert eye.x < 0 < eye.y, "the induction corner (0, 1) is nearest"
 
 
 def test_every_start_of_the_basin_map_is_in_one_basin():
@@ -225,13 +294,19 @@ def test_every_start_of_the_basin_map_is_in_one_basin():
     assert np.allclose(10 ** induction.z[in_induction], times, rtol=1e-5)
 
 
-def test_worst_sequences_have_their_margin_verdict_and_tokens():
-    for trace, (length, part) in zip(FIGURES["worst_sequences"].data, WORST.groupby("length"), strict=True):
-        for row in part.itertuples():
-            cell = trace.y.index(str(row.query)), trace.x.index(str(row.answer))
-            assert trace.z[cell] == np.float32(row.margin)
-            verdict, text = trace.customdata[cell]
-            assert (verdict, text.count("&lt;t"), text.count("<br>")) == (row.verdict, length, (length - 1) // 16)
+@pytest.mark.parametrize(
+    ("margins", "scale", "ends"),
+    [([-1.0, 4.0, 2.0], "RdBu", (-4, 4)), ([5.0, 4.0, 9.0], "Blues", (4, 9)), ([-5.0, -4.0, -9.0], "Reds", (-9, -4))],
+)
+def test_worst_sequences_use_their_colours_and_mark_the_smallest_margin(margins, scale, ends):
+    table = WORST.iloc[:3].assign(margin=margins)
+    figure = interactive.worst_sequences(table)
+    colours = figure.layout.coloraxis
+    assert (colours.cmin, colours.cmax) == ends
+    blank = interactive.worst_sequences(table).update_layout(coloraxis={"colorscale": scale}).layout.coloraxis
+    assert colours.colorscale == blank.colorscale
+    mark, smallest = figure.data[-1], table.loc[table["margin"].idxmin()]
+    assert (mark.y, mark.x) == ((str(smallest["query"]),), (str(smallest["answer"]),))
 
 
 @pytest.mark.slow
@@ -255,7 +330,7 @@ HOVERED = {
     "head_map": (0, "2", "1", ["head 1.2", f"prefix_matching {SCORES['prefix_matching'][5]:.3f}"]),
     "effects": (1, "2", "1", ["head 1.2", "eap-ig"]),
     "effects_inputs": (0, "1 k", "1", ["head 1.1 k", "exact effect"]),
-    "effects_edges": (0, 5, 1, ["head 0.1 to 1.1 v"]),
+    "effects_edges": (0, "1.1 v", "0.1", ["head 0.1 to 1.1 v"]),
     "loss_surface": (None, None, None, ["α₁", "β₁"]),
     "basin_map": (0, 0.5, 0.5, ["start (0.500, 0.500)", "induction, decided at time"]),
     "worst_sequences": (1, "0", "2", ["query 2, answer 0", "proved", "<t2> <t2>"]),
@@ -272,7 +347,8 @@ PLACE = """([trace, x, y]) => {
         [x, y] = [figure.calcdata[trace][0].x, figure.calcdata[trace][0].y];
     }
     const [across, up] = ["xaxis", "yaxis"].map(name => layout[shown[trace][name].replace(/^[xy]/, name)]);
-    return [box.left + across._offset + across.d2p(x), box.top + up._offset + up.d2p(y)];
+    const at = (axis, value) => axis.d2p(axis.type === "category" ? axis._categories.indexOf(value) : value);
+    return [box.left + across._offset + at(across, x), box.top + up._offset + at(up, y)];
 }"""
 
 
@@ -286,8 +362,8 @@ def open_page(browser, tmp_path):
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
 
-    def open_(name):
-        interactive.write_page(FIGURES[name], tmp_path / "picture.html", "directory")
+    def open_(figure):
+        interactive.write_page(figure, tmp_path / "picture.html", "directory")
         page.goto((tmp_path / "picture.html").as_uri())
         page.wait_for_function("document.getElementById('picture')?._fullLayout?._size")
         return page
@@ -295,27 +371,49 @@ def open_page(browser, tmp_path):
     yield open_
     page.close()
     assert complaints == []
-    assert all(url.startswith("file:") for url in requests)
-    assert len(requests) == 2
+    assert {url.rpartition("/")[0] for url in requests} == {tmp_path.as_uri()}
+
+
+def hover(page, *point):
+    """The text that the picture shows when the mouse is on a point."""
+    x, y = page.evaluate(PLACE, [float(each) if isinstance(each, np.floating) else each for each in point])
+    page.wait_for_timeout(200)
+    page.mouse.move(1, 1)
+    page.wait_for_selector(".hovertext", state="detached")
+    page.mouse.move(x - 3, y - 3)
+    page.mouse.move(x, y, steps=3)
+    page.wait_for_selector(".hovertext")
+    return " ".join(page.locator(".hovertext").all_text_contents())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_browser_tells_the_point_under_the_mouse(open_page, name):
     *point, texts = HOVERED[name]
-    page = open_page(name)
-    x, y = page.evaluate(PLACE, [float(each) if isinstance(each, np.floating) else each for each in point])
-    page.wait_for_timeout(200)
-    page.mouse.move(x - 3, y - 3)
-    page.mouse.move(x, y, steps=3)
-    page.wait_for_selector(".hovertext")
-    told = " ".join(page.locator(".hovertext").all_text_contents())
+    told = hover(open_page(FIGURES[name]), *point)
     assert all(text in told for text in texts), told
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "tables", [HOLES, LIKE_NUMBERS, {"worst_sequences": WORST.iloc[[0]], "head_map": SCORES.iloc[[4]]}]
+)
+def test_a_browser_tells_the_cell_under_the_mouse_beside_holes_and_names_like_numbers(open_page, tables):
+    for name in ("worst_sequences", "head_map", "effects"):
+        if name in tables:
+            figure = drawn(name, tables[name])
+            page = open_page(figure)
+            map_number = sum(trace.type == "heatmap" for trace in figure.data) - 1 if name == "worst_sequences" else 0
+            for (row, column), value in list(cells(figure.data[map_number]).items())[::2]:
+                told = hover(page, map_number, column, row)
+                where = f"query {row}, answer {column}" if name == "worst_sequences" else f"head {row}.{column}"
+                assert where in told
+                assert f"{value:.4g}" in told or f"{value:.3f}" in told.replace("−", "-"), told
+
+
+@pytest.mark.slow
 def test_clicks_hide_a_kind_change_the_axis_and_move_through_training(open_page):
-    page = open_page("curves")
+    page = open_page(FIGURES["curves"])
     shown = "document.getElementById('picture')._fullData.map(trace => trace.visible)"
     page.locator(".legendtoggle").first.click()
     page.wait_for_function(f"{shown}.filter(each => each === true).length === 6")
@@ -327,7 +425,7 @@ def test_clicks_hide_a_kind_change_the_axis_and_move_through_training(open_page)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["attention_patterns", "loss_surface"])
 def test_a_switch_shows_another_group(open_page, name):
-    page = open_page(name)
+    page = open_page(FIGURES[name])
     if name == "loss_surface":
         page.locator(".updatemenu-header").click()
         page.locator(".updatemenu-dropdown-button").first.click()
@@ -338,12 +436,3 @@ def test_a_switch_shows_another_group(open_page, name):
         page.mouse.click(rail["x"] + 2, rail["y"] + rail["height"] / 2)
     page.wait_for_function("document.getElementById('picture')._fullData[0].visible === true")
     assert not page.evaluate("document.getElementById('picture')._fullData.at(-1).visible")
-
-
-def test_a_missing_margin_moves_no_text_to_another_cell():
-    table = pd.DataFrame({"length": 3, "query": [0, 0, 1], "answer": [1, 2, 0], "margin": [math.nan, -1.0, math.nan]})
-    table = table.assign(verdict=["proved", "refuted", "proved"], worst=[[], [0, 2, 0], []])
-    [grid] = interactive.worst_sequences(table).data
-    assert list(grid.y) == ["0", "1"]
-    assert list(grid.customdata[0, 2]) == ["refuted", "0 2 0"]
-    interactive.worst_sequences(table.assign(margin=math.nan))

@@ -126,21 +126,6 @@ def test_rows_are_chosen_and_each_has_its_own_tokens(show, run):
     assert page.locator("#row-choice").is_hidden()
 
 
-def test_tags_of_heads_stand_on_their_panels(show):
-    n = 9
-    heads = torch.zeros(3, n, n)
-    heads[0, range(1, n), range(n - 1)] = 0.9  # previous token
-    heads[1, :, 0] = 1  # idle
-    heads[2] = torch.ones(n, n).tril() / torch.arange(1, n + 1)[:, None]
-    heads[0, 0, 0] = 1
-    page = show(heads, tokens=list(range(n)))
-    tags = [head.locator(".tag").all_inner_texts() for head in page.locator(".head").all()]
-    assert tags == [["previous token 0.90"], ["idle 1.00"], []]
-    page.locator(".head").nth(1).click()
-    assert "idle 1.00" in page.locator("#head-scores").inner_text()
-    assert page.locator(".head").nth(1).get_attribute("aria-label") == "Head 0.1, idle 1.00"
-
-
 def test_pages_of_patterns_leave_out_what_they_do_not_know(show):
     page = show(torch.ones(2, 1, 5, 5).tril(), tokens="the cat sat the cat".split())
     for hidden in ("#time", "#views", "#value-choice", "#predictions-panel", "#plane-panel", "#row-choice"):

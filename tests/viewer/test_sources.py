@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
-from ihlab import ModelConfig, Run, Transformer
+from ihlab import ModelConfig, Transformer
 from ihlab.interp import head_scores
 from ihlab.viewer import view
 from ihlab.viewer.data import view_data
@@ -57,16 +57,6 @@ def test_patterns_are_taken_in_every_form_that_people_hold(patterns):
         assert data["metrics"] is data["path"] is data["beta"] is data["rows"][0]["predictions"] is None
     assert close(view_data(one[0], WORDS), one[:1])  # one layer
     assert close(view_data(one.to(torch.bfloat16), WORDS), one.to(torch.bfloat16).float())
-
-
-def test_several_rows_are_there_to_choose_from(patterns):
-    rows = [WORDS, "a b c d e f".split()]
-    for form in (patterns, tuple(patterns)):
-        data = view_data(form, rows)
-        assert [row["tokens"] for row in data["rows"]] == rows
-        assert close(data, patterns[:, 1], row=1)
-    assert data["rows"][1]["stripe"] == []
-    assert data["rows"][0]["stripe"] == [[4, 1], [5, 2]]  # equal words are equal tokens
 
 
 def test_patterns_that_see_later_keys_are_kept_whole(patterns):
@@ -122,17 +112,6 @@ def same_scores(data, model):
     names = ["prefix_matching", "previous_token", "duplicate_token", "first_position"]
     assert found == pytest.approx(table[names].to_numpy(), abs=5.1e-4)
     return table
-
-
-@pytest.mark.slow
-def test_a_trained_models_tags_are_those_of_head_scores():
-    run = Run.open("kv-shift-1-layer")
-    data = view_data(run, rows=1)
-    table = same_scores(data, run.model())
-    induction = [0 in head["tags"] for layer in data["heads"][-1] for head in layer]
-    assert induction == (table["prefix_matching"] >= 0.5).tolist()
-    assert any(induction)
-    assert not any(head["tags"] for layer in data["heads"][0] for head in layer)  # untrained
 
 
 GPT2 = Path(__file__).parents[1] / "interp" / "gpt2_induction"

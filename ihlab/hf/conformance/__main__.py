@@ -45,7 +45,7 @@ def cell(result: Result) -> str:
     if "not measurable" in result.detail:
         return "unclear"
     if result.outcome != "FAIL":
-        return "" if result.outcome == "pass" else result.outcome
+        return result.outcome.removeprefix("pass")
     said_size = re.search(r"differ by (\S+)", result.detail)
     if result.crashed:
         text = "error"
@@ -112,11 +112,13 @@ def main(arguments: list[str] | None = None) -> int:
             if options.table:
                 print(f"|family|{'|'.join(COLUMNS)}|\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
             for family in local():
-                print(row(family, options.kernels) if options.table else family, flush=True)
+                listed = row(family, options.kernels) if options.table else family
+                print(listed, flush=True)
             return 0
         make = named(options.model) if options.model else partial(tiny, options.family)
         for result in each(make, options.checks, allow=options.allow):
-            print(json.dumps(result._asdict()) if options.json else line(result), flush=True)
+            printed = json.dumps(result._asdict()) if options.json else line(result)
+            print(printed, flush=True)
             results.append(result)
         if options.family and not has_local_state(make):
             print(f"{options.family} has no local state: tokens see earlier ones only by attention.", file=sys.stderr)

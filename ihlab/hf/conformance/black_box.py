@@ -73,20 +73,22 @@ def _positions(model: Any, mask: Tensor) -> list[dict[str, Tensor]]:
         return [{}]
     ids = tokens(model, 1, 5)
     later = logits(model, ids, position_ids=torch.arange(5)[None] + 3)
-    numbers = {"position_ids": counted(mask)}
-    return [numbers, {}] if off(later, logits(model, ids)) <= CLOSE else [numbers]
+    inputs = [{"position_ids": counted(mask)}]
+    if off(later, logits(model, ids)) <= CLOSE:
+        inputs.append({})
+    return inputs
 
 
 def padding(model: Any) -> None:
     """Read a padded batch, and a padded sequence alone."""
-    for left in (True, False):
+    for side in ("left", "right"):
         for lengths in ([9, 6, 2], [9, 8]):
-            both = padded(model, lengths, left)
+            both = padded(model, lengths, left=side == "left")
             for some in (slice(None), slice(1, 2)):
                 ids, mask = (x[some] for x in both)
                 for positions in _positions(model, mask):
                     results = logits(model, ids, attention_mask=mask, **positions)
-                    same_as_alone(model, results, ids, mask, f"padded on the {'left' if left else 'right'}")
+                    same_as_alone(model, results, ids, mask, f"padded on the {side}")
 
 
 def after_padding(model: Any) -> None:
@@ -164,14 +166,14 @@ def rollback(model: Any) -> None:
     ids, other = tokens(model, 3, 11), tokens(model, 3, 5, seed=5)
     for gone, step in ((3, 3), (2, 3), (3, 1)):
         _, cache = read(model, None, ids[:, :8])
-        croppable = getattr(cache, "is_croppable", True)
+        said = "" if getattr(cache, "is_croppable", True) else ", though the cache says is_croppable=False"
         method(cache, "activate_past_recording")()
         for chunk in ids[:, 8:].split(step, dim=1):
             _, cache = read(model, cache, chunk)
         cache.crop(-gone)
         result = in_chunks(model, other, [1] * 5, cache)
         right = in_chunks(model, torch.cat([ids[:, :-gone], other], dim=1), [8, *[1] * (8 - gone)])[:, 11 - gone :]
-        same(result, right, f"after crop(-{gone}){'' if croppable else ', though the cache says is_croppable=False'}")
+        same(result, right, f"after crop(-{gone}){said}")
 
 
 def assisted(model: Any) -> None:

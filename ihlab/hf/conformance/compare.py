@@ -166,7 +166,9 @@ def padded(model: Any, lengths: list[int], left: bool) -> tuple[Tensor, Tensor]:
     longest = max(lengths)
     places = torch.arange(longest)
     ends = torch.tensor(lengths)[:, None]
-    mask = places >= longest - ends if left else places < ends
+    mask = places < ends
+    if left:
+        mask = mask.flip(1)
     return tokens(model, len(lengths), longest, seed=3), mask.long()
 
 

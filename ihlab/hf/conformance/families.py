@@ -77,7 +77,7 @@ def tiny(family: str) -> Any:
     config = kind(**sizes | OWN.get(family, {}))
     torch.manual_seed(0)
     with torch.device("meta"):
-        size = sum(x.numel() for x in AutoModelForCausalLM.from_config(config).parameters())
+        size = AutoModelForCausalLM.from_config(config).num_parameters()
     require(size <= LARGEST, f"{size:,} parameters")
     return AutoModelForCausalLM.from_config(config, experts_implementation="eager").eval()  # others lack float64
 

@@ -39,11 +39,13 @@ class Kernel(NamedTuple):
     @property
     def signature(self) -> inspect.Signature:
         """The signature of the kernel."""
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        defaults = {
-            name.strip("="): None if name.endswith("=") else inspect.Parameter.empty for name in self.names.split()
-        }
-        return inspect.Signature([inspect.Parameter(name, kind, default=value) for name, value in defaults.items()])
+        parameters = []
+        for name in self.names.split():
+            parameter = inspect.Parameter(name.strip("="), inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            if name.endswith("="):
+                parameter = parameter.replace(default=None)
+            parameters.append(parameter)
+        return inspect.Signature(parameters)
 
 
 DELTA: dict[str, Any] = {"documents": "cu_seqlens", "state": "initial_state"}
@@ -147,15 +149,17 @@ def _by_document(name: str, kernel: Kernel, given: dict[str, Any], documents: Te
             bounds = documents.tolist()
         else:
             bounds = [0, *(documents[row].diff().nonzero().flatten() + 1).tolist(), length]
-        results = []
+        pieces, states_after = [], []
         for document, (start, stop) in enumerate(pairwise(bounds)):
             parts = {key: x[row : row + 1].narrow(kernel.axis, start, stop - start) for key, x in tokens.items()}
             if states is not None:
                 parts[kernel.state] = states[document : document + 1]
             result = call(**parts)
-            results.append(result if isinstance(result, tuple) else (result, None))
-        outputs.append(torch.cat([piece for piece, _ in results], dim=kernel.axis))
-        finals += [final for _, final in (results if has_starts else results[-1:])]
+            piece, state_after = result if isinstance(result, tuple) else (result, None)
+            pieces.append(piece)
+            states_after.append(state_after)
+        outputs.append(torch.cat(pieces, dim=kernel.axis))
+        finals += states_after if has_starts else states_after[-1:]
     output = torch.cat(outputs)
     if not isinstance(result, tuple):
         return output

@@ -13,6 +13,7 @@ over tokens applies the shift.
 import copy
 import tempfile
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -37,8 +38,12 @@ from ihlab.hf.model import unshifted
 
 def taps_of(model: nn.Module, *names: str) -> list[Tensor]:
     """Return the taps of these names in a model; default: all alphas and betas."""
-    candidates = [getattr(module, name, None) for module in model.modules() for name in names or ("alpha", "beta")]
-    return list({id(taps): taps for taps in candidates if isinstance(taps, Tensor) and taps.ndim == 2}.values())
+    found = {}
+    for module, name in product(model.modules(), names or ("alpha", "beta")):
+        taps = getattr(module, name, None)
+        if isinstance(taps, Tensor) and taps.ndim == 2:
+            found[id(taps)] = taps
+    return list(found.values())
 
 
 def with_taps(model: nn.Module) -> list[Tensor]:
@@ -144,8 +149,8 @@ def padded_chunk(model: Any) -> None:
 def parameters(model: Any) -> None:
     """Check that the shift adds taps for each key/value head, and no other parameters."""
     config, plain = model.config, unshifted(model)
-    new = sum(x.numel() for x in model.parameters()) - sum(x.numel() for x in plain.parameters())
-    sides = sum(taps.numel() for taps in taps_of(model))
+    new = model.num_parameters() - plain.num_parameters()
+    sides = sum(map(Tensor.numel, taps_of(model)))
     demand(new == sides, f"the shift adds {new} parameters, of which {sides} are taps")
     for taps in taps_of(model):
         heads, size = config.num_key_value_heads, getattr(config, "shift_window", 2)
@@ -222,8 +227,7 @@ def no_decay(model: Any) -> None:
     """Check that transformers' Trainer applies no weight decay to taps."""
     from transformers import Trainer
 
-    taps = {id(x) for x in with_taps(model)}
-    decayed = set(Trainer.get_decay_parameter_names(None, model))
+    taps, decayed = set(map(id, with_taps(model))), Trainer.get_decay_parameter_names(None, model)
     wrong = [name for name, x in model.named_parameters() if id(x) in taps and name in decayed]
     demand(not wrong, f"Trainer's weight decay acts on {', '.join(wrong[:2])}")
 

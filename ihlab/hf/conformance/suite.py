@@ -51,7 +51,9 @@ def prepared(make: MakeModel) -> Any:
     A model in half precision becomes a float32 copy: rounding would hide faults, or look like one.
     """
     model = make()
-    model = (in_float32(model) if half_types(model) else model).eval()
+    if half_types(model):
+        model = in_float32(model)
+    model.eval()
     shifted.draw_taps(model)
     model.generation_config.eos_token_id = model.generation_config.pad_token_id = None
     return model
@@ -98,16 +100,18 @@ def each(
     allowed = {choose("check", name, CHECKS) for name in allow}
     model = require_checkable(make)
     has_shift, half = shifted.is_shifted(model), half_types(model)
-    asked = checks if checks is not None else (CHECKS if has_shift else black_box.CHECKS)
+    if checks is None:
+        checks = CHECKS if has_shift else black_box.CHECKS
     failed: set[str] = set()
-    for name in tracked(asked, "checking"):
+    for name in tracked(checks, "checking"):
         requirement, check = CHECKS[choose("check", name, CHECKS)]
         outcome, detail = "pass", ""
         try:
             if not has_shift and name in shifted.CHECKS:
                 raise NotApplicableError("it has no shift")
+            options = {"backend": backend} if name == "lifecycle" else {}
             with torch.set_grad_enabled(name == "lifecycle"):
-                check(prepared(make), *([backend] if name == "lifecycle" else []))
+                check(prepared(make), **options)
         except NotApplicableError as reason:
             outcome, detail = "-", str(reason)
         except FaultError as fault:
@@ -119,7 +123,7 @@ def each(
             outcome, detail = "refuses" if may_refuse and is_refusal(error) else "FAIL", said(error)
         if outcome == "FAIL" and name in allowed:
             outcome = "limit"
-        notes = [detail] if detail else []
+        notes = [detail]
         if half and outcome != "-":
             notes.append(f"in a float32 copy of the {half} model")
         if kernels.are_stand_ins_used() and name in ("seq_idx", "cu_seqlens"):
@@ -128,7 +132,7 @@ def each(
         if outcome in ("FAIL", "limit"):
             failed.add(name)
             follows = root(name, failed)
-        yield Result(name, requirement, outcome, "; ".join(notes), "" if follows == name else follows)
+        yield Result(name, requirement, outcome, "; ".join(filter(None, notes)), "" if follows == name else follows)
 
 
 def run(
@@ -152,7 +156,7 @@ def verdict(results: Iterable[Result]) -> str:
         return ""
     names = {result.check for result in failed}
     first, *others = (result.check for result in failed if result.follows not in names)
-    count = "1 check failed" if len(failed) == 1 else f"{len(failed)} checks failed, first"
+    count = {1: "1 check failed"}.get(len(failed), f"{len(failed)} checks failed, first")
     return "\n".join([f"{count}: {_cause(first, failed)}", *(f"Also: {_cause(name, failed)}" for name in others)])
 
 

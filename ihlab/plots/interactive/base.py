@@ -1,6 +1,7 @@
 """Common style of interactive figures, and switches between groups of traces."""
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,12 @@ WIDTH = 880
 """Width in pixels for which pictures are laid out. In a page they take the width of the window."""
 TITLE, FOOT = 92, 108
 """Pixels above the axes, for title and buttons, and below them, for names and legend."""
+NARROW, LETTER, LINE = 520, 6.6, 15
+"""Width of a small screen in pixels, at which titles of panels do not overlap; width and height of their letters."""
+LARGE_LETTER = 8.0
+"""Width of a letter of an axis' title."""
+ALONE = 280
+"""Height in pixels of a row of panels that is the only one."""
 DASHES = dict(zip(LINES, ("solid", "dash", "dashdot", "dot"), strict=True))
 """plotly's names of matplotlib's dashes."""
 _AXIS = {
@@ -39,34 +46,58 @@ _TEMPLATE = go.layout.Template(
 
 
 def panels_of(
-    down: int, across: int, gap: float, titles: Sequence[object] | None, shared_xaxes: bool = False
+    down: int,
+    across: int,
+    titles: Sequence[object],
+    height: float = ALONE,
+    below: float = 0,
+    between: float = 0.03,
+    shared_xaxes: bool = False,
 ) -> go.Figure:
-    """Return an empty figure of panels that share the y axes of a row. `gap`: the fraction of the height below each."""
+    """Return an empty figure of panels that share the y axes of a row.
+
+    `height`: pixels of a row of panels, of which `below` are below the axes, and some for the title of the next row.
+    `between`: the fraction of the width between two panels.
+    """
+    in_lines = [broken(title, across) for title in titles]
+    n_lines = max((title.count("<br>") + 1 for title in in_lines), default=0)
     return make_subplots(
         down,
         across,
         shared_xaxes=shared_xaxes,
         shared_yaxes=True,
-        horizontal_spacing=0.03,
-        vertical_spacing=gap,
-        subplot_titles=None if titles is None else list(map(escaped, titles)),
+        horizontal_spacing=between,
+        vertical_spacing=(below + LINE * n_lines) / (down * height),
+        subplot_titles=in_lines or None,
     )
 
 
+def broken(title: object, across: int, letter: float = LETTER) -> str:
+    """Return a title in lines that fit in one of `across` panels on a small screen. `letter`: the width of a letter."""
+    most = (NARROW - 100) / across / letter
+    lines = [""]
+    for part in re.findall(r"[^\s_]*_?\s*", str(title)):  # a line may end after a space or an underscore
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > most:
+            lines.append("")
+        lines[-1] += part
+    return "<br>".join(escaped(line.strip()) for line in lines)
+
+
+def title_height(figure: go.Figure) -> int:
+    """Return the pixels of the titles above a row of panels."""
+    return LINE * max((str(note.text).count("<br>") + 1 for note in figure.layout.annotations), default=0)
+
+
 def lay_out(figure: go.Figure, title: str, height: float) -> go.Figure:
-    """Give a figure its title, its height in pixels, the style and a legend below the axes. Return it."""
+    """Give a figure its title, the height in pixels of its panels, the style and a legend below. Return the figure."""
+    top = TITLE + max(0, title_height(figure) - LINE)
+    figure.update_annotations(font_size=12)
+    heading = {"text": title.replace("\n", "<br>"), "font": {"size": 16}}
     return figure.update_layout(
         template=_TEMPLATE,
-        title={
-            "text": title.replace("\n", "<br>"),
-            "x": 0.01,
-            "y": 1,
-            "yanchor": "top",
-            "pad": {"t": 12},
-            "font": {"size": 16},
-        },
-        height=height,
-        margin={"l": 70, "r": 20, "t": TITLE, "b": FOOT},
+        title={**heading, "x": 0.01, "y": 1, "yanchor": "top", "pad": {"t": 12}},
+        height=top + height + FOOT,
+        margin={"l": 70, "r": 20, "t": top, "b": FOOT},
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
     )
 
@@ -89,23 +120,18 @@ def switch(
     the changes of the layout when that group is shown.
     """
     in_groups = {trace for group in groups.values() for trace in group}
-    steps: list[dict[str, Any]] = [
-        {
-            "label": name,
-            "method": "update",
-            "args": [
-                {"visible": [trace in group or trace not in in_groups for trace in range(len(figure.data))]},
-                (layouts or {}).get(name, {}),
-            ],
-        }
-        for name, group in groups.items()
-    ]
+    steps: list[dict[str, Any]] = []
+    for name, group in groups.items():
+        visible = [trace in group or trace not in in_groups for trace in range(len(figure.data))]
+        changed = (layouts or {}).get(name, {})
+        steps.append({"label": name, "method": "update", "args": [{"visible": visible}, changed]})
     last = len(steps) - 1
-    for trace, visible in zip(figure.data, steps[last]["args"][0]["visible"], strict=True):
-        trace.visible = visible
+    for trace, is_visible in zip(figure.data, steps[last]["args"][0]["visible"], strict=True):
+        trace.visible = is_visible
     if kind == "slider":
         current = {"prefix": prefix, "xanchor": "left", "font": {"size": 14}}
-        figure.update_layout(sliders=[{"steps": steps, "active": last, "currentvalue": current, "pad": {"t": 48}}])
+        slider = {"steps": steps, "active": last, "currentvalue": current, "pad": {"t": 48}}
+        figure.update_layout(sliders=[slider])
     else:
         menu = {"buttons": steps, "active": last, "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom"}
         figure.update_layout(updatemenus=[{**menu, "pad": {"b": 4}}])

@@ -8,9 +8,11 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ihlab.plots.curves import Line
-from ihlab.plots.interactive.base import DASHES, FOOT, TITLE, escaped, lay_out, panels_of
-from ihlab.plots.style import COLORS, LINES
-from ihlab.plots.views import in_order, panel_grid
+from ihlab.plots.interactive.base import ALONE, DASHES, LARGE_LETTER, broken, escaped, lay_out, panels_of, title_height
+from ihlab.plots.views import default_lines, in_order, panel_grid, values_of
+
+HEIGHT = 220
+"""Pixels of a row of panels, if there are several."""
 
 
 def curves(
@@ -30,43 +32,45 @@ def curves(
     legend hides. Optional columns: `panels`, with one panel per value, and "lr". `lines`: the style of each kind,
     by default as in `ihlab.plots.views.curves`. Buttons change to a logarithmic x axis, which leaves out 0.
     """
-    kinds, shown = in_order(data, colors), in_order(data, panels) if panels else [None]
-    lines = lines or {kind: Line(COLORS[n], LINES[n % len(LINES)]) for n, kind in enumerate(kinds)}
+    xlabel, ylabel = xlabel or x, ylabel or y
+    lines = lines or default_lines(in_order(data, colors))
+    shown = values_of(data, panels)
     down, across = panel_grid(len(shown))
-    figure = panels_of(down, across, 0.2 / down, shown if panels else None)
-    names = [name for name in (panels, colors, "seed", "lr") if name in data]
-    legend: set[object] = set()
-    for values, run in data.groupby(names, sort=False):
-        of = dict(zip(names, values, strict=True))
-        place = shown.index(of[panels] if panels else None)
-        run_name = escaped(", ".join(str(of[name]) for name in (panels, colors) if name))
-        kind, rate = of[colors], f", learning rate {of['lr']:g}" if "lr" in of else ""
+    height = ALONE if down == 1 else HEIGHT
+    figure = panels_of(down, across, shown if panels else (), height, below=30)
+    kinds_of_run = [name for name in (panels, colors) if name]
+    names = [name for name in (*kinds_of_run, "seed", "lr") if name in data]
+    named: set[object] = set()
+    each: Any = data.dropna(subset=kinds_of_run).groupby(names, sort=False, dropna=False)
+    for values, run in each:
+        of_run = dict(zip(names, values, strict=True))
+        kind, rate = of_run[colors], of_run.get("lr", np.nan)
+        place = shown.index(of_run[panels]) if panels else 0
+        run_name = escaped(", ".join(str(of_run[name]) for name in kinds_of_run))
+        tuned = "" if np.isnan(rate) else f", learning rate {rate:g}"
         figure.add_scatter(
             x=run[x].to_numpy(),
             y=run[y].to_numpy(dtype=np.float32),
-            mode="lines",
+            mode="lines+markers",  # a point without neighbours has no line
+            marker={"size": 3},
             name=escaped(kind),
             legendgroup=str(kind),
-            showlegend=kind not in legend,
+            showlegend=kind not in named,
             line={"color": lines[kind].color, "dash": DASHES[lines[kind].dashes], "width": 1.5},
-            hovertemplate=f"{run_name}<br>seed {of['seed']:g}{rate}<br>{xlabel or x} %{{x}}<br>"
-            f"{ylabel or y} %{{y:.4g}}<extra></extra>",
+            hovertemplate=f"{run_name}<br>seed {of_run['seed']:g}{tuned}<br>{escaped(xlabel)} %{{x}}<br>"
+            f"{escaped(ylabel)} %{{y:.4g}}<extra></extra>",
             row=1 + place // across,
             col=1 + place % across,
         )
-        legend.add(kind)
-    axes = ["xaxis", *(f"xaxis{n}" for n in range(2, len(shown) + 1))]
-    buttons = [
-        {"label": f"{kind} axis", "method": "relayout", "args": [{f"{axis}.type": kind for axis in axes}]}
-        for kind in ("linear", "log")
-    ]
-    corner = {"x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 22 if panels else 4}}
+        named.add(kind)
+    buttons = []
+    for kind in ("linear", "log"):
+        types = {f"xaxis{number or ''}.type": kind for number in (0, *range(2, len(shown) + 1))}
+        buttons.append({"label": f"{kind} axis", "method": "relayout", "args": [types]})
+    corner = {"x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 4 + title_height(figure)}}
     figure.update_layout(updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, **corner}])
     for place in range(max(0, len(shown) - across), len(shown)):
-        figure.update_xaxes(title_text=xlabel or x, row=1 + place // across, col=1 + place % across)
-    figure.update_yaxes(title_text=ylabel or y, col=1)
-    return lay_out(
-        figure,
-        title or f"{ylabel or y} by {xlabel or x}: a line per seed",
-        TITLE + FOOT + down * (280 if down == 1 else 220),
-    )
+        where = {"row": 1 + place // across, "col": 1 + place % across}
+        figure.update_xaxes(title_text=broken(xlabel, across, LARGE_LETTER), **where)
+    figure.update_yaxes(title_text=escaped(ylabel), col=1)
+    return lay_out(figure, title or f"{ylabel} by {xlabel}: a line per seed", down * height)

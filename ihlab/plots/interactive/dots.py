@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from ihlab.plots.interactive.base import FOOT, TITLE, escaped, lay_out, panels_of
+from ihlab.plots.interactive.base import LARGE_LETTER, LINE, broken, escaped, lay_out, panels_of
 from ihlab.plots.style import COLORS
 from ihlab.plots.views import Dots, in_order, panel_grid, step_axis
 
@@ -21,6 +21,8 @@ SYMBOLS = (
     "x-open",
 )
 """plotly's names of the markers of `ihlab.plots.views`."""
+GAP = 76
+"""Pixels between two rows of panels."""
 LISTED = 6
 """Number of claims that the text of a dot names; it counts the others."""
 
@@ -48,16 +50,21 @@ def dots(
     view = Dots(rows, x, panels=panels, colors=colors, log=log)
     names, shown, series = in_order(data, rows), view.shown(data), view.series(data)
     points = view.points(data).dropna(subset=["value_"])
-    cells = points[[each for each in (rows, panels, colors) if each]].astype(str).agg(", ".join, axis=1).map(escaped)
-    of_column = (
-        "" if colors or len(series) == 1 else points["color_"].map(lambda number: f": {escaped(series[number])}")
-    )
-    points = points.assign(cell_=cells + of_column, claims_=_entered(points, claims or {}), lr=points.get("lr", np.nan))
+    points["cell_"] = ""
+    for column in (rows, panels, colors):
+        if column:
+            points["cell_"] += ", " + points[column].map(escaped)
+    if colors is None and len(series) > 1:
+        points["cell_"] += points["color_"].map(lambda number: f": {escaped(series[number])}")
+    points["cell_"] = points["cell_"].str.removeprefix(", ")
+    points["claims_"] = _entered(points, claims or {})
+    points["lr"] = points.get("lr", np.nan)
     down, across = panel_grid(len(shown))
-    inner, gap = max(120, len(names) * (14 + 10 * len(series))), 76  # pixels of a panel, and between two
-    figure = panels_of(down, across, gap / (down * (inner + gap) - gap), shown if panels else None)
+    inner = max(120, len(names) * (14 + 10 * len(series)))  # pixels of a panel
+    figure = panels_of(down, across, shown if panels else (), inner + GAP, below=GAP - LINE)
     for place in range(len(shown)):
-        cell, mine = {"row": 1 + place // across, "col": 1 + place % across}, points[points["panel_"] == place]
+        cell = {"row": 1 + place // across, "col": 1 + place % across}
+        mine = points[points["panel_"] == place]
         low, high, never, ticks = step_axis(mine["value_"])
         each: Any = mine.assign(never_=never).groupby("color_")
         for number, of_color in each:
@@ -65,17 +72,16 @@ def dots(
         for line in lines:
             figure.add_vline(line, line={"color": "#777777", "dash": "dot", "width": 1}, **cell)
         if view.is_log:
-            figure.update_xaxes(
-                type="log", range=np.log10([low, high]), tickvals=list(ticks), ticktext=list(ticks.values()), **cell
-            )
-        figure.update_xaxes(title_text=xlabel if place + across >= len(shown) else None, **cell)
-    for number, name in enumerate(series if len(series) > 1 else ()):
-        figure.add_scatter(x=[None], y=[None], mode="markers", showlegend=True, **_style(number, name))
-    figure.update_yaxes(
-        tickvals=list(range(len(names))), ticktext=list(map(escaped, names)), range=[len(names) - 0.4, -0.6]
-    )
-    figure.update_yaxes(title_text=rows, col=1)
-    return lay_out(figure, title or f"{xlabel} by {rows}: a dot per seed", TITLE + FOOT + down * (inner + gap) - gap)
+            marks = {"tickvals": list(ticks), "ticktext": list(ticks.values())}
+            figure.update_xaxes(type="log", range=np.log10([low, high]), **marks, **cell)
+        if place + across >= len(shown):
+            figure.update_xaxes(title_text=broken(xlabel, across, LARGE_LETTER), **cell)
+    if len(series) > 1:
+        for number, name in enumerate(series):
+            figure.add_scatter(x=[None], y=[None], mode="markers", showlegend=True, **_style(number, name))
+    figure.update_yaxes(tickvals=list(range(len(names))), ticktext=list(map(escaped, names)))
+    figure.update_yaxes(range=[len(names) - 0.4, -0.6]).update_yaxes(title_text=escaped(rows), col=1)
+    return lay_out(figure, title or f"{xlabel} by {rows}: a dot per seed", down * (inner + GAP) - GAP)
 
 
 def _entered(runs: pd.DataFrame, claims: Claims) -> list[str]:
@@ -93,8 +99,10 @@ def _entered(runs: pd.DataFrame, claims: Claims) -> list[str]:
 def _listed(names: Sequence[str]) -> str:
     if not names:
         return ""
-    more = [f"and {len(names) - LISTED} more"] if len(names) > LISTED else []
-    return "<br>".join(["<br>claims:", *names[:LISTED], *more])
+    listed = ["<br>claims:", *names[:LISTED]]
+    if len(names) > LISTED:
+        listed.append(f"and {len(names) - LISTED} more")
+    return "<br>".join(listed)
 
 
 def _style(number: int, name: object) -> dict[str, Any]:
@@ -110,17 +118,17 @@ def _draw(
     points = points.assign(endless_=np.isinf(points["value_"]))
     grouped: Any = points.groupby(["cell_", "lr", "claims_", "endless_"], dropna=False)
     for (name, rate, claims, endless), alike in grouped:
-        value = "never" if endless else "%{x:.5~g}"
+        column, value = ("never_", "never") if endless else ("value_", "%{x:.5~g}")
         tuned = "" if np.isnan(rate) else f", learning rate {rate:g}"
         figure.add_scatter(
-            x=alike["never_" if endless else "value_"].to_numpy(dtype=np.float32),
+            x=alike[column].to_numpy(dtype=np.float32),
             y=alike["y_"].to_numpy(dtype=np.float32),
             customdata=alike["seed"].to_numpy(),
             mode="markers",
             showlegend=False,
             **style,
             **cell,
-            hovertemplate=f"{name}<br>seed %{{customdata}}{tuned}<br>{xlabel}: {value}{claims}<extra></extra>",
+            hovertemplate=f"{name}<br>seed %{{customdata}}{tuned}<br>{escaped(xlabel)}: {value}{claims}<extra></extra>",
         )
     bars = points.groupby("middle_").agg(value=("value_", "median"), half=("half_", "first")).reset_index()
     bars = bars[np.isfinite(bars["value"])]

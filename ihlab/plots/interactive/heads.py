@@ -7,14 +7,17 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from jaxtyping import Float
-from plotly.subplots import make_subplots
 
-from ihlab.plots.head_map import DRAWN, shown_scores
-from ihlab.plots.heads import SHIFT_COLORS, SHIFT_TOKENS, require_shift
-from ihlab.plots.interactive.base import DASHES, FOOT, TITLE, escaped, lay_out, panels_of, switch
+from ihlab.plots.grids import grid
+from ihlab.plots.head_map import DRAWN, colours_of, framed, grid_of, shown_scores
+from ihlab.plots.heads import SHIFT_COLORS, require_shift, shifted_token
+from ihlab.plots.interactive.base import DASHES, escaped, lay_out, panels_of, switch
 from ihlab.plots.style import LINES, ORANGE
 from tasks.config import require
 
+GREEK = {"alpha": "α", "beta": "β"}
+HEIGHT = 210
+"""Pixels of a row of panels with shift weights."""
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 LEGIBLE = 24
 """Maximum number of tokens for which a pattern's axes name each one. In longer patterns only hover names them."""
@@ -36,7 +39,8 @@ def attention_patterns(
     require(len(tokens) == n_queries, f"There are {len(tokens)} tokens, but patterns of {n_queries} positions.")
     names = [f"{escaped(token)}{str(place).translate(SUBSCRIPTS)}" for place, token in enumerate(tokens)]
     titles = [f"head {layer}.{head}" for layer, head in np.ndindex(n_layers, n_heads)]
-    figure = panels_of(n_layers, n_heads, 0.14 / n_layers, titles, shared_xaxes=True)
+    height = max(190, min(420, 760 // n_heads))
+    figure = panels_of(n_layers, n_heads, titles, height, below=12, shared_xaxes=True)
     groups: dict[str, list[int]] = {}
     for step, of_step in zip(steps, np.round(patterns, 3).astype(np.float32), strict=True):
         for layer, head in np.ndindex(n_layers, n_heads):
@@ -44,13 +48,15 @@ def attention_patterns(
             figure.add_heatmap(
                 z=of_step[layer, head],
                 coloraxis="coloraxis",
+                hoverongaps=False,
                 row=layer + 1,
                 col=head + 1,
                 hovertemplate=f"head {layer}.{head}<br>query %{{y}}<br>key %{{x}}<br>attention %{{z:.3f}}"
                 "<extra></extra>",
             )
-    signed = bool((patterns < 0).any())
-    colours = {"colorscale": "RdBu" if signed else "Blues", "cmin": -1 if signed else 0, "cmax": 1}
+    colours: dict[str, Any] = {"colorscale": "Blues", "cmin": 0, "cmax": 1}
+    if (patterns < 0).any():
+        colours = {"colorscale": "RdBu", "cmin": -1, "cmax": 1}
     figure.update_layout(coloraxis={**colours, "colorbar": {"title": "attention", "thickness": 12}})
     ticks = {"tickvals": list(range(len(names))), "ticktext": names, "tickfont": {"size": 11}, "showgrid": False}
     figure.update_xaxes(**ticks, tickangle=-90).update_yaxes(**ticks, autorange="reversed")
@@ -59,7 +65,7 @@ def attention_patterns(
         figure.update_xaxes(showticklabels=False, ticks="")
     if len(names) > LEGIBLE:
         figure.update_yaxes(showticklabels=False, ticks="")
-    lay_out(figure, title, TITLE + FOOT + 40 + n_layers * max(190, min(420, 760 // n_heads)))
+    lay_out(figure, title, 40 + n_layers * height)
     switch(figure, groups, "slider", "training step ")
     return figure
 
@@ -76,17 +82,17 @@ def shift_weights(metrics: pd.DataFrame, title: str = "Shift weights over traini
     weights = weights.join(parts.astype({"back": int, "layer": int, "group": int}))
     n_layers, n_groups = (1 + int(weights[name].max()) for name in ("layer", "group"))
     titles = [f"key/value head {layer}.{group}" for layer, group in np.ndindex(n_layers, n_groups)]
-    figure = panels_of(n_layers, n_groups, 0.2 / n_layers, titles, shared_xaxes=True)
+    figure = panels_of(n_layers, n_groups, titles, HEIGHT, below=27, shared_xaxes=True)
     named: set[str] = set()
     each: Any = weights.groupby(["kind", "back", "layer", "group"])
     for (kind, back, layer, group), curve in each:
         color, shifted = SHIFT_COLORS[kind]
-        token = SHIFT_TOKENS[back - 1] if back <= len(SHIFT_TOKENS) else f"{back - 1} tokens before"
-        name = f"{ {'alpha': 'α', 'beta': 'β'}[kind] }<sub>{back}</sub> {shifted}, {token}"
+        name = f"{GREEK[kind]}<sub>{back}</sub> {shifted}, {shifted_token(back)}"
         figure.add_scatter(
             x=curve["step"].to_numpy(),
             y=curve["weight"].to_numpy(dtype=np.float32),
-            mode="lines",
+            mode="lines+markers",  # a point without neighbours has no line
+            marker={"size": 3},
             name=name,
             legendgroup=name,
             showlegend=name not in named,
@@ -99,7 +105,7 @@ def shift_weights(metrics: pd.DataFrame, title: str = "Shift weights over traini
         named.add(name)
     figure.add_hline(0, line={"color": "#999999", "width": 1})
     figure.update_xaxes(title_text="training step", row=n_layers).update_yaxes(title_text="weight", col=1)
-    return lay_out(figure, title, TITLE + FOOT + 210 * n_layers)
+    return lay_out(figure, title, HEIGHT * n_layers)
 
 
 def head_map(scores: pd.DataFrame, columns: Sequence[str] = DRAWN, title: str = "Scores of heads") -> go.Figure:
@@ -109,14 +115,12 @@ def head_map(scores: pd.DataFrame, columns: Sequence[str] = DRAWN, title: str = 
     `ConfigError` if the table has none of the columns.
     """
     scores, shown = shown_scores(scores, columns)
-    maps = {name: scores.pivot_table(index="layer", columns="head", values=name, dropna=False) for name in shown}
-    figure = _maps(maps, "head", "layer", "head %{y}.%{x}", shared=False)
-    if "induction" in scores:
-        for x, y in scores.loc[scores["induction"], ["head", "layer"]].to_numpy(dtype=float):
-            for number in range(1, len(shown) + 1):
-                frame = {"x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5}
-                figure.add_shape(type="rect", **frame, col=number, row=1, line={"color": ORANGE, "width": 3})
-    return lay_out(figure, title, figure.layout.height)
+    maps = {name: grid_of(scores, name) for name in shown}
+    figure = _maps(maps, "head", "layer", "head %{y}.%{x}", [colours_of(name, one) for name, one in maps.items()])
+    for layer, head in framed(scores):  # a map's first row and column are layer 0 and head 0
+        frame = {"x0": head - 0.5, "x1": head + 0.5, "y0": layer - 0.5, "y1": layer + 0.5}
+        figure.add_shape(type="rect", **frame, row="all", col="all", line={"color": ORANGE, "width": 3})
+    return lay_out(figure, title, _height(maps))
 
 
 def effects(table: pd.DataFrame, *estimates: str, title: str = "Exact effects") -> go.Figure:
@@ -125,21 +129,24 @@ def effects(table: pd.DataFrame, *estimates: str, title: str = "Exact effects") 
     `table` is that of `ihlab.attribution.exact`, with a further column for each of `estimates`. All maps share one
     colour scale: blue raises the metric, red lowers it. Hover names the node and the number.
     """
-    edges, inputs = "from_layer" in table, "input" in table
-    rows = ("from_layer", "from_head") if edges else ("layer",)
-    columns = (*(("to_layer", "to_head") if edges else ("head",)), *(("input",) if inputs else ()))
-    words = table.assign(row=_node(table, rows), column=_node(table, columns), **{"exact effect": table["effect"]})
-    order = {each: list(dict.fromkeys(words[each])) for each in ("row", "column")}
-    maps = {
-        name: words.pivot_table(name, "row", "column").reindex(order["row"], columns=order["column"])
-        for name in ("exact effect", *estimates)
-    }
-    if edges:
-        figure = _maps(maps, "to an input of head", "from head", "head %{y} to %{x}", shared=True)
-    else:
-        what = "head and input" if inputs else "head"
-        figure = _maps(maps, what, "layer", "head %{y}.%{x}", shared=True)
-    return lay_out(figure, title, figure.layout.height)
+    row, column = ["layer"], ["head"]
+    x, y, node = "head", "layer", "head %{y}.%{x}"
+    if "from_layer" in table:
+        row, column = ["from_layer", "from_head"], ["to_layer", "to_head"]
+        x, y, node = "to an input of head", "from head", "head %{y} to %{x}"
+    elif "input" in table:
+        x = "head and input"
+    column += [name for name in ("input",) if name in table]
+    rows, columns = _node(table, row), _node(table, column)
+    row_names, column_names = list(rows.unique()), list(columns.unique())
+    effects_of = table.assign(row=rows, column=columns)
+    maps = {}
+    for name in ("effect", *estimates):
+        maps[name] = grid(effects_of, "row", "column", name, row_names, column_names)
+    maps = {"exact effect": maps.pop("effect"), **maps}
+    most = float(np.nanmax(np.abs(table[["effect", *estimates]].to_numpy(dtype=float)), initial=1e-9))
+    figure = _maps(maps, x, y, node, [("RdBu", -most, most)])
+    return lay_out(figure, title, _height(maps))
 
 
 def _node(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
@@ -151,43 +158,42 @@ def _node(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
     return name
 
 
-def _maps(maps: dict[str, pd.DataFrame], x: str, y: str, node: str, shared: bool) -> go.Figure:
-    """Draw maps beside each other, with one colour scale for all maps if `shared`, else one for each map."""
-    largest = {name: float(np.nanmax(np.abs(grid.to_numpy(dtype=float)), initial=1e-9)) for name, grid in maps.items()}
-    if shared:
-        largest = dict.fromkeys(maps, max(largest.values()))
-    spacing = 0.03 if shared else 0.16
-    figure = make_subplots(
-        1,
-        len(maps),
-        shared_yaxes=True,
-        horizontal_spacing=spacing / max(1, len(maps) - 1),
-        subplot_titles=list(map(escaped, maps)),
-    )
-    width = (1 - spacing * (len(maps) > 1)) / len(maps)
-    for number, (name, grid) in enumerate(maps.items()):
-        values = grid.to_numpy(dtype=np.float32)
-        signed = shared or bool((values < 0).any())
-        most = largest[name] if shared or name == "loss_rise" else max(1.0, largest[name])
-        right = (number + 1) * width + number * spacing / max(1, len(maps) - 1)
+def _maps(
+    maps: dict[str, pd.DataFrame], x: str, y: str, node: str, colours: Sequence[tuple[str, float, float]]
+) -> go.Figure:
+    """Draw maps beside each other, with a colour scale for each map, or one for all maps.
+
+    A scale is plotly's name of it, and the values at its ends.
+    """
+    between = 0.0
+    if len(maps) > 1:
+        between = (0.03 if len(colours) == 1 else 0.16) / (len(maps) - 1)  # a bar of its scale is beside each map
+    width = (1 - between * (len(maps) - 1)) / len(maps)
+    figure = panels_of(1, len(maps), list(maps), between=between)
+    for number, (name, one) in enumerate(maps.items()):
+        scale, least, most = colours[min(number, len(colours) - 1)]
         figure.add_heatmap(
-            x=[str(each) for each in grid.columns],
-            y=[str(each) for each in grid.index],
-            z=values,
+            x=list(map(str, one.columns)),
+            y=list(map(str, one.index)),
+            z=one.to_numpy(dtype=np.float32),
             name=name,
             xgap=1,
             ygap=1,
-            colorscale="RdBu" if signed else "Blues",
-            zmin=-most if signed else 0,
+            colorscale=scale,
+            zmin=least,
             zmax=most,
             hovertemplate=f"{node}<br>{escaped(name)} %{{z:.3f}}<extra></extra>",
             hoverongaps=False,
-            colorbar={"x": right, "thickness": 10, "xpad": 4},
-            showscale=not shared or number == len(maps) - 1,
+            colorbar={"x": width + number * (width + between), "thickness": 10, "xpad": 4},
+            showscale=number >= len(maps) - len(colours),
             row=1,
             col=number + 1,
         )
     figure.update_xaxes(title_text=x, type="category", showgrid=False)
     figure.update_yaxes(type="category", autorange="reversed", showgrid=False).update_yaxes(title_text=y, col=1)
-    rows = max(len(grid) for grid in maps.values())
-    return figure.update_layout(height=TITLE + FOOT + min(700, max(150, 34 * rows)), plot_bgcolor="#DDDDDD")
+    return figure.update_layout(plot_bgcolor="#DDDDDD")
+
+
+def _height(maps: dict[str, pd.DataFrame]) -> int:
+    """Return the pixels of the rows of maps."""
+    return min(700, max(150, 34 * max(map(len, maps.values()))))

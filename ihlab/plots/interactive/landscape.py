@@ -9,12 +9,16 @@ import plotly.graph_objects as go
 from scipy.interpolate import RegularGridInterpolator
 
 from ihlab.plots.curves import Line
+from ihlab.plots.grids import grid
 from ihlab.plots.interactive.base import DASHES, escaped, lay_out, switch
-from ihlab.plots.style import BLUE, COLORS, LINES, ORANGE, RED, STEPS
+from ihlab.plots.style import BLUE, ORANGE, RED, STEPS
+from ihlab.plots.views import default_lines
 from tasks.config import require
 
 STARTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Values of alpha1, and of beta1, from which descent is drawn, as fractions of the surface's sides."""
+CORNER_IN_FRONT = {"x": -1.1, "y": 1.45, "z": 0.9}
+"""Place from which a surface is seen at first: the induction corner (0, 1) is nearest."""
 STRIDE, STRIDES = 0.02, 200
 """Length of a streamline's steps, as a fraction of the surface's side, and their maximum number."""
 
@@ -43,30 +47,39 @@ def loss_surface(
     figure, groups, layouts = go.Figure(), {}, {}
     height = max(float(np.ptp(table["loss"])) for table in surfaces.values())
     for name, table in surfaces.items():
+        _require_grid(name, table)
         first, top = len(figure.data), float(table["loss"].max())
         _surface(figure, table)
         if name in paths:
             _paths(figure, table, paths[name], lines)
         groups[name] = range(first, len(figure.data))
-        layouts[name] = {"scene.zaxis.range": [top - 1.02 * height, top + 0.02 * height]}
-    scene: dict[str, dict[str, Any]] = {
-        "xaxis": {"title": {"text": "α₁"}},
-        "yaxis": {"title": {"text": "β₁"}},
-        "zaxis": {"title": {"text": "loss"}},
-    }
-    scene["zaxis"]["range"] = layouts[name]["scene.zaxis.range"]
+        seen = [top - 1.02 * height, top + 0.02 * height]
+        layouts[name] = {"scene.zaxis.range": seen}
     figure.update_layout(
         scene={
-            **scene,
+            "xaxis": {"title": {"text": "α₁"}},
+            "yaxis": {"title": {"text": "β₁"}},
+            "zaxis": {"title": {"text": "loss"}, "range": seen},
             "aspectratio": {"x": 1, "y": 1, "z": 0.7},
-            "camera": {"eye": {"x": 1.1, "y": -1.45, "z": 0.9}, "center": {"z": -0.12}},
+            "camera": {"eye": CORNER_IN_FRONT, "center": {"z": -0.12}},
         }
     )
-    lay_out(figure, title, 640)
+    lay_out(figure, title, 440)
     figure.update_layout(margin={"l": 10, "r": 10, "b": 60})
     if len(groups) > 1:
         switch(figure, groups, "menu", layouts=layouts)
     return figure
+
+
+def _require_grid(name: str, table: pd.DataFrame) -> None:
+    """Raise `ConfigError` unless a surface has a loss at each point of a grid."""
+    sides = [table[axis].nunique() for axis in ("alpha1", "beta1")]
+    n_points = int(table["loss"].notna().sum())
+    require(
+        min(sides) >= 2 and n_points == len(table) == sides[0] * sides[1],
+        f"The surface '{name}' has {n_points} losses on a grid of {sides[0]} x {sides[1]}, but must have one at each "
+        "point, and at least 2 x 2.",
+    )
 
 
 def basin_map(table: pd.DataFrame, title: str = "Which solution does descent reach from each start?") -> go.Figure:
@@ -75,21 +88,21 @@ def basin_map(table: pd.DataFrame, title: str = "Which solution does descent rea
     `table` is that of `ihlab.theory.landscape.basins`: alpha1, beta1, basin and decided on a full grid. Hover names the
     start, the basin and the time.
     """
-    induction = table["basin"] == "induction"
-    grid = table.assign(shade=np.log10(table["decided"].where(induction)), other=np.where(induction, np.nan, 1.0))
-    axes = {"x": np.unique(table["alpha1"]).astype(np.float32), "y": np.unique(table["beta1"]).astype(np.float32)}
-    shade, other, decided, basin = (
-        grid.pivot_table(name, "beta1", "alpha1", aggfunc="first", dropna=False).to_numpy()
-        for name in ("shade", "other", "decided", "basin")
+    is_induction = table["basin"] == "induction"
+    points = table.assign(
+        shade=np.log10(table["decided"].where(is_induction)),
+        other=table["basin"].mask(is_induction),
     )
+    shade, other, decided = (grid(points, "beta1", "alpha1", name) for name in ("shade", "other", "decided"))
+    axes = {"x": shade.columns.to_numpy(dtype=np.float32), "y": shade.index.to_numpy(dtype=np.float32)}
     start = "start (%{x:.3f}, %{y:.3f})<br>"
-    low, high = np.nanmin(shade), np.nanmax(shade)
-    ticks = [tick for tick in STEPS if low <= np.log10(tick) <= high]
+    shades = points["shade"].dropna()
+    ticks = [tick for tick in STEPS if shades.min() <= np.log10(tick) <= shades.max()]
     figure = go.Figure()
     figure.add_heatmap(
         **axes,
-        z=shade.astype(np.float32),
-        customdata=decided.astype(np.float32),
+        z=shade.to_numpy(dtype=np.float32),
+        customdata=decided.to_numpy(dtype=np.float32),
         colorscale="Blues",
         hoverongaps=False,
         colorbar={"title": "time to<br>induction", "tickvals": np.log10(ticks), "ticktext": list(map(str, ticks))},
@@ -97,8 +110,8 @@ def basin_map(table: pd.DataFrame, title: str = "Which solution does descent rea
     )
     figure.add_heatmap(
         **axes,
-        z=other.astype(np.float32),
-        text=np.where(np.isnan(other), "", basin),
+        z=other.notna().where(other.notna()).to_numpy(dtype=np.float32),
+        text=other.fillna("").to_numpy(),
         showscale=False,
         colorscale=[[0, ORANGE], [1, ORANGE]],
         hoverongaps=False,
@@ -107,16 +120,16 @@ def basin_map(table: pd.DataFrame, title: str = "Which solution does descent rea
     _corner(figure.add_scatter, x=[0], y=[1])
     figure.update_xaxes(title_text="α₁ at the start").update_yaxes(title_text="β₁ at the start", scaleanchor="x")
     figure.update_xaxes(constrain="domain").update_yaxes(constrain="domain")
-    return lay_out(figure, title, 620)
+    return lay_out(figure, title, 420)
 
 
 def _surface(figure: go.Figure, table: pd.DataFrame) -> None:
     """Draw one surface, its streamlines and the induction corner."""
-    grid = table.pivot_table("loss", "beta1", "alpha1")
+    losses = grid(table, "beta1", "alpha1", "loss")
     figure.add_surface(
-        x=grid.columns.to_numpy(dtype=np.float32),
-        y=grid.index.to_numpy(dtype=np.float32),
-        z=grid.to_numpy(dtype=np.float32),
+        x=losses.columns.to_numpy(dtype=np.float32),
+        y=losses.index.to_numpy(dtype=np.float32),
+        z=losses.to_numpy(dtype=np.float32),
         colorscale="Cividis",
         showscale=False,
         opacity=0.9,
@@ -162,26 +175,28 @@ def _descents(table: pd.DataFrame) -> np.ndarray:
 
 def _paths(figure: go.Figure, table: pd.DataFrame, walked: pd.DataFrame, lines: Mapping[str, Line] | None) -> None:
     """Draw paths on a surface, a trace for each."""
-    walked = walked if "series" in walked else walked.assign(series="path")
-    series = list(dict.fromkeys(walked["series"]))
-    lines = lines or {name: Line(COLORS[1 + n], LINES[n]) for n, name in enumerate(series)}
-    legend: set[str] = set()
+    if "series" not in walked:
+        walked = walked.assign(series="path")
+    # The first colour is that of descent.
+    lines = lines or default_lines(["descent", *walked["series"].unique()])
+    named: set[str] = set()
     each: Any = walked.groupby(["series", "path"], sort=False)
-    for (name, path), of in each:
-        step = {"customdata": of["step"].to_numpy()} if "step" in of else {}
+    for (name, path), points in each:
+        step, said = {}, ""
+        if "step" in points:
+            step, said = {"customdata": points["step"].to_numpy()}, "step %{customdata}<br>"
         figure.add_scatter3d(
-            **_on(table, of[["alpha1", "beta1"]].to_numpy(dtype=float)),
+            **_on(table, points[["alpha1", "beta1"]].to_numpy(dtype=float)),
             **step,
             mode="lines+markers",
             line={"color": lines[name].color, "width": 5, "dash": DASHES[lines[name].dashes]},
-            marker={"color": lines[name].color, "size": [5] + [1.5] * (len(of) - 1)},
+            marker={"color": lines[name].color, "size": [5] + [1.5] * (len(points) - 1)},
             name=escaped(name),
             legendgroup=name,
-            showlegend=name not in legend,
-            hovertemplate=f"{escaped(path)}: {escaped(name)}<br>{'step %{customdata}<br>' if step else ''}"
-            "α₁ %{x:.3f}, β₁ %{y:.3f}<extra></extra>",
+            showlegend=name not in named,
+            hovertemplate=f"{escaped(path)}: {escaped(name)}<br>{said}α₁ %{{x:.3f}}, β₁ %{{y:.3f}}<extra></extra>",
         )
-        legend.add(name)
+        named.add(name)
 
 
 def _on(table: pd.DataFrame, points: np.ndarray) -> dict[str, np.ndarray]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.integrate import solve_ivp
 
 from ihlab.theory.landscape.forms import Numbers, evaluate, loss
 from tasks.config import require
@@ -98,6 +97,8 @@ def flow(
 
     logs = np.log1p(times)
     start = np.array([alpha1, alpha2, beta1, beta2], dtype=np.float64)
+    from scipy.integrate import solve_ivp  # half a second, which a page of a run need not wait
+
     solved = solve_ivp(slope, (0.0, logs[-1]), start, method="LSODA", t_eval=logs, rtol=1e-9, atol=1e-11)
     assert solved.success, solved.message
     a1, a2, b1, b2 = solved.y
