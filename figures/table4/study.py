@@ -26,8 +26,9 @@ from ihlab.training.config import RunConfig
 from tasks import IGSMTask
 from tasks.config import require
 from tasks.igsm import Problems
-from tasks.igsm.verify import ERRORS
 from tasks.igsm.words import LETTERS
+
+from .verify import ERRORS
 
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer

@@ -43,7 +43,6 @@ FUNCTION_WORDS: dict[str, tuple[str, ...]] = {
 
 # Letters stand for values in a solution.
 LETTERS: tuple[str, ...] = tuple(string.ascii_letters)
-LETTER_SET = frozenset(LETTERS)
 
 CATEGORIES: dict[str, tuple[str, str, str, str]] = {
     "harbour": ("Harbours", "Ships", "Crates", "Tools"),
@@ -64,11 +63,6 @@ def read_nouns(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
 NOUNS = read_nouns(Path(__file__).with_name("nouns.txt").read_text(encoding="utf-8"))
 
 CATEGORY_OF: dict[str, str] = {noun: category for category, pools in NOUNS.items() for pool in pools for noun in pool}
-
-
-def is_symbol(token: str) -> bool:
-    """Return whether a token can stand for a value in a solution: a letter, or a pair that is one token."""
-    return token in LETTER_SET or read_pair(token) is not None
 
 
 def read_pair(token: str) -> tuple[str, str] | None:

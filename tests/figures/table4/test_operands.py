@@ -19,22 +19,6 @@ def at(row, *marked):
     return tokens, [places[name] for name in marked]
 
 
-def test_compact_by_hand():
-    row = (
-        "<bos> Frigate AppleCrate = 3/7 . Frigate PearCrate = 2/8 * Frigate AppleCrate . Frigate PearCrate ? <sol> "
-        "Frigate AppleCrate k/1 ; k/2 =/9 3/3 . Frigate PearCrate m ; m =/4 2 */10 k = 2 */6 3 = 6 . <ans> 6 <eos>"
-    )
-    tokens, (one, two, three, four, six, seven, eight, nine, ten) = at(
-        row, "1", "2", "3", "4", "6", "7", "8", "9", "10"
-    )
-    assert fetches(tokens) == [
-        ("sentence", nine, (seven,)),
-        ("sentence", four, (eight,)),
-        ("letter", ten, (one, two)),
-        ("value", six, (three,)),
-    ]
-
-
 def test_pairs_by_hand():
     """An operand that is a pair is copied from the sentence; a total's parts, which none names, from the solution."""
     row = (

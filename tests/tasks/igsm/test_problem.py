@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks import ConfigError
-from tasks.igsm.definition import Definition, combine
+from tasks.igsm.definition import Definition
 from tasks.igsm.problem import Problem
 from tasks.igsm.words import NOUNS
 from tests.tasks.igsm.by_hand import PROBLEMS
@@ -166,17 +166,6 @@ def test_a_sentence_is_read(natural, compact, definition, cost, value):
         assert problem.definitions["Bergen", "Frigate"] == definition
         assert problem.definitions["Bergen", "Frigate"].cost == cost
         assert problem.answer == value
-
-
-def test_only_sums_and_products_may_be_turned_round():
-    a, b, c = ("X", "A"), ("X", "B"), ("X", "C")
-    assert combine("+", a, combine("+", b, 5)) == combine("+", combine("+", 5, a), b)
-    assert combine("*", a, b) == combine("*", b, a)
-    assert combine("-", a, b) != combine("-", b, a)
-    assert combine("+", 5, combine("-", a, b)) != combine("-", combine("+", 5, a), b)
-    assert combine("*", 5, combine("+", a, b)) != combine("+", combine("*", 5, a), combine("*", 5, b))
-    assert combine("+", a, a) != a
-    assert combine("+", combine("*", a, b), c) == combine("+", c, combine("*", b, a))
 
 
 # igsm_flat

@@ -2,7 +2,7 @@
 
 The correct values come from the prompt (`Problem`), and a solution is judged by its words alone. Its rules:
 
-- Every step is written as `tasks.igsm.solution` says, and the solution ends with `ANS value EOS` (flat: with `EOS`).
+- Every step is written as `solution.py` says, and the solution ends with `ANS value EOS` (flat: with `EOS`).
 - A step defines a parameter that exists and is not defined yet. Each letter is defined once in a solution. A letter
   that is used belongs to an earlier step, or to an earlier part of the same step.
 - With the letters replaced by what they stand for, a step is the definition: the same operands, operator and constant.
@@ -24,13 +24,15 @@ Source: Ye et al. 2024, arXiv 2407.20311; their published checker lets some wron
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 from operator import add, mul, sub
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tasks.igsm.definition import Definition, Expression, Parameter, combine
+from tasks.igsm.definition import Definition, Parameter
 from tasks.igsm.problem import Problem
 from tasks.igsm.prompt import numbers
-from tasks.igsm.solution import Step, read_header, read_step, split
+
+from .solution import Step, read_header, read_step, split
 
 FORMAT = "format"
 NONEXISTENT = "nonexistent parameter"
@@ -51,6 +53,44 @@ ERRORS = (FORMAT, *_OF_STEPS, NOT_LAST)
 NO_ERROR = "no error"
 
 _APPLY = {"+": add, "-": sub, "*": mul}
+
+Expression = tuple[Any, ...] | int
+"""A parameter, a constant, or (operator, part, part, ...) with expressions as parts."""
+
+
+def expression(definition: Definition) -> Expression:
+    """Return a definition as an expression in the form of `combine`."""
+    if not definition.terms:
+        return definition.constant or 0
+    terms = [_chain("*", term) for term in definition.terms]
+    inner = _chain(definition.joined, terms)
+    if definition.constant is None:
+        return inner
+    return combine(definition.applied, definition.constant, inner)
+
+
+def combine(operator: str, left: Expression, right: Expression) -> Expression:
+    """Return `left operator right` in canonical form.
+
+    Two expressions are equal if they differ only in the order of terms or factors, or in the brackets of sums. Nothing
+    else is rearranged: (5 + a) - b is not 5 + (a - b).
+    """
+    if operator == "-":
+        return ("-", left, right)
+    parts = (left, right)
+    if operator == "+":
+        parts = (*_terms(left), *_terms(right))
+    return (operator, *sorted(parts, key=repr))
+
+
+def _chain(operator: str, parts: Sequence[Expression]) -> Expression:
+    return reduce(lambda left, right: combine(operator, left, right), parts)
+
+
+def _terms(expression: Expression) -> tuple[Expression, ...]:
+    if isinstance(expression, tuple) and expression[0] == "+":
+        return expression[1:]
+    return (expression,)
 
 
 class Verdict(NamedTuple):
@@ -236,7 +276,7 @@ def _judge_meaning(step: Step, known: dict[str, _Symbol], ints: dict[str, int], 
                 operands.append(meaning)
                 used[meaning] += 1
         parts[clause.symbol] = combine(clause.operator, *operands) if clause.operator else operands[0]
-    if parts[step.symbol] == definition.expression:
+    if parts[step.symbol] == expression(definition):
         return None if len(step.clauses) == definition.cost else EXTRA
     needed: Counter[Expression] = Counter(definition.operands)
     if needed - used:
