@@ -6,8 +6,6 @@ import torch
 from torch import nn
 
 from figures.table4.choices import choices
-from ihlab.model.config import ModelConfig
-from ihlab.model.transformer import Transformer
 from tasks import IGSMTask
 
 PAIRS = IGSMTask(difficulty="mini", format="pairs", letters="parts", ops="<=3", length=100)
