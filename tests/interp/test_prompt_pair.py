@@ -132,7 +132,6 @@ def of_induction(task, prompt, at):
 RIGHT = [
     (InductionTask(vocab_size=60, length=24), of_induction),
     (DepoTask(), of_depo),
-    (DepoTask(vocab_size=24, length=60, names=5, name_length=(1, 3)), of_depo),
     (PairTask(), of_pairs),
     (PairTask(letters=2, vocab_size=8), of_pairs),
     (CheckerTask(), of_checker),

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tasks.checker
 from tasks import IGNORE, CheckerTask
 from tasks.checker import ASK, FALSE, NO, RECALL, TRUE, YES
-from tests.tasks.shown import picture
 
 ASKED = ("second", "first")
 
@@ -57,15 +55,6 @@ def test_rows_obey_the_rule(fields, seed):
     ):
         assert max(row) < fields["vocab_size"]
         check(row, targets, kinds, fields["asked"])
-
-
-def test_the_worked_rows_in_the_docstring_obey_the_rule():
-    lines = [line for line in tasks.checker.__doc__.splitlines() if line.startswith("    ")]
-    for asked, drawn in zip(ASKED, (lines[:3], lines[3:]), strict=True):
-        cells = picture("\n".join(drawn))
-        targets = [int(target or IGNORE) for target in cells["target"]]
-        kinds = ["RTF".find(role) + 1 if role else 0 for role in cells["role"]]
-        check([int(token) for token in cells["input"]], targets, kinds, asked)
 
 
 # What rules score that cannot check a claim. Each rule reads the row up to its question, and says yes or no.
