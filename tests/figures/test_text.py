@@ -1,45 +1,20 @@
 """Real text: what the arms differ in, verdicts on planted tables that come out each way, and runs at smoke scale."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from figures.text.study import (
-    ARMS,
-    BYTES_KV2,
-    BYTES_V2,
     CONTEXT,
-    GRID,
-    KV1,
     KV2,
-    LONG_V2,
-    LONGER,
     TEXT,
-    V1,
-    V2,
 )
 from ihlab import Run
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.study.claim import judged
 from tests.figures import made_up
 
 CELLS = [f"{key}_key_{value}_value" for key in ("own", "previous") for value in ("own", "previous")]
-
-
-def test_arms_differ_in_what_they_say_and_nothing_else():
-    plain = GRID({"arm": V2})
-    named = {"KV shifting": "kv_shift", "K only": "k_shift", "V only": "v_shift", "vanilla": "vanilla"}
-    for arm in ARMS:
-        attention, n_layers = named[arm.split(", ")[0]], int(arm.split(", ")[1][0])
-        run = GRID({"arm": arm})
-        assert run.steps == plain.steps * (LONGER if arm == LONG_V2 else 1)
-        assert len(run.eval_steps()) == len(plain.eval_steps())
-        assert (run.task.vocab_size == 256) == (arm in (BYTES_V2, BYTES_KV2))
-        assert run.model == plain.model.replace(attention=attention, n_layers=n_layers, d_vocab=run.task.vocab_size)
-        assert replace(run.task, vocab_size=plain.task.vocab_size) == plain.task
 
 
 def shifted(arm):
@@ -71,10 +46,6 @@ def table(cost, onset, eligible=lambda arm: 0.5, diagonal=7, weights=(0.4, 0.5))
 
 def verdicts(data):
     return made_up.verdicts(TEXT, data)
-
-
-def claims_of(data):
-    return {claim.id: claim for claim in judged(TEXT.claims(data, "laptop"))}
 
 
 BETTER = "better_on_text.2_layers_byte_pairs"
@@ -115,29 +86,6 @@ def test_a_gain_everywhere_alike_is_not_said_to_be_where_induction_is():
     assert verdicts(table(cheaper, onset=lambda arm: 1.0))[ALIKE] == "undecided"
     elsewhere = verdicts(table(cheaper, lambda arm: 1.0, eligible=lambda arm: 0.5 if shifted(arm) else 0.45))
     assert elsewhere[HALF] == elsewhere[ALIKE] == "fails"
-
-
-def test_equal_arms_decide_nothing():
-    told = verdicts(table(cost=lambda arm: 1.6 + 0.001 * np.sin(7 * int(arm.split(", ")[1][0])), onset=lambda arm: 1.0))
-    assert told[BETTER] == "undecided"
-
-
-def test_more_seeds_of_one_layer_judge_and_the_declared_ones_are_kept():
-    data = table(cheaper, onset=lambda arm: 0.6 if shifted(arm) else 1.5 if "2 layers" in arm else np.inf)
-    spread = {0: 0.3, 1: -0.5, 2: 0.3, 3: -0.4, 4: 0.3}  # of the declared seeds
-    data["bits_per_byte"] += (data["arm"] == KV1) * data["seed"].map(spread).fillna(-0.1)
-    claims = claims_of(data)
-    ends = data.groupby(["arm", "seed"]).last()["bits_per_byte"]
-    gap = ends[KV1] - ends[V1]
-    now = claims["better_on_text.1_layer_byte_pairs"]
-    assert now.estimate.value == pytest.approx(gap.mean())
-    assert now.first.estimate.value == pytest.approx(gap[:5].mean())
-    assert now.first.verdict == "undecided"
-    assert "four more were added" in now.changed
-    assert (now.seeds, now.first.seeds) == (9, 5)
-    assert all(claim.first is None for claim in claims.values() if claim.seeds < 9)
-    few = data[data["seed"] < 5]
-    assert all(claim.first is None for claim in TEXT.claims(few, "laptop")), "nothing was added"
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,6 @@ from tasks import ConfigError, IGSMTask
 TASK = IGSMTask(difficulty="toy", format="compact", ops="4", length=120)
 
 
-def at(row, *marked):
-    """The places of the tokens that `row` marks with a trailing number, as 'a/1'."""
-    tokens = [word.split("/")[0] for word in row.split()]
-    places = {word.split("/")[1]: place for place, word in enumerate(row.split()) if "/" in word}
-    return tokens, [places[name] for name in marked]
-
-
 def test_pairs_by_hand():
     """An operand that is a pair is copied from the sentence; a total's parts, which none names, from the solution."""
     row = (
@@ -40,27 +33,6 @@ def test_pairs_by_hand():
     ]
 
 
-def test_natural_by_hand_with_a_part_and_a_copy():
-    row = (
-        "<bos> How many Q does each P have ? <sol> Define P 's Q as a/1 ; so a/2 = 5/3 . "
-        "Define P 's R as b/4 ; so b/5 =/6 a/7 =/8 5/9 . "
-        "Define P 's S as d ; c/10 =/11 a/12 +/13 b/14 =/15 5 +/16 5 = 3/17 ; so d =/18 2 *  c = 2 */19 3 = 6 . <eos>"
-    )
-    tokens, p = at(row, *map(str, range(1, 20)))
-    place = dict(enumerate(p, start=1))
-    star = tokens.index("*")
-    assert fetches(tokens) == [
-        ("letter", place[6], (place[1], place[2])),
-        ("value", place[8], (place[3],)),
-        ("letter", place[11], (place[1], place[2], place[7])),
-        ("value", place[15], (place[3],)),
-        ("letter", place[13], (place[4], place[5])),
-        ("value", place[16], (place[9],)),
-        ("letter", star, (place[10],)),
-        ("value", place[19], (place[17],)),
-    ]
-
-
 def test_every_copy_of_generated_rows_is_one():
     problems = TASK.prompts(50, np.random.default_rng(0))
     for ids in problems.tokens:
@@ -68,16 +40,6 @@ def test_every_copy_of_generated_rows_is_one():
         found = fetches(tokens)
         assert all({tokens[key] for key in keys} == {tokens[query + 1]} for _, query, keys in found)
         assert all(max(keys) <= query for _, query, keys in found)
-
-
-def test_a_head_that_attends_everywhere_alike_is_even():
-    cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=TASK.vocab_size, n_ctx=120, positional="none")
-    model = Transformer(cfg)
-    with torch.no_grad():
-        model.layers[0].attn.q_proj.weight.zero_()
-    table = operand_attention(model, TASK, TASK.prompts(20, np.random.default_rng(0)))
-    assert len(table) == 2 * 2 * 3
-    assert table["attention"].to_numpy() == pytest.approx(table["even"].to_numpy(), rel=1e-4)
 
 
 def test_no_solution_and_no_operands():
