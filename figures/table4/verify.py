@@ -131,15 +131,18 @@ def findings(problem: Problem, solution: Sequence[str]) -> list[str]:
     verdict, of_steps, of_end, n_unread = _judge(problem, solution)
     if n_unread:
         return [*of_steps, FORMAT, *["not judged"] * n_unread]
-    answer = "" if verdict.final else f"; the answer is {problem.answer}"
-    return [*of_steps, (", ".join(of_end) or NO_ERROR) + answer]
+    end = ", ".join(of_end) or NO_ERROR
+    if not verdict.final:
+        end += f"; the answer is {problem.answer}"
+    return [*of_steps, end]
 
 
 def _judge(problem: Problem, solution: Sequence[str]) -> tuple[Verdict, list[str], list[str], int]:
     """Return the verdict, the finding on each step that can be read, the errors of the end, and the unread steps."""
     words = list(solution)
     ended = "<eos>" in words
-    words = words[: words.index("<eos>")] if ended else words
+    if ended:
+        words = words[: words.index("<eos>")]
     *parts, tail = split(words, ".")
     steps: list[Step] = []
     errors: list[str] = []
@@ -155,12 +158,18 @@ def _judge(problem: Problem, solution: Sequence[str]) -> tuple[Verdict, list[str
         steps.append(step)
         unneeded = step.parameter in problem.definitions and step.parameter not in problem.necessary
         unnecessary += unneeded
-        errors += [error] if error else []
+        if error:
+            errors.append(error)
         of_steps.append(error or NO_ERROR + ", not needed" * unneeded)
     n_unread = len(parts) - len(steps)
-    end = _judge_end(problem, steps, tail) if ended and not n_unread else [FORMAT]
+    end = [FORMAT]
+    if ended and not n_unread:
+        end = _judge_end(problem, steps, tail)
     lenient = any(_ends_in_truth(problem, written) for written in parts)
-    final = lenient if problem.flat else _after_ans(words) == str(problem.answer)
+    final = lenient
+    if not problem.flat:
+        _, _, following = " ".join(words).partition("<ans> ")
+        final = following.partition(" ")[0] == str(problem.answer)
     return Verdict(lenient, final, (*errors, *end), unnecessary), of_steps, end, n_unread
 
 
@@ -190,11 +199,6 @@ def _ends_in_truth(problem: Problem, words: list[str]) -> bool:
         return False
     head = read_header(split(words, ";")[0], problem.format)
     return head is not None and head[0] == problem.query
-
-
-def _after_ans(words: list[str]) -> str | None:
-    following = words[words.index("<ans>") + 1 :] if "<ans>" in words else []
-    return following[0] if following else None
 
 
 class _Symbol(NamedTuple):
@@ -239,9 +243,10 @@ def _remember(problem: Problem, step: Step, known: dict[str, _Symbol]) -> None:
         meaning: Expression | None = (clause.symbol,)
         values = {clause.value}
         if clause.symbol == step.symbol:
-            exists = step.parameter in problem.definitions
-            meaning = step.parameter if exists else None
-            values |= {str(problem.values[step.parameter])} if exists else set()
+            meaning = None
+            if step.parameter in problem.definitions:
+                meaning = step.parameter
+                values.add(str(problem.values[meaning]))
         if clause.symbol in known:
             meaning = None
             values |= known[clause.symbol].values
@@ -277,7 +282,9 @@ def _judge_meaning(step: Step, known: dict[str, _Symbol], ints: dict[str, int], 
                 used[meaning] += 1
         parts[clause.symbol] = combine(clause.operator, *operands) if clause.operator else operands[0]
     if parts[step.symbol] == expression(definition):
-        return None if len(step.clauses) == definition.cost else EXTRA
+        if len(step.clauses) > definition.cost:
+            return EXTRA
+        return None
     needed: Counter[Expression] = Counter(definition.operands)
     if needed - used:
         return MISSING

@@ -71,9 +71,14 @@ def train_all(
     """
     require_importable(configs)
     todo = {i: config for i, config in enumerate(configs) if not has_ended(config, root)}
-    members = {stack[0]: stack for stack in stacks({i: c for i, c in todo.items() if c.digest in stacked}, device)}
-    alone = {i: [i] for i, config in todo.items() if config.digest not in stacked}
-    groups = members | alone
+    may_be_stacked, groups = {}, {}
+    for i, config in todo.items():
+        if config.digest in stacked:
+            may_be_stacked[i] = config
+        else:
+            groups[i] = [i]
+    members = {stack[0]: stack for stack in stacks(may_be_stacked, device)}
+    groups |= members
 
     rows: dict[int, Row] = {}
 
@@ -92,9 +97,10 @@ def train_all(
             ) from None
         every_member((index, todo[index].steps, rows.get(index, {})))  # with early stopping, it ended before that step
 
-    job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
+    stacked_configs = {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()}
+    sizes = {i: len(group) for i, group in groups.items()}
     first = {i: todo[i] for i in groups}
-    in_processes(first, job, jobs, RETRIES, every_member, ended, {i: len(stack) for i, stack in members.items()})
+    in_processes(first, partial(_train, root, device, stacked_configs), jobs, RETRIES, every_member, ended, sizes)
 
 
 def require_importable(configs: Iterable[RunConfig]) -> None:

@@ -81,11 +81,6 @@ def verdicts(data):
 MAPS = {
     # the letters of the four verdicts: holds, fails, undecided
     "the angles": (lambda start, rng: 100 + 100 * start["angular_distance"], {"before": 0.9}, "hhhh"),
-    "far is fast": (
-        lambda start, rng: 500 - 150 * start["angular_distance"],
-        {"corner": 0.5, "before": 0.5},
-        "fffu",
-    ),
     "only near the corner": (
         lambda start, rng: np.where(start["distance"] < 0.7, 100 + 100 * start["distance"], np.inf),
         {"scatter": 0.1},

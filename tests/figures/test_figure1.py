@@ -1,7 +1,7 @@
 """Figures 1a and 1b: the runs they plan, and verdicts on made-up tables whose truth is known."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -13,15 +13,13 @@ from figures.figure1.study import (
     FIGURE1A,
     FIGURE1A_LEARNED,
     FIGURE1B,
-    FIGURE1B_LEARNED,
     NEAR_CHANCE,
     PAPER,
     in_row,
 )
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.recipes.induction import KV1, SHAPES, V1, V2, V4, guessing_accuracy, kv, vanilla
-from ihlab.study.claim import NOT_TESTED as UNTESTED
+from ihlab.recipes.induction import KV1, V1, V2, V4, guessing_accuracy
 from ihlab.study.claim import judged
 from ihlab.study.study import Study
 from tasks import IGNORE, InductionTask
@@ -98,11 +96,11 @@ Ends = Sequence[tuple[float, float]]
 """The step at which each seed jumps to its final accuracy, and this accuracy."""
 
 
-def runs(curve: str, ends: Ends, in_row: Callable[[int], float] = lambda seed: np.nan) -> pd.DataFrame:
+def runs(curve: str, ends: Ends) -> pd.DataFrame:
     """A table of runs."""
     rows = [
         {"curve": curve, "lr": 8e-3, "seed": seed, "horizon": HORIZON, "rows": ROWS, "guess": GUESS, "final": final}
-        | {"steps_to_90": jump if final >= 0.9 and jump <= HORIZON else math.inf, "in_row": in_row(seed)}
+        | {"steps_to_90": jump if final >= 0.9 and jump <= HORIZON else math.inf}
         for seed, (jump, final) in enumerate(ends)
     ]
     return pd.DataFrame(rows)
@@ -142,40 +140,3 @@ def test_every_claim_of_figure_1a_can_come_out_each_way(curves, verdict):
     for figure in (FIGURE1A, FIGURE1A_LEARNED):
         assert verdicts(figure, data) == [verdict] * 5, [c.to_dict() for c in figure.claims(data, "laptop")]
         assert {claim.of_paper for claim in figure.claims(data, "laptop")} == {figure is FIGURE1A}
-
-
-def figure1b_table(learned: dict[str, int], in_rows: Callable[[int], float], narrow: Ends, jump: float) -> pd.DataFrame:
-    """How many seeds of each curve learn; the share in the row by seed, and the ends, of narrow one-head vanilla.
-
-    With learned positions as many learn as with RoPE.
-    """
-    parts = []
-    learned |= {f"{curve}, learned positions": of for curve, of in learned.items()}
-    for name in SHAPES:
-        of = 16 if SHAPES[name][0] == 8 else 8
-        for curve, steps in ((kv(name), jump), (vanilla(name), 300)):
-            ends = [(steps, 0.95)] * learned.get(curve, of) + [(NEVER, 0.1)] * (of - learned.get(curve, of))
-            ends = narrow if curve in (vanilla("8"), vanilla("8, learned positions")) else ends
-            parts.append(runs(curve, ends, in_rows))
-    return pd.concat(parts, ignore_index=True)
-
-
-def test_every_claim_of_figure_1b_can_come_out_each_way():
-    none, every, wide = [(NEVER, 0.1)] * 16, [(300, 0.95)] * 16, {vanilla("8, 2 heads"): 0, vanilla("32"): 8}
-    right = figure1b_table({kv("8"): 15, **wide}, lambda seed: 0.3, none, 100)
-    lost = {kv("8"): 0, kv("8, 2 heads"): 0, vanilla("8, 2 heads"): 16, vanilla("32"): 0}
-    wrong = figure1b_table(lost, lambda seed: 0.7, every, 100)
-    for data, verdict in ((right, "holds"), (wrong, "fails")):
-        assert verdicts(FIGURE1B, data) == [verdict] * 8, [c.to_dict() for c in FIGURE1B.claims(data, "laptop")]
-        assert verdicts(FIGURE1B_LEARNED, data) == [verdict] * 5
-
-
-def test_where_no_run_of_either_model_learns_1b_compares_nothing():
-    """As first declared, the same row failed: none less none is not above the margin."""
-    neither = {kv("8, 2 heads"): 0, vanilla("8, 2 heads"): 0}
-    data = figure1b_table(neither, lambda seed: 0.3, [(NEVER, 0.1)] * 16, 100)
-    claims = judged(FIGURE1B.claims(data, "laptop"))
-    assert claims[0].verdict == "holds"
-    assert claims[3].verdict == UNTESTED
-    assert claims[3].first is not None
-    assert claims[3].first.verdict == "fails"

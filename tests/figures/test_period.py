@@ -82,8 +82,3 @@ def test_verdicts_can_come_out_either_way():
     assert wrong[5:] == ["fails"] * 3
     assert verdicts(ANY, ANY, INDUCTION, (1.0, 0.5))[1] == "holds"
     assert verdicts(ANY, ANY, INDUCTION, (1.0, 0.5))[4] == "holds", "seeds that need their own value, and the others"
-
-
-def test_a_period_that_is_not_learned_says_nothing_about_others():
-    found = verdicts(BEFORE, BEFORE, INDUCTION, (1.0, 1.0), period2=0.5)
-    assert [found[i] for i in (0, 1, 2, 4, 5)] == ["fails", *["not tested at this scale"] * 4]

@@ -82,12 +82,6 @@ def test_the_opposite_fails():
     assert {id: told[id] for id in asked} == dict.fromkeys(asked, "fails")
 
 
-def test_a_gain_everywhere_alike_is_not_said_to_be_where_induction_is():
-    assert verdicts(table(cheaper, onset=lambda arm: 1.0))[ALIKE] == "undecided"
-    elsewhere = verdicts(table(cheaper, lambda arm: 1.0, eligible=lambda arm: 0.5 if shifted(arm) else 0.45))
-    assert elsewhere[HALF] == elsewhere[ALIKE] == "fails"
-
-
 @pytest.fixture(scope="module")
 def made(smoke):
     return smoke("text")

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 
-from figures.table4.operands import fetches, head_patterns, operand_attention
+from figures.table4.operands import fetches, operand_attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks import ConfigError, IGSMTask
@@ -51,13 +50,3 @@ def test_no_solution_and_no_operands():
     few = constants.only(np.array([all(fetch.kind != "value" for fetch in found) for found in copies]))
     with pytest.raises(ConfigError, match="No solution has an operand"):
         operand_attention(model, TASK, few)
-
-
-@pytest.mark.parametrize(("attention", "names"), [("vanilla", ["raw"]), ("kv_shift", ["raw", "effective"])])
-def test_a_heads_patterns_are_those_of_its_cache(attention, names):
-    cfg = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=9, n_ctx=6, attention=attention)
-    model, tokens = Transformer(cfg, seed=0), np.arange(6)
-    patterns = head_patterns(model, tokens, 1, 0)
-    _, cache = model.run_with_cache(torch.arange(6)[None])
-    assert list(patterns) == names
-    assert np.allclose(patterns["raw"], cache["pattern", 1][0, 0].detach())
