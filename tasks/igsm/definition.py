@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 Parameter = tuple[str, str]
@@ -29,7 +30,7 @@ class Definition:
     @property
     def operands(self) -> tuple[Parameter, ...]:
         """Parameters of the terms, in their order."""
-        return tuple(factor for term in self.terms for factor in term)
+        return tuple(chain(*self.terms))
 
     @property
     def cost(self) -> int:
@@ -39,7 +40,9 @@ class Definition:
     def value(self, values: Mapping[Parameter, int], modulus: int) -> int:
         """Return the parameter's value in 0 .. modulus - 1, given the values of its operands."""
         terms = [math.prod(values[factor] for factor in term) for term in self.terms]
-        inner = terms[0] - terms[1] if self.joined == "-" else sum(terms)
+        inner = sum(terms)
+        if self.joined == "-":
+            inner = terms[0] - terms[1]
         constant = self.constant or 0
         if self.constant is not None and self.applied == "*":
             return constant * inner % modulus
