@@ -1,27 +1,18 @@
-"""Figures 1a and 1b: the runs they plan, and verdicts on made-up tables whose truth is known."""
+"""Figures 1a and 1b: the paper's runs, and two measures counted slowly. (`test_rederived.py` has the verdicts.)"""
 
-import math
-from collections.abc import Sequence
 from fractions import Fraction
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from figures.figure1.study import (
-    FIGURE1A,
-    FIGURE1A_LEARNED,
     FIGURE1B,
-    NEAR_CHANCE,
     PAPER,
     in_row,
 )
 from ihlab import ModelConfig, RunConfig, train
 from ihlab.measure.batches import EVAL_SEED, draw
-from ihlab.recipes.induction import KV1, V1, V2, V4, guessing_accuracy
-from ihlab.study.claim import judged
-from ihlab.study.study import Study
+from ihlab.recipes.induction import guessing_accuracy
 from tasks import IGNORE, InductionTask
 
 pytestmark = pytest.mark.slow
@@ -86,57 +77,3 @@ def test_answers_that_are_tokens_of_the_row_counted_one_by_one(tmp_path):
         inside += int(logits[row, first].argmax()) in batch.inputs[row, : first + 1].tolist()
     assert in_row(run) == pytest.approx(inside / 60, abs=1e-6)
     assert 0 < inside < 60
-
-
-# Verdicts
-
-
-SEEDS, HORIZON, ROWS, GUESS = 8, 800, 1024, 0.12
-Ends = Sequence[tuple[float, float]]
-"""The step at which each seed jumps to its final accuracy, and this accuracy."""
-
-
-def runs(curve: str, ends: Ends) -> pd.DataFrame:
-    """A table of runs."""
-    rows = [
-        {"curve": curve, "lr": 8e-3, "seed": seed, "horizon": HORIZON, "rows": ROWS, "guess": GUESS, "final": final}
-        | {"steps_to_90": jump if final >= 0.9 and jump <= HORIZON else math.inf}
-        for seed, (jump, final) in enumerate(ends)
-    ]
-    return pd.DataFrame(rows)
-
-
-def seeds_at(jump: float, final: float, spread: float = 0.02, of: int = SEEDS, apart: float = 0.0005) -> Ends:
-    """Seeds about a jump (a factor of 1 +- spread) and about a final accuracy."""
-    rng = np.random.default_rng(0)
-    jumps, finals = jump * (1 + spread * rng.standard_normal(of)), final + apart * rng.standard_normal(of)
-    return list(zip(jumps.tolist(), np.clip(finals, 0, 1).tolist(), strict=True))
-
-
-def figure1a_table(curves: dict[str, Ends]) -> pd.DataFrame:
-    return pd.concat([runs(curve, ends) for curve, ends in curves.items()], ignore_index=True)
-
-
-def verdicts(experiment: Study, data: pd.DataFrame, scale: str = "laptop") -> list[str]:
-    return [claim.verdict for claim in judged(experiment.claims(data, scale))]
-
-
-NEVER = 1e9
-RIGHT = {KV1: seeds_at(200, 0.998), V1: seeds_at(NEVER, 0.1), V2: seeds_at(600, 0.998), V4: seeds_at(700, 0.998)}
-WRONG = {KV1: seeds_at(600, 0.95), V1: seeds_at(100, 0.9), V2: seeds_at(200, 0.97), V4: seeds_at(100, 0.997)}
-OPEN = {
-    KV1: seeds_at(200, 0.99, spread=0.5, apart=0.004),
-    V1: seeds_at(0, GUESS + NEAR_CHANCE, apart=0.06),
-    V2: seeds_at(400, 0.99, spread=0.5, apart=0.004),
-    V4: seeds_at(320, 0.998, spread=0.5),
-}
-
-
-@pytest.mark.parametrize(
-    ("curves", "verdict"), [(RIGHT, "holds"), (WRONG, "fails"), (OPEN, "undecided")], ids=["right", "wrong", "open"]
-)
-def test_every_claim_of_figure_1a_can_come_out_each_way(curves, verdict):
-    data = figure1a_table(curves)
-    for figure in (FIGURE1A, FIGURE1A_LEARNED):
-        assert verdicts(figure, data) == [verdict] * 5, [c.to_dict() for c in figure.claims(data, "laptop")]
-        assert {claim.of_paper for claim in figure.claims(data, "laptop")} == {figure is FIGURE1A}

@@ -1,85 +1,12 @@
-"""Real text: what the arms differ in, verdicts on planted tables that come out each way, and runs at smoke scale."""
+"""Real text at smoke scale. (`test_rederived.py` has the verdicts.)"""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from figures.text.study import (
-    CONTEXT,
-    KV2,
-    TEXT,
-)
+from figures.text.study import KV2, TEXT
 from ihlab import Run
 from ihlab.measure.batches import EVAL_SEED, draw
-from tests.figures import made_up
-
-CELLS = [f"{key}_key_{value}_value" for key in ("own", "previous") for value in ("own", "previous")]
-
-
-def shifted(arm):
-    return arm.startswith("KV shifting")
-
-
-def table(cost, onset, eligible=lambda arm: 0.5, diagonal=7, weights=(0.4, 0.5)):
-    """A planted table: by arm the bits per byte at the end, the million tokens of its bump, its share of eligible bits.
-
-    `weights`: the sum of alpha, and the fraction of heads whose weights have opposite signs. There is some noise by
-    seed, and other noise for each arm.
-    """
-    rows = []
-    for cell in TEXT.cells:
-        arm = cell["arm"]
-        for seed in TEXT.seeds(cell):
-            noise = 0.001 * np.sin(seed * len(arm))
-            end = cost(arm) + noise
-            row = {"kind": "run", "arm": arm, "lr": 4e-3, "seed": seed}
-            rows.append({**row, "bits_per_byte": end, "onset": onset(arm) * 1e6})
-            part = eligible(arm) + noise
-            spent = {"eligible": part * end, "misled": 0.1 * end, "rest": (0.9 - part) * end}
-            rows[-1] |= {f"bits_{name}_{CONTEXT}": spent[name] for name in spent}
-            of_weights = np.array([*weights, weights[1]]) + noise
-            rows[-1] |= dict(zip(("alpha_sum", "alpha_opposed", "beta_opposed"), of_weights, strict=True))
-            rows[-1] |= dict(zip(CELLS, (diagonal - seed % 2, 8 - diagonal + seed % 2, 0, 0), strict=True))
-    return pd.DataFrame(rows)
-
-
-def verdicts(data):
-    return made_up.verdicts(TEXT, data)
-
-
-BETTER = "better_on_text.2_layers_byte_pairs"
-HALF, ALIKE = "half_of_gain_copied", "more_than_alike"
-EVERY_SEED, WEIGHTS, DIAGONAL = "with_every_seed", ("sum_leaves_1", "some_negative"), "diagonal_dominates"
-
-
-def cheaper(arm):
-    return 1.5 if shifted(arm) else 1.7
-
-
-def test_what_the_paper_says_holds_where_it_is_planted():
-    told = verdicts(
-        table(
-            cost=cheaper,
-            onset=lambda arm: 0.6 if shifted(arm) else 1.5 if "2 layers" in arm else np.inf,
-            eligible=lambda arm: 0.4 if shifted(arm) else 0.45,  # .6 of 1.5 against .765 of 1.7
-        )
-    )
-    asked = (BETTER, EVERY_SEED, HALF, ALIKE, DIAGONAL, *WEIGHTS)
-    assert {id: told[id] for id in asked} == dict.fromkeys(asked, "holds")
-
-
-def test_the_opposite_fails():
-    told = verdicts(
-        table(
-            cost=lambda arm: 1.7 if shifted(arm) else 1.5,
-            onset=lambda arm: 1.5 if shifted(arm) and "2 layers" in arm else np.inf if shifted(arm) else 0.6,
-            diagonal=2,
-            weights=(1.01, 0.05),
-        )
-    )
-    asked = (BETTER, EVERY_SEED, DIAGONAL, *WEIGHTS)
-    assert {id: told[id] for id in asked} == dict.fromkeys(asked, "fails")
 
 
 @pytest.fixture(scope="module")

@@ -36,19 +36,6 @@ def test_a_natural_row_without_filler_words_is_the_compact_row(fields):
     assert [to_compact(text) for text in natural] == compact
 
 
-@pytest.mark.parametrize("fields", [{"difficulty": "mini"}, {"difficulty": "toy"}, {"kind": "igsm_flat"}])
-def test_a_row_of_pairs_in_two_words_each_is_the_compact_row(fields):
-    fields = {"ops": "<=8", "difficulty": "toy", "length": 500} | fields
-    pairs, compact = (
-        task.prompts(300, np.random.default_rng(0))
-        for task in (IGSMTask(**fields, format="pairs"), IGSMTask(**fields, format="compact"))
-    )
-    same = pairs.ops >= 3  # with fewer the split looks at the words
-    decode_pairs, decode = IGSMTask(**fields, format="pairs").decode, IGSMTask(**fields, format="compact").decode
-    texts = [" ".join(decode_pairs(tokens)) for tokens in pairs.tokens[same]]
-    assert [text.replace("/", " ") for text in texts] == [" ".join(decode(tokens)) for tokens in compact.tokens[same]]
-
-
 @pytest.mark.parametrize("format", ["natural", "compact", "pairs"])
 def test_ordered_letters_are_the_alphabet_in_order_of_first_use(format):
     fields = {"ops": "8", "difficulty": "toy", "format": format, "length": 500}
