@@ -151,7 +151,8 @@ def ask(model: str, positions: str, threshold: float) -> Ask:
     """Ask whether a model keeps or loses its accuracy on the longest sequences."""
     cell = {"variant": model, "setting": positions}
     declared = untested_if(partial(not_learned, cell), partial(change, cell))
-    does, limit = "keeps", {"above": threshold}
+    does = "keeps"
+    limit: dict[str, Any] = {"above": threshold}
     if threshold == LOSES:
         does, limit = "loses", {"below": threshold}
     return Ask(

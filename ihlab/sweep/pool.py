@@ -71,7 +71,8 @@ def train_all(
     """
     require_importable(configs)
     todo = {i: config for i, config in enumerate(configs) if not has_ended(config, root)}
-    may_be_stacked, groups = {}, {}
+    may_be_stacked: dict[int, RunConfig] = {}
+    groups: dict[int, list[int]] = {}
     for i, config in todo.items():
         if config.digest in stacked:
             may_be_stacked[i] = config
