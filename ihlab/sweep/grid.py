@@ -104,8 +104,13 @@ def require_distinct(points: Sequence[Point]) -> None:
 
 def shown(values: Mapping[str, Any]) -> str:
     """Return values in readable form: lr=0.01, model.n_layers=2."""
-    texts = {name: value if isinstance(value, str) else in_short(value) for name, value in values.items()}
-    return ", ".join(f"{name}={text}" for name, text in texts.items())
+    texts = []
+    for name, value in values.items():
+        text = value
+        if not isinstance(value, str):
+            text = in_short(value)
+        texts.append(f"{name}={text}")
+    return ", ".join(texts)
 
 
 def _require_few(n_runs: int) -> None:

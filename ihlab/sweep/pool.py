@@ -127,7 +127,8 @@ def require_importable(configs: Iterable[RunConfig]) -> None:
 
 def has_ended(config: RunConfig, root: Path) -> bool:
     """Return whether a run is finished or has diverged."""
-    return any((config.folder(root) / name).exists() for name in ("done.json", "diverged.json"))
+    folder = config.folder(root)
+    return (folder / "done.json").exists() or (folder / "diverged.json").exists()
 
 
 def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
@@ -288,7 +289,7 @@ class _Worker:
     def __init__(self, threads: int) -> None:
         self.config: RunConfig | None = None  # of its last job
         self.pipe, self._far = _context.Pipe()
-        imported = tuple(file for file in IMPORTED if file.exists())
+        imported = tuple(filter(Path.exists, IMPORTED))
         self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads, imported))
 
     def submit(self, index: int, config: RunConfig, job: Job) -> Future[Any]:

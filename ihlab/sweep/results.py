@@ -80,7 +80,7 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return the rows of a sweep's runs as one table, in the order given. The columns of times and errors come last."""
     table = pd.DataFrame(list(rows))
     last = ["steps_to_90", "seconds", "error"]
-    return table[[name for name in table if name not in last] + last]
+    return table[[*table.columns.drop(last), *last]]
 
 
 @contextmanager
