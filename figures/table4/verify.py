@@ -77,7 +77,7 @@ def combine(operator: str, left: Expression, right: Expression) -> Expression:
     """
     if operator == "-":
         return ("-", left, right)
-    parts = (left, right)
+    parts: tuple[Expression, ...] = (left, right)
     if operator == "+":
         parts = (*_terms(left), *_terms(right))
     return (operator, *sorted(parts, key=repr))

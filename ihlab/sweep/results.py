@@ -63,7 +63,7 @@ def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
     if present(path := folder / "metrics.csv"):
         metrics = read_metrics(path, (), ended=bool(done))
         if len(metrics):
-            row |= {name: metrics[name].iloc[-1] for name in metrics if name.startswith(SUMMED_UP)}
+            row |= {name: metrics[name].iloc[-1] for name in map(str, metrics) if name.startswith(SUMMED_UP)}
             reached = first_reach(metrics["step"], metrics["accuracy_first"], GOAL)
     if math.isinf(reached) and row["status"] not in (DONE, DIVERGED):
         reached = math.nan  # it may still get there

@@ -173,7 +173,12 @@ def byte_of_character() -> dict[str, int]:
 def _store(file: Path, prepared: Prepared) -> None:
     """Write a temporary file and rename it to `file`."""
     train, test = prepared.train, prepared.test
-    arrays = {"train": train.ids, "train_bounds": train.bounds, "test": test.ids, "test_bounds": test.bounds}
+    arrays: dict[str, Any] = {
+        "train": train.ids,
+        "train_bounds": train.bounds,
+        "test": test.ids,
+        "test_bounds": test.bounds,
+    }
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{file.name}-", dir=file.parent) as beside:
