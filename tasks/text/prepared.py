@@ -111,10 +111,11 @@ def _encoded(sha256: str, corpus: Corpus, vocab_size: int) -> Prepared:
         vocabulary = tuple(bytes([byte]) for byte in range(BYTES))
         train, test = map(_as_bytes, (corpus.train, corpus.test))
     else:
-        tokenizer, byte_of = _trained(list(map(_text, corpus.train)), vocab_size), byte_of_character()
+        train_texts, test_texts = list(map(_text, corpus.train)), list(map(_text, corpus.test))
+        tokenizer, byte_of = _trained(train_texts, vocab_size), byte_of_character()
         tokens = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
         vocabulary = tuple(bytes(map(byte_of.__getitem__, token)) for token in tokens)
-        train, test = (_tokenized(tokenizer, side) for side in (corpus.train, corpus.test))
+        train, test = _tokenized(tokenizer, train_texts), _tokenized(tokenizer, test_texts)
     return Prepared(sha256, vocabulary, train, test)
 
 
@@ -122,9 +123,8 @@ def _as_bytes(documents: Sequence[Document]) -> Part:
     return _joined([np.frombuffer(document.content, np.uint8) for document in documents])
 
 
-def _tokenized(tokenizer: Any, documents: Sequence[Document]) -> Part:
-    encoded = tokenizer.encode_batch(list(map(_text, documents)))
-    return _joined([np.array(document.ids) for document in encoded])
+def _tokenized(tokenizer: Any, texts: Sequence[str]) -> Part:
+    return _joined([np.array(encoded.ids) for encoded in tokenizer.encode_batch(texts)])
 
 
 def _joined(documents: Sequence[np.ndarray]) -> Part:
