@@ -38,9 +38,12 @@ class Batch:
 
     def rows(self, start: int, stop: int) -> "Batch":
         """Return sequences start .. stop - 1 (views, no copies)."""
-        groups = {name: values[start:stop] for name, values in self.groups.items()}
-        starts = None if self.document_starts is None else self.document_starts[start:stop]
-        return Batch(self.inputs[start:stop], self.targets[start:stop], self.answers[start:stop], groups, starts)
+        cut = slice(start, stop)
+        groups = {name: values[cut] for name, values in self.groups.items()}
+        starts = self.document_starts
+        if starts is not None:
+            starts = starts[cut]
+        return Batch(self.inputs[cut], self.targets[cut], self.answers[cut], groups, starts)
 
 
 @runtime_checkable

@@ -43,5 +43,5 @@ def batch_with_bos(task: Any, size: int, rng: np.random.Generator) -> Batch:
         inputs=after(batch.inputs, task.vocab_size - 1),
         targets=after(batch.targets, IGNORE),
         answers=after(batch.answers, IGNORE),
-        groups={name: after(values, 0) if values.ndim == 2 else values for name, values in batch.groups.items()},
+        groups={name: after(values, 0) for name, values in batch.groups.items()},
     )

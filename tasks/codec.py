@@ -19,7 +19,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, StoredTask):
         return {"kind": value.kind, **value.fields}
     if is_dataclass(value):
-        plain = {stored: to_plain(getattr(value, name)) for name, stored in stored_names(value).items()}
+        cls: Any = type(value)
+        plain = {stored: to_plain(getattr(value, name)) for name, stored in stored_names(cls).items()}
         return {"kind": value.kind, **rule(value), **plain} if isinstance(value, Task) else plain
     if isinstance(value, Mapping):
         return {name: to_plain(item) for name, item in value.items()}

@@ -1,9 +1,9 @@
 """Frozen, keyword-only configurations that reject typos and name the valid values."""
 
 import difflib
-import math
 import os
 import reprlib
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -79,12 +79,18 @@ def shown(value: Any) -> str:
         text = _short.repr(value)
     except Exception:  # a foreign __repr__ failed, or an integer has too many digits
         return f"a value of type {type(value).__name__}"
-    return visible(text if len(text) <= 4 * LONGEST_GUESSED else f"{text[: 4 * LONGEST_GUESSED]}...")
+    return visible(_cut(text, 4 * LONGEST_GUESSED))
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) > most:
+        return f"{text[:most]}..."
+    return text
 
 
 def visible(text: str) -> str:
     """Return a text with all unprintable characters escaped: "\\x1b", "\\n"."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def choose(what: str, name: str, options: Iterable[str]) -> str:
@@ -93,9 +99,10 @@ def choose(what: str, name: str, options: Iterable[str]) -> str:
     if name in known:
         return name
     near = difflib.get_close_matches(str(name)[:LONGEST_GUESSED], known, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}."
-    named = name if len(str(name)) <= LONGEST_GUESSED else f"{str(name)[:LONGEST_GUESSED]}..."
-    raise ConfigError(f"There is no {what} '{visible(str(named))}'; {hint}")
+    hint = f"known: {', '.join(known)}."
+    if near:
+        hint = f"did you mean '{near[0]}'?"
+    raise ConfigError(f"There is no {what} '{visible(_cut(str(name), LONGEST_GUESSED))}'; {hint}")
 
 
 def renamed(*, default: Any, was: str) -> Any:
@@ -103,13 +110,9 @@ def renamed(*, default: Any, was: str) -> Any:
     return field(default=default, metadata={WAS: was})
 
 
+@cache
 def stored_names(cls: Any) -> dict[str, str]:
     """Return the name under which each field of a config is stored: its former name if it was `renamed`."""
-    return _stored_names(cls if isinstance(cls, type) else type(cls))
-
-
-@cache
-def _stored_names(cls: Any) -> dict[str, str]:
     return {known.name: known.metadata.get(WAS, known.name) for known in fields(cls)}
 
 
@@ -205,8 +208,10 @@ def _is_of(value: Any, sort: Any) -> bool:
     origin = get_origin(sort) or sort
     if origin is Literal:
         return any(isinstance(value, type(option)) and value == option for option in get_args(sort))
-    if origin in (int, float):
-        return isinstance(value, int if origin is int else int | float) and not isinstance(value, bool)
+    if origin is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if origin is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
     if origin is tuple:
         return isinstance(value, list | tuple)
     return not isinstance(origin, type) or (isinstance(value, origin) and not isinstance(value, type))
@@ -218,15 +223,13 @@ def _plain(name: str, value: Any, sort: Any) -> Any:
         each = get_args(sort)
         sorts = each[:1] * len(value) if Ellipsis in each else each
         try:
-            items = tuple(_checked(name, item, hint) for item, hint in zip(value, sorts, strict=True))
+            return tuple(_checked(name, item, hint) for item, hint in zip(value, sorts, strict=True))
         except ValueError:  # the length or an item is wrong
             raise ConfigError(f"{name} is {shown(value)}, but must be {_word(sort)}.") from None
-        return items if isinstance(value, list) or any(a is not b for a, b in zip(items, value, strict=True)) else value
     if sort is int:
         require(-(2**63) <= value < 2**64, f"{name} is {shown(value)}, but must be below 2 to the power of 64.")
     if sort is float:
-        finite = abs(value) < 2**1023 if isinstance(value, int) else math.isfinite(value)
-        require(finite, f"{name} is {shown(value)}, but must be a finite number.")
+        require(abs(value) <= sys.float_info.max, f"{name} is {shown(value)}, but must be a finite number.")
         return float(value)
     return value
 

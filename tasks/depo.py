@@ -1,6 +1,6 @@
 """Depth: walk k steps along a permutation that is given as pairs in random order.
 
-One sequence with 4 names of one token (5 to 9), up to 3 hops and length 18 (a dot is padding):
+One sequence with 4 names (5 to 9), up to 3 hops and length 18 (a dot is padding):
 
     input    bos   9   5   7   9   5   6   6   7 k=2   7   5 k=1   6   7 k=3   5   9
     role           x   y   x   y   x   y   x   y       q   a       q   a       q   a
@@ -9,6 +9,7 @@ One sequence with 4 names of one token (5 to 9), up to 3 hops and length 18 (a d
 y is the successor of x: 7 -> 9 -> 5 -> 6 -> 7. Two steps from 7 lead to 5.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -19,25 +20,21 @@ from tasks.config import config, require
 from tasks.memory import require_rows
 from tasks.registry import register_task
 
-LONGEST_NAME = 7
-
 
 @register_task
 @config
 class DepoTask:
     """All pairs (name, successor) of one cycle of names in random order, then queries: which name is k steps further?
 
-    A sequence draws `names` different names and their order on the cycle. After the token "bos" come its pairs. Then
-    come queries as long as they fit, each about another name: the token of k, uniform on 1 .. `max_hops`, the name, and
-    the answer. All tokens of the answer are targets. `Batch.groups["hops"]`, int64 [batch, pos], is k at each target (0
-    elsewhere).
+    A sequence draws `names` different names and their order on the cycle. A name is one token. After the token "bos"
+    come the pairs. Then come queries as long as they fit, each about another name: the token of k, uniform on
+    1 .. `max_hops`, the name, and the answer, which is the target. `Batch.groups["hops"]`, int64 [batch, pos], is k at
+    each target (0 elsewhere).
 
-    Ids: 0 is padding, 1 .. max_hops are the numbers of hops, then comes "bos"; the other ids are tokens of names. A
-    name draws its number of tokens uniformly from the range `name_length`. Its last token is from another part of the
-    vocabulary than the ones before it, so that names need no separator.
+    Ids: 0 is padding, 1 .. max_hops are the numbers of hops, then comes "bos"; the other ids are names.
 
-    With names of one token, guessing any name except the query's has an accuracy of 1 / (names - 1), and a loss of
-    log(names - 1), at the first answer of a sequence. For later answers, the earlier ones exclude a few names.
+    Guessing any name except the query's has an accuracy of 1 / (names - 1), and a loss of log(names - 1), at the first
+    answer of a sequence. For later answers, the earlier ones exclude a few names.
 
     Source: Allen-Zhu 2025, "Physics of Language Models: Part 4.1", arXiv 2512.17351, the task Depo; its code is in
     github.com/facebookresearch/PhysicsLM4. docs/guides/differences.md says what differs.
@@ -47,7 +44,6 @@ class DepoTask:
         length: Number of positions in a sequence.
         names: Number of names in a sequence, above max_hops.
         max_hops: Largest number of hops of a query.
-        name_length: Smallest and largest number of tokens of a name, at most 7.
     """
 
     kind: ClassVar[str] = "depo"
@@ -57,7 +53,9 @@ class DepoTask:
     length: int = 31
     names: int = 6
     max_hops: int = 3
-    name_length: tuple[int, int] = (1, 1)
+
+    removed: ClassVar[Mapping[str, object]] = {"name_length": [1, 1]}
+    """Removed fields, each with the only value that a stored config may still have for it."""
 
     def __post_init__(self) -> None:
         require(self.max_hops >= 1, f"DepoTask.max_hops is {self.max_hops}, but must be at least 1.")
@@ -66,23 +64,15 @@ class DepoTask:
             f"DepoTask.names is {self.names}, but must be above max_hops={self.max_hops}, so that no walk returns to "
             "its start.",
         )
-        shortest, longest = self.name_length
         require(
-            1 <= shortest <= longest <= LONGEST_NAME,
-            f"DepoTask.name_length is {self.name_length}, but must be two numbers in order, from 1 to {LONGEST_NAME}.",
+            self._n_ids >= self.names,
+            f"DepoTask.vocab_size is {self.vocab_size}, which leaves {max(self._n_ids, 0)} ids for names={self.names}.",
         )
-        inner, endings = self._parts
-        different = sum(max(inner, 0) ** (n - 1) * max(endings, 0) for n in range(shortest, longest + 1))
-        require(
-            different >= self.names,
-            f"DepoTask.vocab_size is {self.vocab_size}, which leaves {max(inner + endings, 0)} ids for names; "
-            f"with name_length={self.name_length} they make {different} names, but names is {self.names}.",
-        )
-        least = 2 + 2 * (self.names + 1) * longest
+        least = 2 * self.names + 4
         require(
             self.length >= least,
-            f"DepoTask.length is {self.length}, but must be at least {least}: names={self.names} take up to "
-            f"{2 * longest} positions per pair, and a query takes 1 more than a pair.",
+            f"DepoTask.length is {self.length}, but must be at least {least}: names={self.names} take 2 positions per "
+            "pair, and a query takes 3.",
         )
 
     @property
@@ -96,11 +86,9 @@ class DepoTask:
         return tuple(range(self.max_hops + 2))
 
     @property
-    def _parts(self) -> tuple[int, int]:
-        """Numbers of ids for the tokens inside and at the end of names."""
-        of_names = self.vocab_size - self.max_hops - 2
-        inner = of_names // 2 if self.name_length[1] > 1 else 0
-        return inner, of_names - inner
+    def _n_ids(self) -> int:
+        """Number of ids for names."""
+        return self.vocab_size - self.max_hops - 2
 
     def batch(self, size: int, rng: np.random.Generator) -> Batch:
         """Draw `size` sequences, each a pure function of one 64-bit seed taken from `rng`."""
@@ -108,16 +96,14 @@ class DepoTask:
 
         require_rows(self, size, rng)
         seeds = rng.integers(0, 2**64, size, dtype=np.uint64)
-        inputs, targets, hops = draw_rows(
-            seeds, self.names, self.max_hops, *self._parts, *self.name_length, self.length
-        )
+        inputs, targets, hops = draw_rows(seeds, self.names, self.max_hops, self._n_ids, self.length)
         return Batch(inputs=inputs, targets=targets, groups={"hops": hops})
 
     def words(self, ids: Int64[np.ndarray, " token"]) -> list[str]:
-        """Return the text of each id. A number with a hyphen is a token inside a name, one without ends it."""
-        first_ending = self.max_hops + 2 + self._parts[0]
+        """Return the text of each id: a dot for padding, k=2 for two hops, "bos", and a number for a name."""
         special = [".", *(f"k={k}" for k in range(1, self.max_hops + 1)), "bos"]
-        return [special[i] if i < len(special) else f"{i}-" if i < first_ending else str(i) for i in ids]
+        texts = dict(enumerate(special))
+        return [texts.get(i, str(i)) for i in ids.tolist()]
 
     def show(self, batch: Batch, row: int) -> str:
         """Return the sequence in lines of 16 positions: token, target."""

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
 
 MODELS = (VANILLA, KV)
-NAMES = ("loss", "sharpness")
 SEQUENCES = 4
 """Held-out sequences on which the sharpness is measured."""
 ITERATIONS = 20
@@ -56,15 +55,16 @@ def measure(run: Run) -> dict[str, float]:
     """
     assert isinstance(run.config.task, TextTask)
     batch, _ = held_out(run.config.task, SEQUENCES)
-    pairs = [loss_and_sharpness(run.model(step), batch) for step in run.checkpoints]
-    columns = {f"{name}_{i}": value for i, pair in enumerate(pairs) for name, value in zip(NAMES, pair, strict=True)}
-    return {**columns, **dict(zip(NAMES, pairs[-1], strict=True))}
+    row: dict[str, float] = {}
+    for i, step in enumerate(run.checkpoints):
+        loss, sharpness = loss_and_sharpness(run.model(step), batch)
+        row |= {f"loss_{i}": loss, f"sharpness_{i}": sharpness}
+    return row | {"loss": loss, "sharpness": sharpness}
 
 
 def path(run: pd.Series) -> np.ndarray:
     """Return the losses and the sharpness of a run's checkpoints, [2, checkpoint]."""
-    columns = [[column for column in run.index if column.startswith(f"{name}_")] for name in NAMES]
-    return np.stack([run[names].to_numpy(dtype=float) for names in columns])
+    return np.stack([run.filter(regex=f"^{name}_").to_numpy(dtype=float) for name in ("loss", "sharpness")])
 
 
 def loss_and_sharpness(model: "Transformer", batch: Batch) -> tuple[float, float]:
@@ -109,10 +109,14 @@ def ratios(data: pd.DataFrame, equal_loss: bool) -> list[float]:
     """Return KV shifting's sharpness / vanilla's of each seed, before training or at an equal loss."""
     by_seed = []
     for seed in sorted(set(data["seed"])):
-        both = [path(pick(data, {"variant": name, "seed": seed}).iloc[0]) for name in MODELS]
-        both = [each[:, each[0].argsort()] for each in both]  # from the lowest loss
-        target = max(losses[0 if equal_loss else -1] for losses, _ in both)
-        plain, shifted = (np.interp(target, losses, np.log(sharpness)) for losses, sharpness in both)
+        both = []
+        for name in MODELS:
+            losses, sharpness = path(pick(data, {"variant": name, "seed": seed}).iloc[0])
+            order = losses.argsort()  # from the lowest loss, where training ends
+            both.append((losses[order], np.log(sharpness[order])))
+        place = 0 if equal_loss else -1
+        target = max(losses[place] for losses, _ in both)
+        plain, shifted = (np.interp(target, *each) for each in both)
         by_seed.append(float(np.exp(shifted - plain)))
     return by_seed
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from ihlab.plots.views import curves
 from ihlab.recipes.induction import DEPTHS, KV1, V2, figure1_run
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Cell, Measured, claim_id, difference, mean_over_seeds, untested_if, values
+from ihlab.study.ask import Ask, Cell, Measured, Number, claim_id, difference, mean_over_seeds, untested_if, values
 from ihlab.study.rates import ACCURACY
 from ihlab.study.study import Grid, Run, Study, Tuned, cells, steps_to_90
 from ihlab.training.config import RunConfig
@@ -123,10 +123,9 @@ def change(cell: Cell, data: pd.DataFrame, column: str = "accuracy", words: str 
 def not_learned(cell: Cell, data: pd.DataFrame, bar: float = ACCURACY) -> str:
     """Return why a model that does not learn the task is not tested."""
     short = float(np.mean(values(data, cell, f"accuracy_at_{lengths(data)[0]}")))
-    learned = short >= bar
-    return (
-        "" if learned else f"{cell['variant']}: the task is not learned (accuracy {short:.3f} at the trained length)."
-    )
+    if short >= bar:
+        return ""
+    return f"{cell['variant']}: the task is not learned (accuracy {short:.3f} at the trained length)."
 
 
 def decay_decides(_: pd.DataFrame) -> str:
@@ -140,20 +139,29 @@ CHANGED = (
 )
 
 
+def by_positions(positions: str, declared: Number) -> dict[str, Any]:
+    """Return the fields of a question: as declared, but with learned positions nothing is tested."""
+    number = declared
+    if positions == LEARNED:
+        number = untested_if(decay_decides, declared)
+    return {"number": number, "first": declared, "changed": CHANGED}
+
+
 def ask(model: str, positions: str, threshold: float) -> Ask:
     """Ask whether a model keeps or loses its accuracy on the longest sequences."""
-    does, cell = "keeps" if threshold == KEEPS else "loses", {"variant": model, "setting": positions}
+    cell = {"variant": model, "setting": positions}
     declared = untested_if(partial(not_learned, cell), partial(change, cell))
+    does = "keeps"
+    limit: dict[str, Any] = {"above": threshold}
+    if threshold == LOSES:
+        does, limit = "loses", {"below": threshold}
     return Ask(
         id=claim_id(does, "kv1" if model == KV1 else "vanilla2", positions),
         setting={"model": model, "positions": positions},
         sentence=f"{model}, {does} its accuracy on sequences eight times as long as in training ({positions}).",
-        number=untested_if(decay_decides, declared) if positions == LEARNED else declared,
-        first=declared,
-        changed=CHANGED,
-        above=threshold if threshold == KEEPS else None,
-        below=threshold if threshold == LOSES else None,
         source="related to Figure 1",
+        **limit,
+        **by_positions(positions, declared),
     )
 
 
@@ -171,10 +179,8 @@ def helps(positions: str) -> Ask:
         statement=27,
         sentence="On sequences eight times as long as in training one layer of KV shifting is better than two vanilla "
         f"layers ({positions}).",
-        number=untested_if(decay_decides, declared) if positions == LEARNED else declared,
-        first=declared,
-        changed=CHANGED,
         above=0.0,
+        **by_positions(positions, declared),
         source="section 5, added after the runs",
         of_paper=True,
     ).at(positions=positions)

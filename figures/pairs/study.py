@@ -49,19 +49,20 @@ GRID = Grid(
 )  # fmt: skip
 
 
-def learns(variant: str) -> Ask:
+def question(variant: str) -> Ask:
     """Ask whether a variant learns the task. Variants with a shorter window for queries are expected to."""
-    learner, of_paper = variant in (Q2K3, Q2K3_CHANNEL), variant == Q2K3
-    return Ask(
-        "learned" if learner else "not_learned",
-        f"With {variant}, one layer {'learns' if learner else 'does not learn'} induction by two tokens.",
-        mean_over_seeds("best", {"variant": variant}, stats.SHARE),
-        above=0.9 if learner else None,
-        below=None if learner else 0.7,
-        statement=29 if learner else None,
-        source="section 5" if of_paper else "about the paper's kernel sizes (section 5)",
-        of_paper=of_paper,
-    ).at(variant=variant)
+    more: dict[str, Any] = {"source": "about the paper's kernel sizes (section 5)"}
+    if variant == Q2K3:
+        more = {"source": "section 5", "of_paper": True}
+    if variant in (Q2K3, Q2K3_CHANNEL):
+        id, learns = "learned", "learns"
+        more |= {"above": 0.9, "statement": 29}
+    else:
+        id, learns = "not_learned", "does not learn"
+        more |= {"below": 0.7}
+    sentence = f"With {variant}, one layer {learns} induction by two tokens."
+    number = mean_over_seeds("best", {"variant": variant}, stats.SHARE)
+    return Ask(id, sentence, number, **more).at(variant=variant)
 
 
 PAIRS = Study(
@@ -74,7 +75,7 @@ PAIRS = Study(
     config=GRID,
     stacked=True,
     tuned=Tuned(rates=(4e-3, 1e-2, 2.5e-2)),
-    asks=tuple(map(learns, VARIANTS)),
+    asks=tuple(map(question, VARIANTS)),
     summary_columns=("best", "steps_to_90"),
     view=dots("variant", "best", xlabel="highest accuracy", lines=(1 / (TASK.letters - 1),), xlim=(0, 1.03)),
 )

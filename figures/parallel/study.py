@@ -73,7 +73,9 @@ def not_learned(variant: str, width: int, data: pd.DataFrame) -> str:
     """Return why a model that finds too few single followers (a mean below `LEARNED`) is not compared on four."""
     single = np.array(values(data, {"variant": variant, "width": width, "followers": 1}, "found"))
     some = f"{(single >= LEARNED).sum()} of {len(single)} runs find a single follower (mean {single.mean():.2f})"
-    return "" if single.mean() >= LEARNED else f"{variant}, width {width}: only {some}."
+    if single.mean() >= LEARNED:
+        return ""
+    return f"{variant}, width {width}: only {some}."
 
 
 def asks_of(variant: str) -> list[Ask]:
@@ -82,13 +84,14 @@ def asks_of(variant: str) -> list[Ask]:
         {"variant": variant, **cell} for cell in cells(width=(8, 32), followers=(1, 4))
     )
     where: dict[str, Any] = {"setting": {"model": variant}, "statement": 11, "source": "section 3.2"}
-    compared = [
-        difference(one, four, "found")
-        if variant == KV1
-        else untested_if(partial(not_learned, variant, one["width"]), difference(one, four, "found"))
-        for one, four in ((narrow_one, narrow_four), (wide_one, wide_four))
-    ]
-    suffix = "" if variant == KV1 else ".vanilla"
+    compared = [difference(narrow_one, narrow_four, "found"), difference(wide_one, wide_four, "found")]
+    suffix = ""
+    if variant != KV1:
+        suffix = ".vanilla"
+        compared = [
+            untested_if(partial(not_learned, variant, width), number)
+            for width, number in zip((8, 32), compared, strict=True)
+        ]
     return [
         Ask(
             f"one_if_narrow{suffix}",

@@ -5,6 +5,7 @@ from the claims of the figures and of the notebook about the paper's printed tab
 """
 
 from collections import Counter
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,15 @@ def verdicts(figures: Path) -> dict[str, dict[str, Counter[str]]]:
 
     A claim that holds and is `against` the statement counts as one that fails.
     """
-    links = {
-        home / "claims.json": f"[{link_text(home)}](../figures/{home.relative_to(figures).as_posix()}/README.md)"
-        for _, home in sorted(stored(figures).items())
-        if (home / "claims.json").exists()
-    }
-    if (printed := figures.absolute().parent / PRINTED_CLAIMS).exists():
-        links[printed] = f"[printed tables](../{PRINTED})"
+    links = {}
+    for _, home in sorted(stored(figures).items()):
+        page = f"../figures/{home.relative_to(figures).as_posix()}/README.md"
+        links[home / "claims.json"] = f"[{link_text(home)}]({page})"
+    links[figures.absolute().parent / PRINTED_CLAIMS] = f"[printed tables](../{PRINTED})"
     counts: dict[str, dict[str, Counter[str]]] = {}
     for path, link in links.items():
+        if not path.exists():
+            continue
         for claim in read_claims(path):
             if "statement" in claim:
                 by_link = counts.setdefault(str(claim["statement"]), {})
@@ -53,8 +54,9 @@ def verdicts(figures: Path) -> dict[str, dict[str, Counter[str]]]:
 def kinds(figures: Path) -> Counter[str]:
     """Count the statements by `kind`. A statement whose figure is not stored counts as not yet answered."""
     answered = verdicts(figures)
-    pairs = zip(STATEMENTS["number"], STATEMENTS["kind"], strict=True)
-    return Counter(OPEN if kind == FIGURE and number not in answered else kind for number, kind in pairs)
+    kind = STATEMENTS["kind"]
+    unanswered = (kind == FIGURE) & ~STATEMENTS["number"].isin(answered)
+    return Counter(kind.mask(unanswered, OPEN))
 
 
 def counted(figures: Path) -> str:
@@ -72,10 +74,11 @@ def coverage_page(figures: Path) -> str:
     each: Any = STATEMENTS.itertuples()
     for statement in each:
         said = f"<sub>“{escaped(statement.quote)}” ({statement.where})</sub>"
-        kind = f"*{statement.kind}*." if statement.kind in (OPEN, OUT) else ""
-        answers = [_answer(link, counts) for link, counts in answered.get(statement.number, {}).items()]
-        remark = " ".join(filter(None, [kind, statement.remark]))
-        rows.append([statement.number, lines([escaped(statement.sentence), said]), lines(answers), remark])
+        remark = statement.remark
+        if statement.kind in (OPEN, OUT):
+            remark = f"*{statement.kind}*. {remark}".rstrip()
+        answers = starmap(_answer, answered.get(statement.number, {}).items())
+        rows.append([statement.number, lines([escaped(statement.sentence), said]), lines(list(answers)), remark])
     legend = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items())
     explanation = (
         f"Verdicts count claims: {legend}. A statement that was tested in several settings has several claims. A claim "

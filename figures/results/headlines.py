@@ -30,12 +30,12 @@ class Asked(NamedTuple):
 
     def of(self, claims_of: ClaimsOf) -> list[dict[str, Any]]:
         """Return the selected claims, each with the name of its experiment."""
-        return [
-            as_stated({**claim, "experiment": experiment})
-            for experiment in filter(None, (self.experiment, self.also))
-            for claim in claims_of(experiment)
-            if f"{claim.get('id')}.".startswith(f"{self.id}.")
-        ]
+        selected = []
+        for experiment in filter(None, (self.experiment, self.also)):
+            for claim in claims_of(experiment):
+                if f"{claim.get('id')}.".startswith(f"{self.id}."):
+                    selected.append(as_stated({**claim, "experiment": experiment}))
+        return selected
 
 
 HEADLINES: dict[str, tuple[Asked, ...]] = {
@@ -100,51 +100,67 @@ def answer(
     else from an undecided one, else from the one nearest to its threshold. None if there are no stored claims. `link`
     makes a number a link to its experiment.
     """
-    answered = [(question, claims) for question in asked if (claims := question.of(claims_of))]
-    every = [(question, claim) for question, claims in answered for claim in claims]
+    every = [(question, claim) for question in asked for claim in question.of(claims_of)]
     if not every:
         return None
-    numbers = [each for each in every if each[1]["verdict"] != NOT_TESTED and each[1]["value"] is not None]
-    return _in_words([claim for _, claim in every]), _number(numbers, link) if numbers else ""
+    numbers = [pair for pair in every if pair[1]["verdict"] != NOT_TESTED and pair[1]["value"] is not None]
+    words = _in_words([claim for _, claim in every])
+    if not numbers:
+        return words, ""
+    return words, _number(numbers, link)
 
 
 def _in_words(claims: Sequence[dict[str, Any]]) -> str:
     counted = Counter(claim["verdict"] for claim in claims)
-    tested = counted.total() - counted[NOT_TESTED]
+    undecided = counted["undecided"]
     if counted["holds"] and counted["fails"]:
+        tests = [f"{counted['holds']} yes", f"{undecided} undecided", f"{counted['fails']} no"]
+        if not undecided:
+            del tests[1]
         settings = _failing(claims)
-        listed = f" ({'; '.join(settings)})" if all(settings) and len(settings) < SEVERAL else ""
-        words = {"holds": "yes", "undecided": "undecided", "fails": "no"}
-        tests = [f"{counted[verdict]} {word}" for verdict, word in words.items() if counted[verdict]]
+        listed = ""
+        if all(settings) and len(settings) < SEVERAL:
+            listed = f" ({'; '.join(settings)})"
         return f"It depends: {', '.join(tests)}{listed}"
-    for verdict, word in (("holds", "Yes"), ("fails", "No"), ("undecided", "Undecided")):
-        if counted[verdict]:
-            open_ones = counted["undecided"] if verdict != "undecided" else 0
-            return f"{MARKS[verdict]}&nbsp;{word}" + (f" ({open_ones} of {tested} undecided)" if open_ones else "")
-    return f"{MARKS[NOT_TESTED]}&nbsp;Not tested"
+    answers = {"holds": "Yes", "fails": "No", "undecided": "Undecided", NOT_TESTED: "Not tested"}
+    verdict = next(verdict for verdict in answers if counted[verdict])
+    note = ""
+    if undecided and verdict != "undecided":
+        note = f" ({undecided} of {counted.total() - counted[NOT_TESTED]} undecided)"
+    return f"{MARKS[verdict]}&nbsp;{answers[verdict]}{note}"
 
 
 def _failing(claims: Sequence[dict[str, Any]]) -> list[str]:
     """Return the settings of the claims that fail; if one condition separates them from claims that hold, only it."""
-    fail, hold = ([c.get("setting", {}) for c in claims if c["verdict"] == verdict] for verdict in ("fails", "holds"))
-    for name in fail[0]:
-        values = dict.fromkeys(setting.get(name) for setting in fail)
-        if not values.keys() & {setting.get(name) for setting in hold}:
-            return [_in_setting(name, value) for value in values if value]
-    return list(dict.fromkeys(_setting(claim, claims) for claim in claims if claim["verdict"] == "fails"))
+    failing = [claim for claim in claims if claim["verdict"] == "fails"]
+    holding = [claim for claim in claims if claim["verdict"] == "holds"]
+    for name in failing[0].get("setting", {}):
+        values = _words_of(failing, name)
+        if not values.keys() & _words_of(holding, name):
+            return [_in_setting(name, words) for words in values if words]
+    return list(dict.fromkeys(_setting(claim, claims) for claim in failing))
+
+
+def _words_of(claims: Sequence[dict[str, Any]], condition: str) -> dict[str | None, None]:
+    """Return the different values of a condition in the claims' settings, in order."""
+    return dict.fromkeys(claim.get("setting", {}).get(condition) for claim in claims)
 
 
 def _number(numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str, str], str]) -> str:
     """Return the least favourable number of the headline, its setting, and the threshold if the number misses it."""
-    worst = next(
-        verdict for verdict in ("fails", "undecided", "holds") if any(c["verdict"] == verdict for _, c in numbers)
-    )
-    question, claim = min((each for each in numbers if each[1]["verdict"] == worst), key=lambda each: _margin(each[1]))
-    ends = interval(claim, question.unit) if worst == "undecided" else ""
-    number = escaped(question.number).format(link(value(claim, question.unit), claim["experiment"]) + ends)
-    setting = _setting(claim, [other for _, other in numbers])
-    missed = f"needed: {needed(claim, unit=question.unit)}" if worst != "holds" and needed(claim) else ""
-    return "; ".join(filter(None, [number + (f" ({setting})" if setting else ""), missed]))
+    claims = [claim for _, claim in numbers]
+    order = ("fails", "undecided", "holds")
+    question, claim = min(numbers, key=lambda pair: (order.index(pair[1]["verdict"]), _margin(pair[1])))
+    shown = link(value(claim, question.unit), claim["experiment"])
+    if claim["verdict"] == "undecided":
+        shown += interval(claim, question.unit)
+    number = escaped(question.number).format(shown)
+    if setting := _setting(claim, claims):
+        number += f" ({setting})"
+    limit = needed(claim, unit=question.unit)
+    if limit and claim["verdict"] != "holds":
+        number += f"; needed: {limit}"
+    return number
 
 
 def _margin(claim: dict[str, Any]) -> float:
@@ -156,9 +172,11 @@ def _margin(claim: dict[str, Any]) -> float:
 
 def _setting(claim: dict[str, Any], claims: Sequence[dict[str, Any]]) -> str:
     """Return the conditions of a claim's setting that are not the same in all `claims`, in words."""
-    conditions = claim.get("setting", {}).items()
-    differing = [name for name, _ in conditions if len({c.get("setting", {}).get(name) for c in claims}) > 1]
-    return ", ".join(_in_setting(name, words) for name, words in conditions if name in differing)
+    told = []
+    for name, words in claim.get("setting", {}).items():
+        if len(_words_of(claims, name)) > 1:
+            told.append(_in_setting(name, words))
+    return ", ".join(told)
 
 
 def _in_setting(name: str, words: str) -> str:

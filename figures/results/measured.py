@@ -14,30 +14,29 @@ GONE = ("claim", "number", "needed", "last verdict", "replaced")
 
 def measured_page(folders: Sequence[Folder], root: Path) -> str:
     """Return the page as Markdown."""
+    changed, replaced = [], []
+    for folder in folders:
+        changed += _changed(folder, root)
+        if folder.history():
+            replaced.append(_replaced(folder, root))
     return template(Path(__file__).with_name("measured.md.jinja")).render(
-        written_by=WRITTEN_BY,
-        marks=MARKS,
-        changed=table(CHANGED, [row for folder in folders for row in _changed(folder, root)]),
-        figures=[_replaced(folder, root) for folder in folders if folder.history()],
+        written_by=WRITTEN_BY, marks=MARKS, changed=table(CHANGED, changed), figures=replaced
     )
 
 
 def _changed(folder: Folder, root: Path) -> list[list[str]]:
-    changed = [claim for claim in folder.claims() if "first" in claim]
-    return [
-        [
-            _link(folder, root),
-            escaped(claim["sentence"]),
-            escaped(claim["changed"]),
-            _result(claim),
-            _result(claim["first"]),
-        ]
-        for claim in changed
-    ]
+    rows = []
+    for claim in folder.claims():
+        if "first" in claim:
+            words = [escaped(claim["sentence"]), escaped(claim["changed"])]
+            rows.append([_link(folder, root), *words, _result(claim), _result(claim["first"])])
+    return rows
 
 
 def _result(claim: dict[str, Any]) -> str:
-    return verdict(claim) if claim["value"] is None else f"{_number(claim)} {verdict(claim)}"
+    if claim["value"] is None:
+        return verdict(claim)
+    return f"{_number(claim)} {verdict(claim)}"
 
 
 def _number(claim: dict[str, Any]) -> str:

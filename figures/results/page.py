@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy.stats import false_discovery_control
 
 from ihlab.storage.files import write_text
@@ -112,8 +113,10 @@ def _scale(folders: Sequence[Folder], root: Path) -> dict[str, Any]:
 def headlines_table(root: Path) -> str:
     """Return a table of the headlines with their verdicts. If none has stored claims, return ""."""
     answers = _answers(root)
+    if not any(answers.values()):
+        return ""
     rows = [[escaped(sentence), *(answered or ("not yet measured", ""))] for sentence, answered in answers.items()]
-    return table(["claim", "answer", "least favourable number"], rows) if any(answers.values()) else ""
+    return table(["claim", "answer", "least favourable number"], rows)
 
 
 def _answers(root: Path, before: str = "") -> dict[str, tuple[str, str] | None]:
@@ -135,8 +138,9 @@ def _answers(root: Path, before: str = "") -> dict[str, tuple[str, str] | None]:
 
 def _link(text: str, folder: Folder, root: Path, before: str = "") -> str:
     """Return a link to the figure's page, with the scale if it is not the default one."""
-    scale = "" if folder.scale == PUBLISHED else f" ({folder.scale} scale)"
-    return f"[{text}{scale}]({before}{_page_of(folder, root)})"
+    if folder.scale != PUBLISHED:
+        text += f" ({folder.scale} scale)"
+    return f"[{text}]({before}{_page_of(folder, root)})"
 
 
 def _page_of(folder: Folder, root: Path) -> str:
@@ -145,8 +149,8 @@ def _page_of(folder: Folder, root: Path) -> str:
 
 def result_folders(root: Path) -> list[Folder]:
     """Return every folder with claims, scale by scale in the order of `THEMES`. Smoke scale only without another."""
-    homes, ordered = stored(root), [name for names in THEMES.values() for name in names]
-    names = [name for name in ordered if name in homes] + sorted(homes.keys() - set(ordered))
+    homes, ordered = stored(root), sum(THEMES.values(), ())
+    names = sorted(homes, key=lambda name: (ordered.index(name) if name in ordered else len(ordered), name))
     every = [Folder(homes[name], scale) for scale in SCALES for name in names]
     published = [folder for folder in every if (folder.path / "claims.json").exists()]
     return [folder for folder in published if folder.scale != "smoke"] or published
@@ -163,8 +167,8 @@ def corrected(folders: Sequence[Folder], root: Path) -> str:
     p_values = [float(claim["p"]) for _, claim in tested if claim["p"] is not None]
     if not p_values:
         return ""
-    corrections = (holm, false_discovery_control)
-    by_holm, by_rate = (sum(x <= 1 - CONFIDENCE for x in correct(p_values)) for correct in corrections)
+    by_holm = (np.array(holm(p_values)) <= 1 - CONFIDENCE).sum()
+    by_rate = (false_discovery_control(p_values) <= 1 - CONFIDENCE).sum()
     said = (
         f"{len(p_values)} of {len(tested)} tests have a p-value (the chance of a number this extreme if the truth were "
         f"on the threshold), corrected within their figure. Corrected across figures, {by_holm} stay at most 0.05 by "
@@ -181,11 +185,11 @@ def corrected(folders: Sequence[Folder], root: Path) -> str:
 def with_verdicts(readme_text: str, root: Path) -> str:
     """Return a README's text with the headlines of figure `FIRST` between the markers, if the text has markers."""
     answers = _answers(root, f"{root.name}/")
-    bullets = [
-        f"- {escaped(sentence)} **{answered[0]}.** Least favourable number: {answered[1]}."
-        for sentence, answered in answers.items()
-        if answered and HEADLINES[sentence][0].experiment == FIRST
-    ]
+    bullets = []
+    for sentence, answered in answers.items():
+        if answered and HEADLINES[sentence][0].experiment == FIRST:
+            words, number = answered
+            bullets.append(f"- {escaped(sentence)} **{words}.** Least favourable number: {number}.")
     parts = [START, "\n".join(bullets), coverage.counted(root), END]
     between = f"{re.escape(START)}.*?{re.escape(END)}"
     return re.sub(between, lambda _: "\n\n".join(filter(None, parts)), readme_text, flags=re.DOTALL)

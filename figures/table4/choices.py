@@ -12,10 +12,10 @@ from tasks import IGSMTask
 from tasks.igsm import Problems
 from tasks.igsm.definition import Parameter
 from tasks.igsm.problem import Problem
-from tasks.igsm.solution import read_header, split
 from tasks.igsm.words import JOINT
 
 from .operands import fetches
+from .solution import read_header, split
 
 ROWS = 64
 """Maximum number of problems in one forward pass."""

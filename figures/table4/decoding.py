@@ -12,7 +12,8 @@ from tasks import IGSMTask
 from tasks.config import require
 from tasks.igsm import Problems
 from tasks.igsm.problem import Problem
-from tasks.igsm.verify import ERRORS, verify
+
+from .verify import ERRORS, verify
 
 ROWS = 256
 """Maximum number of problems that are decoded together."""
@@ -57,7 +58,7 @@ def judge(task: IGSMTask, problems: Problems, solutions: Sequence[Sequence[str]]
     """Judge each solution, one row per problem.
 
     Columns: ops; `lenient`, `final`, `strict` and `minimal` (strict, and no unnecessary parameters) as in
-    `tasks.igsm.verify.Verdict`; `unnecessary`, a count of steps; `errors`, a count of all errors; and a count
+    `verify.Verdict`; `unnecessary`, a count of steps; `errors`, a count of all errors; and a count
     for each class of errors.
     """
     rows, modulus = [], task.language.modulus

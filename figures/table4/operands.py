@@ -16,8 +16,9 @@ from tasks import IGSMTask
 from tasks.config import require
 from tasks.igsm import Problems
 from tasks.igsm.definition import Parameter
-from tasks.igsm.solution import read_header
-from tasks.igsm.words import is_symbol, read_pair
+from tasks.igsm.words import read_pair
+
+from .solution import is_symbol, read_header
 
 COPY_KINDS = ("sentence", "letter", "value")
 """Kinds of copies: the values of `Fetch.kind`."""

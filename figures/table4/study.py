@@ -5,8 +5,8 @@ treat both seeds and problems as samples.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache, partial
+from dataclasses import fields, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,8 +26,9 @@ from ihlab.training.config import RunConfig
 from tasks import IGSMTask
 from tasks.config import require
 from tasks.igsm import Problems
-from tasks.igsm.verify import ERRORS
 from tasks.igsm.words import LETTERS
+
+from .verify import ERRORS
 
 if TYPE_CHECKING:
     from ihlab.model.transformer import Transformer
@@ -66,32 +67,13 @@ LEARNED = 0.5
 """A model has learned its training data if its mean `IN_TRAINING` is above this."""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Numbers of operations: up to `train` in training, `test` where models are compared, up to `most` in all tests.
-
-    - `problems`: the number of test problems with each number of operations. All runs solve the same ones;
-    - `others`: the number of problems that determine the most common answer. None of them is a test problem.
-    """
-
-    train: int
-    test: int
-    most: int
-    problems: int
-    others: int
-
-    @property
-    def name(self) -> str:
-        """Return the name of the setting as in the paper."""
-        return f"Tr{self.train}-Te{self.test}"
-
-    @property
-    def trained_operations(self) -> range:
-        """Return the numbers of operations that occur in training."""
-        return range(1, self.train + 1)
-
-
-SETTING = Setting(3, 4, most=5, problems=500, others=4096)
+SETTING = "Tr3-Te4"
+"""The setting's name as in the paper: up to three operations in training, four where models are compared."""
+TRAIN, TEST, MOST = 3, 4, 5
+"""Largest numbers of operations in training, where models are compared, and in all tests."""
+PROBLEMS, OTHERS = 500, 4096
+"""Numbers of test problems with each number of operations, which all runs solve, and of problems that determine the
+most common answer. None of these is a test problem."""
 
 
 def config(cell: Cell) -> RunConfig:
@@ -100,7 +82,7 @@ def config(cell: Cell) -> RunConfig:
     The paper has "similar hyper-parameters" to Ye et al. 2024 (arXiv 2407.20311): a GPT-2 small with rotary positions,
     AdamW (0.9, 0.98), batch 512, 100,000 steps. We use Llama blocks.
     """
-    ops = f"<={SETTING.train}"
+    ops = f"<={TRAIN}"
     task = IGSMTask(difficulty="mini", format="pairs", letters="parts", draw="even", ops=ops, length=68)
     model = ModelConfig(
         d_vocab=task.vocab_size,
@@ -125,8 +107,8 @@ def solutions(run: Run) -> dict[int, pd.DataFrame]:
 
     model, task = run.model(device=pick_device()), run.config.task
     assert isinstance(task, IGSMTask)
-    problems = min(SETTING.problems, max(2, run.config.steps // 10))  # few at smoke scale
-    return {ops: _judged(model, task, ops, problems) for ops in range(1, SETTING.most + 1)}
+    problems = min(PROBLEMS, max(2, run.config.steps // 10))  # few at smoke scale
+    return {ops: _judged(model, task, ops, problems) for ops in range(1, MOST + 1)}
 
 
 def measure(run: Run) -> dict[str, Any]:
@@ -168,9 +150,9 @@ def _judged(model: "Transformer", trained_on: IGSMTask, ops: int, n: int) -> pd.
     problems = problems_like_training(trained_on, task.length, ops, n, TEST_SEED)
     judged = judge(task, problems, solve(model, task, problems)).drop(columns="ops")
     judged["unnecessary"] = judged["unnecessary"] > 0
-    judged[GUESS] = _answers(problems) == commonest_answer(trained_on, task.length, ops, SETTING.others)
+    judged[GUESS] = _answers(problems) == commonest_answer(trained_on, task.length, ops, OTHERS)
     judged = judged.join(choices(model, task, problems))
-    if ops == SETTING.train:
+    if ops == TRAIN:
         problems = problems_like_training(trained_on, task.length, ops, n, TEST_SEED, "train")
         judged[IN_TRAINING] = judge(task, problems, solve(model, task, problems))["strict"]
     return judged
@@ -224,26 +206,29 @@ def _answers(problems: Problems) -> np.ndarray:
 # Questions
 
 
-def hits(
-    data: pd.DataFrame, setting: Setting, model: str, measure: str, operations: Sequence[int]
-) -> Float[np.ndarray, "seed problem"]:
+def _and(words: Sequence[object]) -> str:
+    *fewer, last = map(str, words)
+    return f"{', '.join(fewer)} and {last}" if fewer else last
+
+
+def hits(data: pd.DataFrame, model: str, measure: str, operations: Sequence[int]) -> Float[np.ndarray, "seed problem"]:
     """Return a model's hits: for each i, the mean over the i-th problems of every number of operations.
 
     The i-th problems are drawn independently, so these means are a sample just like problems of a single number.
     """
-    rows = pick(data, {"setting": setting.name, "model": model})
+    rows = pick(data, {"model": model})
     columns = [column(measure, ops) for ops in operations]
     return np.stack(
         [np.mean([unpacked(each) for each in run], axis=0) for run in rows[columns].itertuples(index=False)]
     )
 
 
-def gain(setting: Setting, measure: str, operations: Sequence[int]) -> Number:
+def gain(measure: str, operations: Sequence[int]) -> Number:
     """Return KV shifting's fraction of solved problems minus vanilla's."""
     words = f"fraction of problems with {_and(operations)} operations (drawn like training's), {KV} minus {VANILLA}"
 
     def number(data: pd.DataFrame) -> Measured:
-        kv, vanilla = (hits(data, setting, model, measure, operations) for model in (KV, VANILLA))
+        kv, vanilla = (hits(data, model, measure, operations) for model in (KV, VANILLA))
         return Measured(
             f"{words}; a problem counts if {(MEASURES | PARTS)[measure]}",
             stats.two_way_difference(kv, vanilla),
@@ -253,12 +238,12 @@ def gain(setting: Setting, measure: str, operations: Sequence[int]) -> Number:
     return number
 
 
-def none_solved(setting: Setting, measure: str, operations: Sequence[int]) -> Callable[[pd.DataFrame], str]:
+def none_solved(measure: str, operations: Sequence[int]) -> Callable[[pd.DataFrame], str]:
     """Return a function that says why a gain tests nothing: neither model solves more problems than guessing."""
 
     def reason(data: pd.DataFrame) -> str:
         kv, vanilla, guess = (
-            float(hits(data, setting, model, name, operations).mean())
+            float(hits(data, model, name, operations).mean())
             for model, name in ((KV, measure), (VANILLA, measure), (VANILLA, GUESS))
         )
         if not at_floor(kv, vanilla, guess=guess if measure in ("lenient", "final") else 0.0):
@@ -271,65 +256,53 @@ def none_solved(setting: Setting, measure: str, operations: Sequence[int]) -> Ca
     return reason
 
 
-def not_learned(setting: Setting) -> Callable[[pd.DataFrame], str]:
-    """Return a function that says why more operations test nothing: no model has learned its training data."""
-
-    def reason(data: pd.DataFrame) -> str:
-        kv, vanilla = (hits(data, setting, model, IN_TRAINING, [setting.train]).mean() for model in (KV, VANILLA))
-        if max(kv, vanilla) > LEARNED:
-            return ""
-        return (
-            "Neither model has every clause right in more than half of the training split's problems with "
-            f"{setting.train} operations, its maximum ({KV}: {kv:.3f}, {VANILLA}: {vanilla:.3f}). A model that has not "
-            "learned these says nothing about generalisation to more."
-        )
-
-    return reason
+def not_learned(data: pd.DataFrame) -> str:
+    """Return why more operations test nothing: no model has learned its training data."""
+    kv, vanilla = (hits(data, model, IN_TRAINING, [TRAIN]).mean() for model in (KV, VANILLA))
+    if max(kv, vanilla) > LEARNED:
+        return ""
+    return (
+        "Neither model has every clause right in more than half of the training split's problems with "
+        f"{TRAIN} operations, its maximum ({KV}: {kv:.3f}, {VANILLA}: {vanilla:.3f}). A model that has not "
+        "learned these says nothing about generalisation to more."
+    )
 
 
-def asks(setting: Setting) -> list[Ask]:
-    """Return the questions about a setting."""
-    name, beyond, in_training = setting.name, [setting.test], setting.trained_operations
-    planned = in_training[1:]  # a problem with one operation needs no plan: its only step answers the query
-    place = claim_id(name)
-    ask = partial(Ask, above=0.0, source="related to Table 4", setting={"data": name})
-
-    def compared(id: str, sentence: str, measure: str, operations: Sequence[int], **of_paper: Any) -> Ask:
-        first = gain(setting, measure, operations)
-        now = untested_if(none_solved(setting, measure, operations), first)
-        if operations == beyond:
-            now, first = (untested_if(not_learned(setting), number) for number in (now, first))
-        changed = "2026-11-26: if neither model has learned anything, nothing is compared"
-        return ask(f"{id}.{place}", sentence, now, first=first, changed=changed, **of_paper)
-
-    return [
-        *(
-            compared(
-                f"solves_more.{measure}", f"KV shifting attention solves more iGSM problems than vanilla ({name}).",
-                measure, beyond, source="Appendix E.2, Table 4", of_paper=True, statement=35,
-            )
-            for measure in MEASURES
-        ),
-        compared(
-            "solves_more_in_training_range",
-            f"KV shifting also solves more problems with at most as many operations as in training ({name}).",
-            "strict", in_training,
-        ),
-        compared(
-            "plans_more", f"KV shifting plans more problems with {_and(planned)} operations correctly.",
-            "planned", planned,
-        ),
-        compared(
-            "looks_up_more",
-            f"KV shifting correctly looks up all stated facts in more problems with {_and(in_training)} operations.",
-            "looked up", in_training,
-        ),
-    ]  # fmt: skip
+BEYOND, IN_TRAINING_RANGE = [TEST], range(1, TRAIN + 1)
+PLANNED = IN_TRAINING_RANGE[1:]  # a problem with one operation needs no plan: its only step answers the query
 
 
-def _and(words: Sequence[object]) -> str:
-    *fewer, last = map(str, words)
-    return f"{', '.join(fewer)} and {last}" if fewer else last
+def compared(id: str, sentence: str, measure: str, operations: Sequence[int], **of_paper: Any) -> Ask:
+    """Ask whether KV shifting solves more problems by a measure."""
+    first = gain(measure, operations)
+    now = untested_if(none_solved(measure, operations), first)
+    if operations == BEYOND:
+        now, first = (untested_if(not_learned, number) for number in (now, first))
+    return Ask(
+        f"{id}.{claim_id(SETTING)}", sentence, now, above=0.0, setting={"data": SETTING}, first=first,
+        changed="2026-11-26: if neither model has learned anything, nothing is compared",
+        **{"source": "related to Table 4", **of_paper},
+    )  # fmt: skip
+
+
+OF_PAPER = {"source": "Appendix E.2, Table 4", "of_paper": True, "statement": 35}
+MORE = f"KV shifting attention solves more iGSM problems than vanilla ({SETTING})."
+ASKS = [
+    *(compared(f"solves_more.{measure}", MORE, measure, BEYOND, **OF_PAPER) for measure in MEASURES),
+    compared(
+        "solves_more_in_training_range",
+        f"KV shifting also solves more problems with at most as many operations as in training ({SETTING}).",
+        "strict", IN_TRAINING_RANGE,
+    ),
+    compared(
+        "plans_more", f"KV shifting plans more problems with {_and(PLANNED)} operations correctly.", "planned", PLANNED,
+    ),
+    compared(
+        "looks_up_more",
+        f"KV shifting correctly looks up all stated facts in more problems with {_and(IN_TRAINING_RANGE)} operations.",
+        "looked up", IN_TRAINING_RANGE,
+    ),
+]  # fmt: skip
 
 
 # What is shown
@@ -360,14 +333,14 @@ def solved(data: pd.DataFrame) -> Figure:
         parts.append(pd.concat(rows).assign(sense=MEASURES[measure].removesuffix(" (the paper's criterion)")))
     figure = _solved(pd.concat(parts))
     for axes in figure.axes:
-        axes.axhline(SETTING.train - 0.5, color="0.45", lw=1, ls="--")
+        axes.axhline(TRAIN - 0.5, color="0.45", lw=1, ls="--")
     figure.axes[0].set_ylabel("operations (dashed line: most in training)")
     return figure
 
 
 def errors(data: pd.DataFrame) -> Figure:
     """Draw the errors in problems with more operations than in training, by class."""
-    rows = data[data["ops"] == SETTING.test].assign(**{"in 100": 100 * data["share"]})
+    rows = data[data["ops"] == TEST].assign(**{"in 100": 100 * data["share"]})
     figure = _errors(pd.concat([rows[rows["measure"] == name] for name in (*ERRORS, "unnecessary")]))
     axes = figure.axes[0]
     axes.set_xscale("symlog", linthresh=1.0)
@@ -383,14 +356,14 @@ TABLE4 = Study(
     title="iGSM word problems by models that were trained on few operations",
     caption="Marker: a seed. Bar: the median.",
     declared="2026-11-23",
-    cells=cells(setting=(SETTING.name,), model=tuple(MODELS)),
+    cells=cells(setting=(SETTING,), model=tuple(MODELS)),
     config=config,
     # Seeds 0 to 4 favoured two claims but left them undecided. Twelve others were then declared for the verdicts.
     seeds=range(5, 17),
     tuned=Tuned(rates=RATES, by="loss", seeds=(100,), measure=lambda run: {"loss": final_loss(run)}),
     measure=measure,
     curve=shares,
-    asks=asks(SETTING),
+    asks=ASKS,
     view=solved,
     more_views={"errors": errors},
     summary_columns=shown,

@@ -230,7 +230,6 @@ ROLES: dict[str, Callable[[Any, np.ndarray], np.ndarray]] = {
     "mqar": lambda task, ids: ids >= task.vocab_size // 2,  # keys and values
     "pairs": lambda task, ids: ids >= task.vocab_size // 2,  # letters and followers
     "checker": lambda task, ids: ids > 2,  # the question mark, and tokens
-    "depo": lambda task, ids: np.array(["-" in word for word in task.words(ids)]),  # inside and at the end of a name
     "igsm": lambda task, ids: np.array([word.isdigit() for word in task.words(ids)]),
 }
 """The role of each id in tasks whose content ids cannot all take each other's place."""

@@ -32,7 +32,7 @@ each `[[zip]]` and the seeds; the seeds vary fastest. TOML has no null: "none" i
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,8 @@ def read_grid(path: str | Path) -> list[Point]:
 
 def _points(path: Path) -> list[Point]:
     content = read_toml(path)
-    base = {"name": path.stem, **_flat({key: value for key, value in content.items() if key not in SWEEPING})}
+    fixed = {key: value for key, value in content.items() if key not in SWEEPING}
+    base = {"name": path.stem, **_flat(fixed)}
     axes = _axes(content)
     swept = [name for axis in axes for name in axis[0]]
     require(bool(swept), "The sweep varies nothing: add a [grid] table of lists, or seeds.")
@@ -83,7 +84,12 @@ def _points(path: Path) -> list[Point]:
     twice = {name for name in swept if swept.count(name) > 1}
     require(not twice, f"{', '.join(sorted(twice))} is swept twice.")
     _require_few(math.prod(map(len, axes)))
-    points = [_point(base, _joined(choice)) for choice in itertools.product(*axes)]
+    points = []
+    for choice in itertools.product(*axes):
+        values: Values = {}
+        for point in choice:
+            values |= point
+        points.append(_point(base, values))
     require_distinct(points)
     return points
 
@@ -98,8 +104,13 @@ def require_distinct(points: Sequence[Point]) -> None:
 
 def shown(values: Mapping[str, Any]) -> str:
     """Return values in readable form: lr=0.01, model.n_layers=2."""
-    texts = {name: value if isinstance(value, str) else in_short(value) for name, value in values.items()}
-    return ", ".join(f"{name}={text}" for name, text in texts.items())
+    texts = []
+    for name, value in values.items():
+        text = value
+        if not isinstance(value, str):
+            text = in_short(value)
+        texts.append(f"{name}={text}")
+    return ", ".join(texts)
 
 
 def _require_few(n_runs: int) -> None:
@@ -110,7 +121,10 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> Values:
     """Return nested tables as one table with dotted names."""
     flat: Values = {}
     for key, value in tables.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
     return flat
 
 
@@ -118,34 +132,34 @@ def _axes(content: Mapping[str, Any]) -> list[list[Values]]:
     """Return the axes whose product is the sweep. Each axis is a list of points; a point sets one or more fields."""
     grid, zips = content.get("grid", {}), content.get("zip", [])
     require(isinstance(grid, dict), f"grid is {in_short(grid)}, but must be a table: [grid].")
+    axes = [_zipped("grid", {name: values}) for name, values in _flat(grid).items()]
     right = isinstance(zips, list) and all(isinstance(table, dict) for table in zips)
     require(right, f"zip is {in_short(zips)}, but must be tables: [[zip]].")
-    axes = [[{name: value} for value in _list(f"grid.{name}", values)] for name, values in _flat(grid).items()]
-    for table in map(_flat, zips):
-        lists = {name: _list(f"zip.{name}", values) for name, values in table.items()}
-        lengths = {name: len(values) for name, values in lists.items()}
-        require(bool(lengths), "A [[zip]] is empty, but must hold lists.")
-        require(len(set(lengths.values())) == 1, f"The lists of one [[zip]] differ in length: {shown(lengths)}.")
-        axes.append([dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)])
+    for table in zips:
+        require(bool(table), "A [[zip]] is empty, but must hold lists.")
+        axes.append(_zipped("zip", _flat(table)))
     if "seeds" in content:
         seeds = content["seeds"]
-        counted = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds > 0
-        right = counted or (isinstance(seeds, list) and len(seeds) > 0)
-        require(right, f"seeds is {in_short(seeds)}, but must be a number of seeds, at least 1, or a list of them.")
-        _require_few(seeds if counted else len(seeds))
-        axes.append([{"seed": seed} for seed in (range(seeds) if counted else seeds)])
+        if isinstance(seeds, int) and not isinstance(seeds, bool):
+            _require_few(seeds)
+            seeds = list(range(seeds))
+        right = isinstance(seeds, list) and len(seeds) > 0
+        require(
+            right,
+            f"seeds is {in_short(content['seeds'])}, but must be a number of seeds, at least 1, or a list of them.",
+        )
+        axes.append(_zipped("seeds", {"seed": seeds}))
     return axes
 
 
-def _list(name: str, values: Any) -> list[Any]:
-    require(
-        isinstance(values, list) and len(values) > 0, f"{name} is {in_short(values)}, but must be a list of values."
-    )
-    return list(values)
-
-
-def _joined(choice: Iterable[Values]) -> Values:
-    return {name: value for values in choice for name, value in values.items()}
+def _zipped(table: str, lists: Mapping[str, Any]) -> list[Values]:
+    """Return the points of an axis: the first values of all lists, the second ones, ..."""
+    for name, values in lists.items():
+        right = isinstance(values, list) and len(values) > 0
+        require(right, f"{table}.{name} is {in_short(values)}, but must be a list of values.")
+    lengths = {name: len(values) for name, values in lists.items()}
+    require(len(set(lengths.values())) == 1, f"The lists of one [[zip]] differ in length: {shown(lengths)}.")
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
 def _point(base: Values, swept: Values) -> Point:
@@ -153,10 +167,9 @@ def _point(base: Values, swept: Values) -> Point:
         config = from_plain(RunConfig, _nested(base | swept), null="none")
     except (ConfigError, TypeError) as error:  # TypeError: configs do not check the types of a list's items
         raise ConfigError(f"The sweep's run ({shown(swept)}) is not possible: {error}") from None
-    words = [base["name"], *(re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in swept.values())]
-    return Point(
-        swept, config.replace(name="-".join(words)[:LONGEST_NAME].encode()[:MOST_NAME_BYTES].decode(errors="ignore"))
-    )
+    words = [re.sub(r"[^\w.]+", "-", str(value)).strip("-") for value in swept.values()]
+    name = "-".join([base["name"], *words])[:LONGEST_NAME]
+    return Point(swept, config.replace(name=name.encode()[:MOST_NAME_BYTES].decode(errors="ignore")))
 
 
 def _nested(values: Values) -> dict[str, Any]:
@@ -164,5 +177,8 @@ def _nested(values: Values) -> dict[str, Any]:
     nested: dict[str, Any] = {"task": {}, "model": {}}
     for name, value in values.items():
         table, _, field = name.rpartition(".")
-        (nested.setdefault(table, {}) if table else nested)[field] = value
+        if table:
+            nested.setdefault(table, {})[field] = value
+        else:
+            nested[field] = value
     return nested

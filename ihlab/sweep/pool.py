@@ -71,9 +71,15 @@ def train_all(
     """
     require_importable(configs)
     todo = {i: config for i, config in enumerate(configs) if not has_ended(config, root)}
-    members = {stack[0]: stack for stack in stacks({i: c for i, c in todo.items() if c.digest in stacked}, device)}
-    alone = {i: [i] for i, config in todo.items() if config.digest not in stacked}
-    groups = members | alone
+    may_be_stacked: dict[int, RunConfig] = {}
+    groups: dict[int, list[int]] = {}
+    for i, config in todo.items():
+        if config.digest in stacked:
+            may_be_stacked[i] = config
+        else:
+            groups[i] = [i]
+    members = {stack[0]: stack for stack in stacks(may_be_stacked, device)}
+    groups |= members
 
     rows: dict[int, Row] = {}
 
@@ -92,9 +98,10 @@ def train_all(
             ) from None
         every_member((index, todo[index].steps, rows.get(index, {})))  # with early stopping, it ended before that step
 
-    job = partial(_train, root, device, {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()})
+    stacked_configs = {todo[i].digest: [todo[j] for j in stack] for i, stack in members.items()}
+    sizes = {i: len(group) for i, group in groups.items()}
     first = {i: todo[i] for i in groups}
-    in_processes(first, job, jobs, RETRIES, every_member, ended, {i: len(stack) for i, stack in members.items()})
+    in_processes(first, partial(_train, root, device, stacked_configs), jobs, RETRIES, every_member, ended, sizes)
 
 
 def require_importable(configs: Iterable[RunConfig]) -> None:
@@ -120,7 +127,8 @@ def require_importable(configs: Iterable[RunConfig]) -> None:
 
 def has_ended(config: RunConfig, root: Path) -> bool:
     """Return whether a run is finished or has diverged."""
-    return any((config.folder(root) / name).exists() for name in ("done.json", "diverged.json"))
+    folder = config.folder(root)
+    return (folder / "done.json").exists() or (folder / "diverged.json").exists()
 
 
 def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
@@ -281,7 +289,7 @@ class _Worker:
     def __init__(self, threads: int) -> None:
         self.config: RunConfig | None = None  # of its last job
         self.pipe, self._far = _context.Pipe()
-        imported = tuple(file for file in IMPORTED if file.exists())
+        imported = tuple(filter(Path.exists, IMPORTED))
         self.pool = ProcessPoolExecutor(1, _context, _start_worker, (self._far, threads, imported))
 
     def submit(self, index: int, config: RunConfig, job: Job) -> Future[Any]:

@@ -42,42 +42,45 @@ def result_row(point: Point, root: Path, error: str = "") -> dict[str, Any]:
     Raises `ConfigError`, naming the file, for a summary or metrics that cannot be read.
     """
     folder = point.config.folder(root)
-    swept = {name: str(value) if isinstance(value, list | tuple) else value for name, value in point.swept.items()}
-    row = {"run": name_to_open(folder), **swept}
+    row: dict[str, Any] = {"run": name_to_open(folder)}
+    for name, value in point.swept.items():
+        row[name] = value
+        if isinstance(value, list | tuple):
+            row[name] = str(value)
     # `Run` would load torch, which a table does not need.
-    done, diverged = (read_summary(folder / name, {}, None) or {} for name in ("done.json", "diverged.json"))
+    done = read_summary(folder / "done.json", {}, None) or {}
+    diverged = read_summary(folder / "diverged.json", {}, None)
     if done:
         row["status"], error = DONE, ""
     elif diverged:
         row["status"], error = DIVERGED, f"The loss is not finite at step {diverged['step']}."
+    elif error:
+        row["status"] = FAILED
     else:
-        row["status"] = FAILED if error else UNFINISHED
-    path = folder / "metrics.csv"
-    metrics = read_metrics(path, (), ended=bool(done)) if present(path) else pd.DataFrame()
-    reached = first_reach(metrics["step"], metrics["accuracy_first"], GOAL) if len(metrics) else math.inf
-    known = math.isfinite(reached) or row["status"] in (DONE, DIVERGED)
-    last = {str(name): value for name, value in metrics.tail(1).to_dict("records")[0].items()} if len(metrics) else {}
-    return {
-        **row,
-        "n_params": done.get("n_params", math.nan),
-        **{name: value for name, value in last.items() if name.startswith(SUMMED_UP)},
-        "steps_to_90": reached if known else math.nan,
-        "seconds": done.get("seconds", math.nan),
-        "error": error,
-    }
+        row["status"] = UNFINISHED
+    row["n_params"] = done.get("n_params", math.nan)
+    reached = math.inf
+    if present(path := folder / "metrics.csv"):
+        metrics = read_metrics(path, (), ended=bool(done))
+        if len(metrics):
+            row |= {name: metrics[name].iloc[-1] for name in map(str, metrics) if name.startswith(SUMMED_UP)}
+            reached = first_reach(metrics["step"], metrics["accuracy_first"], GOAL)
+    if math.isinf(reached) and row["status"] not in (DONE, DIVERGED):
+        reached = math.nan  # it may still get there
+    return row | {"steps_to_90": reached, "seconds": done.get("seconds", math.nan), "error": error}
 
 
 def first_reach(steps: ArrayLike, accuracy: ArrayLike, threshold: float) -> float:
     """Return the first evaluated step with accuracy >= threshold; inf if there is none, so that no run is dropped."""
-    reached = np.asarray(accuracy) >= threshold
-    return float(np.asarray(steps)[reached.argmax()]) if reached.any() else math.inf
+    reached = np.asarray(steps, dtype=float)[np.asarray(accuracy) >= threshold]
+    return float(reached.min(initial=math.inf))
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return the rows of a sweep's runs as one table, in the order given. The columns of times and errors come last."""
     table = pd.DataFrame(list(rows))
     last = ["steps_to_90", "seconds", "error"]
-    return table[[name for name in table if name not in last] + last]
+    return table[[*table.columns.drop(last), *last]]
 
 
 @contextmanager

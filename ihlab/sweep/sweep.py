@@ -85,9 +85,10 @@ def sweep(
             def ended(index: int, future: Future[Any]) -> None:
                 killed = future.exception()
                 rows[index] = row = result_row(points[index], root, in_one_line(killed) if killed else future.result())
-                done = row["status"] == DONE
-                show((index, configs[index].steps, {name: row[name] for name in ("eval_loss", "accuracy") if done}))
-                if not done:
+                if row["status"] == DONE:
+                    show((index, configs[index].steps, {"eval_loss": row["eval_loss"], "accuracy": row["accuracy"]}))
+                else:
+                    show((index, configs[index].steps, {}))
                     line = f"{configs[index].name}: {row['status']}. {row['error']}"
                     with tqdm.external_write_mode(file=console.file):  # above the bar
                         console.print(line, highlight=False, markup=False)

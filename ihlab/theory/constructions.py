@@ -6,7 +6,7 @@ so that the logits of a head with sharp attention are one-hot.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -39,7 +39,8 @@ def shifted_head(
     """
     require(sigma > 0, f"sigma is {sigma}, but must be positive.")
     vocab, d = embedding.shape
-    cfg = _bare(vocab, d, n_ctx, mask, n_layers=1, attention="kv_shift", residual=False, slopes=(slope,))
+    sizes = {"n_layers": 1, "d_model": d, "d_vocab": vocab, "n_ctx": n_ctx}
+    cfg = _bare((slope,), attention="kv_shift", residual=False, mask=mask, **sizes)
     model = Transformer(cfg).double()
     attn = model.layers[0].attn
     model.embed.weight.copy_(embedding)
@@ -105,13 +106,14 @@ def two_layer_induction_head(
     The residual stream holds (x_s, 0). Layer 1, with W_q = W_k = 0 and ALiBi slope p = `first_slope`, writes
     the average of the past y_s = sum over r < s of softmax_r(-p (s - 1 - r)) x_r, mostly x_{s-1}, into the
     second half and keeps x_s in the first. Layer 2, without residual, matches x_L with y_s and copies x_s.
-    The error is at most `two_layer_bound`. The proof's layer 1 does not see its own token (its sum ends at
+    For x in [-1, 1]^d the largest entry of the error is at most 4 d / sigma * e^{-p} / (1 - e^{-p}) (Appendix A,
+    second to last line). The proof's layer 1 does not see its own token (its sum ends at
     s - 1): with mask="causal" y_s tends to x_s, not x_{s-1}, and the error does not fall.
     """
     require(sigma > 0, f"sigma is {sigma}, but must be positive.")
     vocab, d = embedding.shape
-    slopes = (first_slope, slope)
-    cfg = _bare(vocab, 2 * d, n_ctx, mask, n_layers=2, attention="vanilla", residual=(True, False), slopes=slopes)
+    sizes = {"n_layers": 2, "d_model": 2 * d, "d_vocab": vocab, "n_ctx": n_ctx}
+    cfg = _bare((first_slope, slope), attention="vanilla", residual=(True, False), mask=mask, **sizes)
     model = Transformer(cfg).double()
     for weight in model.parameters():
         weight.zero_()
@@ -127,45 +129,9 @@ def two_layer_induction_head(
     return model.eval()
 
 
-def two_layer_bound(d: int, sigma: float, first_slope: float) -> float:
-    """Theorem 3.2's bound on the largest entry of the error, for x in [-1, 1]^d (Appendix A, second to last line):
-
-        4 ||I / sigma||_{1,1} e^{-p} / (1 - e^{-p}),  with ||I / sigma||_{1,1} = d / sigma.
-
-    Raises `ConfigError` for a sigma or a slope that is not positive.
-    """
-    require(sigma > 0, f"sigma is {sigma}, but must be positive.")
-    require(
-        first_slope > 0, f"first_slope is {first_slope}, but must be positive: the bound is for a decreasing series."
-    )
-    decay = torch.tensor(-first_slope, dtype=torch.float64).exp().item()
-    return 4 * d / sigma * decay / (1 - decay)
-
-
-def _bare(
-    vocab: int,
-    d_model: int,
-    n_ctx: int,
-    mask: Literal["causal", "strict"],
-    n_layers: int,
-    attention: Literal["vanilla", "kv_shift"],
-    residual: bool | tuple[bool, ...],
-    slopes: tuple[float, ...],
-) -> ModelConfig:
-    """Return the config of an attention-only model with one head per layer."""
-    alibi = any(slopes)
-    return ModelConfig(
-        n_layers=n_layers,
-        d_model=d_model,
-        n_heads=1,
-        d_vocab=vocab,
-        n_ctx=n_ctx,
-        attention=attention,
-        mask=mask,
-        positional="alibi" if alibi else "none",
-        alibi_slopes=slopes if alibi else None,
-        norm="none",
-        mlp="none",
-        residual=residual,
-        tied_embeddings=True,
-    )
+def _bare(slopes: tuple[float, ...], **fields: Any) -> ModelConfig:
+    """Return the config of an attention-only model with one head per layer. Slopes of 0 stand for no positions."""
+    fields["positional"] = "none"
+    if any(slopes):
+        fields |= {"positional": "alibi", "alibi_slopes": slopes}
+    return ModelConfig(n_heads=1, norm="none", mlp="none", tied_embeddings=True, **fields)

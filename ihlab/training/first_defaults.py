@@ -33,7 +33,7 @@ FIRST_DEFAULTS: dict[str, dict[str, Any]] = {
         "embed_std": None,
     },
     "CheckerTask": {"vocab_size": 64, "length": 32, "asked": "second"},
-    "DepoTask": {"vocab_size": 16, "length": 31, "names": 6, "max_hops": 3, "name_length": (1, 1)},
+    "DepoTask": {"vocab_size": 16, "length": 31, "names": 6, "max_hops": 3},
     "IGSMTask": {
         "kind": "igsm", "ops": "<=15", "difficulty": "med", "format": "natural", "split": "train", "length": 512,
         "loss": "solution", "modulus": None, "draw": "smaller", "letters": "random",

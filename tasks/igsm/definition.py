@@ -1,16 +1,13 @@
 """Definition of an iGSM parameter: a constant and other parameters, joined by +, - and *."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any, Literal
+from itertools import chain
+from typing import Literal
 
 Parameter = tuple[str, str]
 """(X, Y), "each X 's Y". Y is a noun for an instance and a category word for an abstract parameter."""
-
-Expression = tuple[Any, ...] | int
-"""A parameter, a constant, or (operator, part, part, ...) with expressions as parts."""
 
 
 @dataclass(frozen=True)
@@ -33,47 +30,20 @@ class Definition:
     @property
     def operands(self) -> tuple[Parameter, ...]:
         """Parameters of the terms, in their order."""
-        return tuple(factor for term in self.terms for factor in term)
+        return tuple(chain(*self.terms))
 
     @property
     def cost(self) -> int:
         """Number of binary clauses that compute the parameter: operands and constant minus one, and at least 1."""
         return max(1, len(self.operands) + (self.constant is not None) - 1)
 
-    @property
-    def expression(self) -> Expression:
-        """Canonical expression of the definition (see `combine`)."""
-        if not self.terms:
-            return self.constant or 0
-        terms = [_chain("*", term) for term in self.terms]
-        inner = _chain(self.joined, terms)
-        return inner if self.constant is None else combine(self.applied, self.constant, inner)
-
     def value(self, values: Mapping[Parameter, int], modulus: int) -> int:
         """Return the parameter's value in 0 .. modulus - 1, given the values of its operands."""
         terms = [math.prod(values[factor] for factor in term) for term in self.terms]
-        inner = terms[0] - terms[1] if self.joined == "-" else sum(terms)
+        inner = sum(terms)
+        if self.joined == "-":
+            inner = terms[0] - terms[1]
         constant = self.constant or 0
         if self.constant is not None and self.applied == "*":
             return constant * inner % modulus
         return (constant + inner) % modulus
-
-
-def combine(operator: str, left: Expression, right: Expression) -> Expression:
-    """Return `left operator right` in canonical form.
-
-    Two expressions are equal if they differ only in the order of terms or factors, or in the brackets of sums. Nothing
-    else is rearranged: (5 + a) - b is not 5 + (a - b).
-    """
-    if operator == "-":
-        return ("-", left, right)
-    parts = (*_terms(left), *_terms(right)) if operator == "+" else (left, right)
-    return (operator, *sorted(parts, key=repr))
-
-
-def _chain(operator: str, parts: Iterable[Expression]) -> Expression:
-    return reduce(lambda left, right: combine(operator, left, right), parts)
-
-
-def _terms(expression: Expression) -> tuple[Expression, ...]:
-    return expression[1:] if isinstance(expression, tuple) and expression[0] == "+" else (expression,)

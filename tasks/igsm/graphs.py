@@ -36,14 +36,17 @@ def dependency_text(problem: Problem) -> str:
     After the query come the stated parameters that it does not depend on, and the totals that these use.
     """
     ordered = list(TopologicalSorter(problem.dependencies).static_order())
-    width = max(len(name(parameter)) for parameter in ordered)
+    width = max(map(len, map(name, ordered)))
     digits = len(str(problem.modulus - 1))
     needed, others = ["needed"], ["not needed"]
     for parameter in ordered:
         mark = "?" if parameter == problem.query else " "
         value = f"{problem.values[parameter]:{digits}}"
         line = f"{mark} {name(parameter):{width}} = {value} <- {formula(problem.definitions[parameter])}"
-        (needed if parameter in problem.necessary else others).append(line)
+        if parameter in problem.necessary:
+            needed.append(line)
+        else:
+            others.append(line)
     return "\n".join(needed + others * (len(others) > 1))
 
 
@@ -57,10 +60,12 @@ def formula(definition: Definition) -> str:
 
     Several terms are bracketed if they are combined with a constant.
     """
-    terms = [" * ".join(name(factor) for factor in term) for term in definition.terms]
+    terms = [" * ".join(map(name, term)) for term in definition.terms]
     inner = f" {definition.joined} ".join(terms)
     if definition.constant is None:
         return inner
     if not terms:
         return str(definition.constant)
-    return f"{definition.constant} {definition.applied} " + (f"({inner})" if len(terms) > 1 else inner)
+    if len(terms) > 1:
+        inner = f"({inner})"
+    return f"{definition.constant} {definition.applied} {inner}"

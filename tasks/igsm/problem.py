@@ -1,5 +1,6 @@
 """An iGSM problem read from its prompt alone: structure, definitions, values. Nothing comes from the generator."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,8 +112,11 @@ def _layers(spoken: Sequence[Parameter]) -> dict[str, tuple[str, ...]]:
     for item in items:
         if CATEGORY_OF[item] not in domain:
             raise ConfigError(f"The prompt mentions {item}, but a problem stays in one domain: {', '.join(domain)}.")
-    layers = {category: tuple(item for item in items if CATEGORY_OF[item] == category) for category in domain}
-    return {category: members for category, members in layers.items() if members}
+    layers = {}
+    for category in domain:
+        if members := tuple(item for item in items if CATEGORY_OF[item] == category):
+            layers[category] = members
+    return layers
 
 
 def _check_edges(stated: dict[Parameter, Definition]) -> None:
@@ -129,9 +133,9 @@ _STEPS_DOWN = {step for categories in CATEGORIES.values() for step in pairwise(c
 
 def _abstract(layers: dict[str, tuple[str, ...]], stated: dict[Parameter, Definition]) -> dict[Parameter, Definition]:
     """Define every abstract parameter: an item and a category below it."""
-    children: dict[str, list[str]] = {item: [] for items in layers.values() for item in items}
     if not layers:
         return {}
+    children: dict[str, list[str]] = defaultdict(list)
     for owner, owned in stated:
         children[owner].append(owned)
     categories = list(layers)
@@ -139,11 +143,12 @@ def _abstract(layers: dict[str, tuple[str, ...]], stated: dict[Parameter, Defini
     for depth, category in enumerate(categories):
         for item in layers[category]:
             for below in categories[depth + 1 :]:
-                direct = below == categories[depth + 1]
-                terms = tuple(
-                    ((item, child),) if direct else ((item, child), (child, below)) for child in children[item]
-                )
-                definitions[item, below] = Definition(terms, constant=None if terms else 0)
+                terms: list[tuple[Parameter, ...]] = [((item, child),) for child in children[item]]
+                if below != categories[depth + 1]:
+                    terms = [((item, child), (child, below)) for child in children[item]]
+                definitions[item, below] = Definition(tuple(terms))
+                if not terms:
+                    definitions[item, below] = Definition(constant=0)
     return definitions
 
 

@@ -109,7 +109,11 @@ class IGSMTask:
             re.fullmatch(r"(<=)?[0-9]{1,9}", self.ops) is not None,
             f"IGSMTask.ops is {self.ops!r}, but must be a number such as '15', or '<=15' for up to as many.",
         )
-        least, most = (4, 16 if self.exact else 21) if self.flat else (1, self.dimensions.most_ops)
+        least, most = 1, self.dimensions.most_ops
+        if self.flat:
+            least, most = 4, 21
+            if self.exact:  # more are drawn too seldom to wait for
+                most = 16
         require(
             least <= self.most_ops <= most,
             f"IGSMTask.ops is {self.ops!r}, but kind='{self.kind}' with difficulty='{self.difficulty}' "

@@ -15,6 +15,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,6 @@ FUNCTION_WORDS: dict[str, tuple[str, ...]] = {
 
 # Letters stand for values in a solution.
 LETTERS: tuple[str, ...] = tuple(string.ascii_letters)
-LETTER_SET = frozenset(LETTERS)
 
 CATEGORIES: dict[str, tuple[str, str, str, str]] = {
     "harbour": ("Harbours", "Ships", "Crates", "Tools"),
@@ -57,24 +57,26 @@ CATEGORIES: dict[str, tuple[str, str, str, str]] = {
 
 def read_nouns(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Read the pools of each category: an empty line, the category, then lines such as "a theme: Oak Elm"."""
-    blocks = (block.splitlines() for block in text.rstrip().split("\n\n")[1:])
-    return {category: tuple(tuple(line.partition(":")[2].split()) for line in lines) for category, *lines in blocks}
+    nouns = {}
+    for block in text.rstrip().split("\n\n")[1:]:
+        category, *pools = block.splitlines()
+        nouns[category] = tuple(tuple(pool.partition(":")[2].split()) for pool in pools)
+    return nouns
 
 
 NOUNS = read_nouns(Path(__file__).with_name("nouns.txt").read_text(encoding="utf-8"))
 
-CATEGORY_OF: dict[str, str] = {noun: category for category, pools in NOUNS.items() for pool in pools for noun in pool}
-
-
-def is_symbol(token: str) -> bool:
-    """Return whether a token can stand for a value in a solution: a letter, or a pair that is one token."""
-    return token in LETTER_SET or read_pair(token) is not None
+CATEGORY_OF: dict[str, str] = {}
+for _category, _pools in NOUNS.items():
+    CATEGORY_OF |= dict.fromkeys(chain(*_pools), _category)
 
 
 def read_pair(token: str) -> tuple[str, str] | None:
     """Return the two words of a pair that is one token, or None for any other token."""
     owner, _, owned = token.partition(JOINT)
-    return (owner, owned) if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS) else None
+    if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS):
+        return owner, owned
+    return None
 
 
 @dataclass(frozen=True)
@@ -93,19 +95,21 @@ class Language:
     def categories(self) -> tuple[str, ...]:
         """Category words, four per domain."""
         domains = list(CATEGORIES.values())[: self.difficulty.domains]
-        return tuple(category for domain in domains for category in domain)
+        return tuple(chain(*domains))
 
     @cached_property
     def parts(self) -> tuple[tuple[str, ...], ...]:
         """Words of each kind, in the order of the class's docstring; the format "pairs" has no category words."""
-        numbers = tuple(str(number) for number in range(self.modulus))
-        names = ((), self.pairs) if self.format == "pairs" else (self.categories, self.nouns)
-        return SPECIAL, FUNCTION_WORDS[self.format], numbers, LETTERS, *names
+        numbers = tuple(map(str, range(self.modulus)))
+        categories, names = self.categories, self.nouns
+        if self.format == "pairs":
+            categories, names = (), self.pairs
+        return SPECIAL, FUNCTION_WORDS[self.format], numbers, LETTERS, categories, names
 
     @property
     def nouns(self) -> tuple[str, ...]:
         """Nouns, category by category."""
-        return tuple(noun for category in self.categories for noun in self._nouns_of(category))
+        return tuple(chain(*map(self._nouns_of, self.categories)))
 
     @property
     def pairs(self) -> tuple[str, ...]:
@@ -119,12 +123,12 @@ class Language:
 
     def _nouns_of(self, category: str) -> tuple[str, ...]:
         pools = NOUNS[category][: self.difficulty.pools]
-        return tuple(noun for pool in pools for noun in pool[: self.difficulty.pool_size])
+        return tuple(chain(*(pool[: self.difficulty.pool_size] for pool in pools)))
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
         """Every token as a string; its index is its id."""
-        return tuple(word for words in self.parts for word in words)
+        return tuple(chain(*self.parts))
 
     @cached_property
     def ids(self) -> dict[str, int]:

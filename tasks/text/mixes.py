@@ -28,13 +28,14 @@ def mixed(documents: Sequence[Document], rule: str) -> Sequence[Document]:
 
 def paragraphs(documents: Sequence[Document]) -> list[Document]:
     """Return each docstring paragraph as a document. Its directory is its file, so the split keeps each file whole."""
-    return [
-        replace(document, path=f"{document.path}/{line:06}-{place:03}", content=paragraph.encode() + b"\n")
-        for document in documents
-        for line, docstring in _docstrings(document)
-        for place, paragraph in enumerate(docstring.split("\n\n"))
-        if paragraph.strip()
-    ]
+    found = []
+    for document in documents:
+        for line, docstring in _docstrings(document):
+            for place, paragraph in enumerate(docstring.split("\n\n")):
+                if paragraph.strip():
+                    path, content = f"{document.path}/{line:06}-{place:03}", paragraph.encode() + b"\n"
+                    found.append(replace(document, path=path, content=content))
+    return found
 
 
 def _docstrings(document: Document) -> list[tuple[int, str]]:

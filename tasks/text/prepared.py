@@ -108,15 +108,23 @@ def cache() -> Path:
 
 def _encoded(sha256: str, corpus: Corpus, vocab_size: int) -> Prepared:
     if vocab_size == BYTES:
-        train, test = ([np.frombuffer(d.content, np.uint8) for d in side] for side in (corpus.train, corpus.test))
         vocabulary = tuple(bytes([byte]) for byte in range(BYTES))
+        train, test = map(_as_bytes, (corpus.train, corpus.test))
     else:
-        texts = [[_text(document) for document in side] for side in (corpus.train, corpus.test)]
-        tokenizer, byte_of = _trained(texts[0], vocab_size), byte_of_character()
+        train_texts, test_texts = list(map(_text, corpus.train)), list(map(_text, corpus.test))
+        tokenizer, byte_of = _trained(train_texts, vocab_size), byte_of_character()
         tokens = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
-        vocabulary = tuple(bytes(byte_of[character] for character in token) for token in tokens)
-        train, test = ([np.array(e.ids) for e in tokenizer.encode_batch(side)] for side in texts)
-    return Prepared(sha256, vocabulary, _joined(train), _joined(test))
+        vocabulary = tuple(bytes(map(byte_of.__getitem__, token)) for token in tokens)
+        train, test = _tokenized(tokenizer, train_texts), _tokenized(tokenizer, test_texts)
+    return Prepared(sha256, vocabulary, train, test)
+
+
+def _as_bytes(documents: Sequence[Document]) -> Part:
+    return _joined([np.frombuffer(document.content, np.uint8) for document in documents])
+
+
+def _tokenized(tokenizer: Any, texts: Sequence[str]) -> Part:
+    return _joined([np.array(encoded.ids) for encoded in tokenizer.encode_batch(texts)])
 
 
 def _joined(documents: Sequence[np.ndarray]) -> Part:
@@ -164,9 +172,13 @@ def byte_of_character() -> dict[str, int]:
 
 def _store(file: Path, prepared: Prepared) -> None:
     """Write a temporary file and rename it to `file`."""
-    sides = {name: getattr(prepared, name) for name in ("train", "test")}
-    arrays = {name: side.ids for name, side in sides.items()}
-    arrays |= {f"{name}_bounds": side.bounds for name, side in sides.items()}
+    train, test = prepared.train, prepared.test
+    arrays: dict[str, Any] = {
+        "train": train.ids,
+        "train_bounds": train.bounds,
+        "test": test.ids,
+        "test_bounds": test.bounds,
+    }
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{file.name}-", dir=file.parent) as beside:
@@ -182,8 +194,11 @@ def _load(file: Path, sha256: str) -> Prepared | None:
     """Return the contents of a cache file, or None if it is missing, damaged or from another corpus."""
     try:
         with file.open("rb") as opened, np.load(opened) as stored:
-            train, test = (Part(stored[name], stored[f"{name}_bounds"]) for name in ("train", "test"))
+            train = Part(stored["train"], stored["train_bounds"])
+            test = Part(stored["test"], stored["test_bounds"])
             vocabulary = tuple(map(bytes.fromhex, stored["vocabulary"].tolist()))
-            return Prepared(sha256, vocabulary, train, test) if stored["sha256"] == sha256 else None
+            if stored["sha256"] == sha256:
+                return Prepared(sha256, vocabulary, train, test)
+            return None
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
         return None

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from figures.basin_map.study import BASIN_MAP, STARTS, rank_correlation
+from figures.basin_map.study import BASIN_MAP, STARTS
 from ihlab.theory.gauge import angular_distance, coordinates, paper_distance
 from ihlab.training.run import Run
 
@@ -16,29 +16,7 @@ pytestmark = pytest.mark.slow
 # Distances
 
 
-def test_equal_distances_are_ties():
-    """The 100 starts have 34 distances to (0, 1), as exact fractions say, and np.hypot tells 41 apart."""
-    alpha1, beta1 = pd.DataFrame(STARTS)[["alpha1", "beta1"]].to_numpy().T
-    squares = {round(5 * a) ** 2 + (5 - round(5 * b)) ** 2 for a, b in zip(alpha1, beta1, strict=True)}
-    assert len(squares) == len(set(paper_distance(alpha1, beta1))) == 34
-    assert len(set(np.hypot(alpha1, 1 - beta1))) == 41
-    at = coordinates(alpha1, 1 - alpha1, beta1, 1 - beta1)
-    angular = angular_distance(at["key_angle"], at["value_angle"])
-    assert len(set(angular)) == 55  # 10 distances along each axis, all but alike: 10 x 11 / 2
-    # alpha1 = x and beta1 = 1 - x are as far from the corner as each other
-    table = pd.Series(angular, index=pd.MultiIndex.from_arrays([alpha1.round(1), beta1.round(1)]))
-    assert all(table[a, b] == table[round(1 - b, 1), round(1 - a, 1)] for a, b in table.index)
-
-
 # Rank correlations
-
-
-def test_rank_correlations_by_hand():
-    """Spearman (1904) with ties, inf last: ranks 1, 2.5, 2.5, 4 against 1, 2, 3.5, 3.5."""
-    a, b = pd.Series([1.0, 2.0, 2.0, 9.0]), pd.Series([0.0, 5.0, np.inf, np.inf])
-    assert rank_correlation(a, b) == pytest.approx(3.75 / 4.5)
-    assert rank_correlation(a, -a) == pytest.approx(-1)
-    assert np.isnan(rank_correlation(a, pd.Series([1.0] * 4)))
 
 
 # The table
@@ -103,11 +81,6 @@ def verdicts(data):
 MAPS = {
     # the letters of the four verdicts: holds, fails, undecided
     "the angles": (lambda start, rng: 100 + 100 * start["angular_distance"], {"before": 0.9}, "hhhh"),
-    "far is fast": (
-        lambda start, rng: 500 - 150 * start["angular_distance"],
-        {"corner": 0.5, "before": 0.5},
-        "fffu",
-    ),
     "only near the corner": (
         lambda start, rng: np.where(start["distance"] < 0.7, 100 + 100 * start["distance"], np.inf),
         {"scatter": 0.1},
@@ -121,11 +94,3 @@ MAPS = {
 def test_verdicts_on_maps_made_by_hand(law, options, letters):
     expected = [{"h": "holds", "f": "fails", "u": "undecided"}[letter] for letter in letters]
     assert verdicts(planted(law, **options)) == dict(zip(CLAIMS, expected, strict=True))
-
-
-def test_where_nothing_is_found_nothing_is_known_but_that():
-    data = planted(lambda start, rng: np.full(len(start), np.inf))
-    claims = BASIN_MAP.claims(data, "laptop")
-    assert verdicts(data) == dict(zip(CLAIMS, ["undecided"] * 3 + ["fails"], strict=True))
-    assert [(c.estimate.low, c.estimate.high) for c in claims[:3]] == [(0, 1), (-1, 1), (-1, 1)]
-    assert BASIN_MAP.summary(data, "laptop")["find induction within 600 steps"].tolist() == [0, 0, 0]

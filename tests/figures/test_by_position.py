@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from figures.by_position.study import BY_POSITION, CUT, FREE, GRID, NO_MLP, ONLY, TASK, moved
+from figures.by_position.study import BY_POSITION, CUT, FREE, NO_MLP, ONLY, TASK, moved
 from ihlab import ModelConfig, Transformer
 from ihlab.study.claim import judged
 from ihlab.training.clamp_hooks import install
@@ -16,13 +16,6 @@ from tests.comparisons import AROUND, cell
 V, L = TASK.vocab_size, TASK.length
 TOKEN, POSITION, FOUND = slice(0, V), slice(V, V + L), slice(V + L, 2 * V + L)
 SHARP = 60.0
-
-
-def cut_model(positional="learned"):
-    cfg = ModelConfig(n_layers=2, d_model=32, n_heads=2, d_vocab=V, n_ctx=L, positional=positional)
-    model = Transformer(cfg, seed=0).double()
-    install(model, [CUT])
-    return model
 
 
 def read(weight, rows, columns):
@@ -90,28 +83,6 @@ def test_the_cut_ends_the_previous_token_way_and_no_other():
         assert least <= right <= most
 
 
-@torch.no_grad()
-def test_under_the_cut_no_key_or_value_holds_another_token():
-    model, inputs = cut_model(), torch.as_tensor(TASK.batch(20, np.random.default_rng(0)).inputs)
-    other = inputs.clone()
-    other[:, 3] = (inputs[:, 3] + 1) % V
-    one, two = (model.run_with_cache(tokens)[1] for tokens in (inputs, other))
-    kept = [0, 1, 2, 4, 5, 6]
-    for name in ("k", "v"):
-        assert torch.equal(one[name, 1][:, kept], two[name, 1][:, kept])
-        assert not torch.equal(one[name, 1][:, 3], two[name, 1][:, 3])
-
-
-@torch.no_grad()
-@pytest.mark.parametrize(("positional", "sees"), [("none", False), ("learned", True)])
-def test_under_the_cut_only_positions_tell_the_order(positional, sees):
-    model = cut_model(positional)
-    inputs = torch.as_tensor(TASK.batch(20, np.random.default_rng(0)).inputs)
-    shuffled = torch.cat([inputs[:, :-1].flip(1), inputs[:, -1:]], dim=1)
-    alike = torch.allclose(model(inputs)[:, -1], model(shuffled)[:, -1], atol=1e-9)
-    assert alike is not sees
-
-
 @pytest.mark.parametrize(
     ("taken", "followed", "expected"),
     [
@@ -126,9 +97,3 @@ def test_verdicts_can_come_out_either_way(taken, followed, expected):
     data = pd.concat(cell(each, "", steps * AROUND / 100) for each, steps in zip(variants, taken, strict=True))
     data["moved"] = data["variant"].map(dict(zip(variants, followed, strict=True))) * (0.93 + data["seed"] % 8 / 50)
     assert [claim.verdict for claim in judged(BY_POSITION.claims(data, "laptop"))] == expected
-
-
-def test_only_the_variants_without_the_usual_way_are_cut():
-    configs = [GRID({"variant": variant}) for variant in (FREE, ONLY, NO_MLP)]
-    assert [run.clamped for run in configs] == [(), (CUT,), (CUT,)]
-    assert [run.model.mlp for run in configs] == ["swiglu", "swiglu", "none"]

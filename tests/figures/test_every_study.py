@@ -6,13 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from rich.console import Console
 
 from ihlab.study.claim import judged
 from ihlab.study.experiment import SCALES, Experiment
 from ihlab.study.find import declared
 from ihlab.study.ledger import Folder, summary_text
-from ihlab.study.reproduce import reproduce
 from tests.figures.live import FIGURES, HOMES, live
 
 pytestmark = pytest.mark.slow
@@ -35,19 +33,6 @@ assert "torch" not in sys.modules, "redrawing imported torch"
     arguments = ["reproduce", *names, "--scale", "smoke", "--from-data", "--figures", str(figures)]
     subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
     assert {path: path.read_bytes() for path in figures.rglob("*") if path.is_file()} == before
-
-
-def test_a_stored_figure_is_written_as_a_page_beside_one_library(tmp_path):
-    shutil.copytree(FIGURES / "hops", tmp_path / "hops")
-    shutil.copytree(FIGURES / "pairs", tmp_path / "pairs")
-    console = Console(record=True, width=200)
-    reproduce(["figure8", "pairs"], figures=tmp_path, from_data=True, interactive=True, console=console)
-    for name in ("figure8", "pairs"):
-        page = tmp_path / HOMES[name].relative_to(FIGURES) / f"{name}.html"
-        assert page.stat().st_size < 100_000
-        assert '<script charset="utf-8" src="plotly.min.js">' in page.read_text(encoding="utf-8")
-        assert page.with_name("plotly.min.js").stat().st_size < 6e6
-        assert f"To explore: {page}" in console.export_text(clear=False)
 
 
 def test_every_view_of_dots_or_curves_can_be_explored_and_says_what_it_answers():

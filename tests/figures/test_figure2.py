@@ -39,15 +39,6 @@ def test_the_printed_form_has_a_second_valley_and_the_exact_one_has_not():
     assert numbers("printed", 0)["leads"] < 0.8
 
 
-def test_every_head_and_every_simplified_start_has_a_path(smoke):
-    paths = smoke("figure2")[1].curves()
-    assert paths[paths["series"] == "simplified model"]["path"].nunique() == 16
-    heads = paths[paths["series"] != "simplified model"]
-    assert set(heads["seed"]) == {0, 1}
-    assert heads["path"].nunique() == 2 * 4
-    assert paths[["alpha1", "beta1"]].stack().between(0, 1).all()
-
-
 @pytest.mark.parametrize(
     ("leads", "slopes", "away", "beta1", "verdict"),
     [

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from figures.hops.study import FIGURE8, FIGURE8_LEARNED, SAVED_LAYER, L, origin
+from figures.hops.study import FIGURE8, SAVED_LAYER, origin
 from ihlab.measure.batches import EVAL_SEED
 from ihlab.recipes.hop_horizon import Cell, hop_horizon, hop_measures
 from ihlab.recipes.labels import KV, VANILLA
@@ -35,14 +35,6 @@ def verdicts(study, data, scale="laptop"):
 @pytest.fixture(scope="module")
 def made(smoke):
     return smoke("figure8")
-
-
-@pytest.mark.slow
-def test_the_table_has_an_error_for_every_run_and_hop(made):
-    data = made[1].data()
-    assert len(data) == 8
-    assert {*data.columns} == {*errors(gentle, gentle, "smoke").columns, "kind", "lr", "horizon"}, "as planted"
-    assert data.filter(like="error_").melt()["value"].between(0, 1).all()
 
 
 @pytest.mark.slow
@@ -80,22 +72,6 @@ def gentle(k):
     return 0.002 * k
 
 
-@pytest.mark.parametrize(
-    ("vanilla", "shifted", "noise", "better"),
-    [
-        (steep(2), gentle, 0.001, H),  # the paper's picture: vanilla degrades beyond 2 hops
-        (gentle, steep(2), 0.001, F),
-        (gentle, gentle, 0.001, U),  # the same errors show no bias for multi-hop
-        (lambda k: 0.05 * k / 4 + 0.05 * (k == 4), lambda k: 0.05 * k / 4, 0.05, U),  # noise decides nothing
-    ],
-)
-def test_figure8_is_judged_by_its_errors(vanilla, shifted, noise, better):
-    data = errors(vanilla, shifted, noise=noise)
-    assert verdicts(FIGURE8, data) == [better, better, N, N]
-    assert verdicts(FIGURE8_LEARNED, data) == [better, better]
-    assert not any(claim.of_paper for claim in FIGURE8_LEARNED.claims(data, "laptop"))
-
-
 @pytest.mark.parametrize("scale", ["laptop", "gpu", "paper"])
 def test_sentences_about_five_layers_are_tested_where_there_are_five_and_the_sequences_have_the_hops(scale):
     claims = FIGURE8.claims(errors(steep(8), gentle, scale), scale)
@@ -128,14 +104,6 @@ def test_the_published_curve_agrees_with_what_is_near_it(shift, spread, verdict)
     assert agreement.verdict == verdict
 
 
-def test_published_vanilla_models_go_beyond_a_layer_for_the_token_before():
-    """With 2 and 3 layers as far as the longer construction, with 4 and 5 between the two."""
-    table = {n: hop_horizon(rows["error"].tolist()[1:]) for n, rows in origin().groupby("n_layers")}
-    assert [round(2**log2, 1) for _, log2 in table.values()] == [1.6, 3.5, 6.8, 9.9, 16.0]
-    assert all(2**log2 > Cell(VANILLA, n).by_pointers() for n, (_, log2) in table.items() if n < 6)
-    assert {n: hops for n, (hops, _) in table.items()} == {2: 1, 3: 3, 4: 6, 5: 9, 6: 16}
-
-
 # One layer more or less
 
 
@@ -164,9 +132,3 @@ def test_whether_the_shift_saves_a_layer(hops, expected):
     assert verdicts(SAVED_LAYER, data) == expected
     first = [claim.first.verdict for claim in judged(SAVED_LAYER.claims(data, "laptop")) if claim.first]
     assert first == [H], "as declared, no horizon that sequences of 8 hops can show is more than a layer"
-
-
-def test_sequences_have_one_more_hop_than_models_are_to_follow():
-    runs = [plan.config for plan in SAVED_LAYER.runs("laptop")]
-    cells = [Cell(**cell) for cell in SAVED_LAYER.cells]
-    assert {run.task.max_hops for run in runs} == {cell.by_hand() + 1 for cell in cells[::2]} == {2**L}

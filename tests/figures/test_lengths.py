@@ -67,18 +67,6 @@ def test_verdicts_can_come_out_either_way():
     assert verdicts(0.99, contrary)[:7] == ["fails"] * 7
 
 
-def test_help_is_judged_against_vanilla_models_that_have_learned_the_task():
-    long = dict.fromkeys(("no positions", "RoPE", "ALiBi", "learned positions"), 0.5)
-    assert verdicts(0.99, long, ahead=0.1)[7:] == ["holds"] * 3
-    assert verdicts(0.99, long, ahead=-0.1)[7:] == ["fails"] * 3
-    assert verdicts(0.1, long, ahead=0.1)[7:] == ["not tested at this scale"] * 3
-
-
-def test_a_model_that_has_not_learned_the_task_keeps_nothing():
-    same = dict.fromkeys(("no positions", "RoPE", "ALiBi", "learned positions"), 0.1)
-    assert set(verdicts(0.1, same)) == {"not tested at this scale"}
-
-
 def test_equally_good_models_are_compared_on_longer_sequences():
     def judge(short, ahead):
         def of(cell):

@@ -3,9 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from figures.period import study
 from figures.period.study import (
     KV_2,
     KV_2_3,
@@ -18,9 +16,6 @@ from figures.period.study import (
     answered,
     periodic,
 )
-from ihlab import train
-from ihlab.measure.gathered import evaluation_batch
-from ihlab.measure.metrics import held_out
 from tests.figures import made_up
 
 RULES = ("induction", "before", "any")
@@ -48,19 +43,6 @@ def test_the_rules_score_what_the_table_of_the_study_says(period):
     assert scores("induction", period) == (1, 0)
     assert scores("before", period) == (0, 1)
     assert scores("any", period) == pytest.approx((1 / (period - 1),) * 2, abs=0.03)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_every_rule_solves_period_2(rule):
-    assert scores(rule, 2, rows=20) == (1, 0)
-
-
-def test_a_random_token_of_the_sequence_is_above_the_threshold_in_period_3():
-    rng = np.random.default_rng(0)
-    batch = periodic(3).batch(500, rng)
-    said = np.take_along_axis(batch.inputs, rng.integers(0, 3, batch.inputs.shape), axis=1)
-    found = answered(batch, said)
-    assert list(found.values()) == pytest.approx([1 / 3] * 3, abs=0.02)
 
 
 def table(answers, steps, period2=1.0):
@@ -100,29 +82,3 @@ def test_verdicts_can_come_out_either_way():
     assert wrong[5:] == ["fails"] * 3
     assert verdicts(ANY, ANY, INDUCTION, (1.0, 0.5))[1] == "holds"
     assert verdicts(ANY, ANY, INDUCTION, (1.0, 0.5))[4] == "holds", "seeds that need their own value, and the others"
-
-
-def test_a_period_that_is_not_learned_says_nothing_about_others():
-    found = verdicts(BEFORE, BEFORE, INDUCTION, (1.0, 1.0), period2=0.5)
-    assert [found[i] for i in (0, 1, 2, 4, 5)] == ["fails", *["not tested at this scale"] * 4]
-
-
-def test_models_are_trained_on_and_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "ROWS", 16)
-    first = {plan.cell_name: plan for plan in PERIOD.runs("smoke")[::-1]}
-    trained = [(curve, train(first[curve].config, tmp_path)) for curve in (KV_2, V_2)]
-    later = [(plan.cell_name, train(plan.config, tmp_path)) for plan in PERIOD.follow(trained, "smoke")]
-    assert [(curve, run.config.task.period, run.config.first_step) for curve, run in later] == [
-        (KV_2_RANDOM, None, 12),
-        (KV_2_3, 3, 12),
-    ]
-    data = PERIOD.gather([*trained, *later], "smoke")
-    assert data["curve"].unique().tolist() == [KV_2, V_2, KV_2_RANDOM, KV_2_3]
-    assert set(data["horizon"]) == {12}
-    assert data.loc[data["curve"] == V_2, "fall_own"].isna().all()
-    assert data.loc[data["curve"] != V_2, "fall_own"].notna().all()
-    for curve, run in trained:
-        [row] = data[data["curve"] == curve].to_dict("records")
-        for period in TESTED:
-            batch = evaluation_batch(periodic(period).batch(16, np.random.default_rng(period)), torch.device("cpu"))
-            assert row[f"right_{period}"] == pytest.approx(held_out(run.model(), [batch])["accuracy"], abs=1e-5)

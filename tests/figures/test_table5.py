@@ -1,40 +1,10 @@
 """Table 5: the heads it counts, and verdicts on made-up heads."""
 
 import pandas as pd
-import pytest
 
 from figures.table5.study import TABLE5, counted
-from ihlab.recipes.induction import KV1, SHAPES
+from ihlab.recipes.induction import KV1
 from ihlab.study.claim import judged
-
-
-@pytest.fixture(scope="module")
-def made(smoke):
-    return smoke("table5")
-
-
-@pytest.mark.slow
-def test_stored_heads_are_the_runs_own_metrics(made, trained):
-    """metrics.csv holds alpha and beta of each evaluation, written by other code."""
-    data = made[1].curves()
-    assert made[1].data()["heads"].sum() == len(data) / 2
-    heads = {name: n_heads for name, (_, n_heads, positional) in SHAPES.items() if positional == "rope"}
-    assert heads == {"8": 1, "8, 2 heads": 2, "32": 2}
-    assert len(data) == 2 * 2 * (4 + sum(heads.values()))  # times, seeds, heads
-    for curve, run in trained("table5"):
-        metrics = run.metrics.set_index("step")
-        mine = data[(data["curve"] == curve) & (data["seed"] == run.config.seed)]
-        assert set(mine["step"]) == {0, metrics.index[-1]}
-        for head in mine.itertuples():
-            stored = {
-                name: metrics.loc[head.step, f"{name}_0.{head.head}"] for name in ("alpha1", "alpha2", "beta1", "beta2")
-            }
-            assert [getattr(head, name) for name in stored] == pytest.approx(list(stored.values()), abs=1e-6)
-            assert head.key_raw == ("own" if stored["alpha1"] > stored["alpha2"] else "previous")
-            assert head.value_raw == ("own" if stored["beta1"] > stored["beta2"] else "previous")
-            size = {name: abs(x) for name, x in stored.items()}
-            assert head.key == pytest.approx(size["alpha1"] / (size["alpha1"] + size["alpha2"]), abs=1e-5)
-            assert head.value == pytest.approx(size["beta1"] / (size["beta1"] + size["beta2"]), abs=1e-5)
 
 
 def heads(rows: list[tuple[int, float, float, float, float]]) -> pd.DataFrame:

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from figures.variants.study import (
-    DIFFERENTIAL,
     ELSEWHERE,
     FIGURE7,
     FIGURE10,
@@ -20,7 +19,7 @@ from figures.variants.study import (
     ZOO,
     relative,
 )
-from ihlab.recipes.toy_settings import SETTINGS, setting_config
+from ihlab.recipes.toy_settings import SETTINGS
 from ihlab.study.claim import NOT_TESTED, judged
 from tests.comparisons import AROUND, NEVER, cell
 
@@ -36,13 +35,6 @@ def test_the_cells_of_all_questions_are_trained(study):
     claims = judged(study.claims(of(study, lambda variant, setting: (AROUND, 1.0)), "laptop"))
     assert len(claims) == len(study.asks)
     assert {claim.seeds for claim in claims} == {8}
-
-
-def test_differential_attention_has_half_the_heads_of_twice_the_width():
-    differential = ZOO.config({"variant": DIFFERENTIAL, "setting": INDUCTION1}).model
-    usual = setting_config(INDUCTION1).model
-    assert differential.n_heads == usual.n_heads // 2
-    assert differential.head_width == 2 * usual.head_width
 
 
 def test_the_sentence_about_width_is_not_judged_of_what_learns_at_neither_width():

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ihlab.runtime import progress as module
 from ihlab.runtime.progress import progress_bar, tracked
-from ihlab.training.progress import evaluated, progress
+from ihlab.training.progress import evaluated
 
 ROW = {"eval_loss": 0.25, "accuracy": 0.875}
 
@@ -61,18 +61,6 @@ def test_a_file_gets_a_line_after_a_few_seconds(clock):
     assert lines(clock, 3) == []
 
 
-def test_a_file_of_a_long_training_gets_nine_lines(clock):
-    said = lines(clock, 3600)
-    assert [line.split(", ")[1] for line in said[:3]] == [f"{n}/36000" for n in (4500, 9000, 13500)]
-    assert len(said) == 9
-
-
-def test_a_quiet_console_stays_quiet(clock):
-    file = io.StringIO()
-    run(Console(file=file, quiet=True), clock, 12)
-    assert file.getvalue() == ""
-
-
 @pytest.mark.parametrize("width", [80, 140])
 def test_a_terminal_has_one_line_of_its_width(clock, width):
     terminal = io.StringIO()
@@ -116,20 +104,6 @@ def test_a_notebook_has_one_output_that_is_replaced(clock, cell):
     assert 12 <= len(cell.states) <= 14
     assert cell.states[5].startswith("small ████")
     assert cell.states[-1].endswith("120/120, 00:12<00:00, 10.00 steps/s, loss 0.250, accuracy 0.875")
-
-
-def test_a_notebook_is_drawn_a_few_times_a_second_at_most(clock, cell):
-    run(Console(file=io.StringIO(), force_jupyter=True), clock, 2, every=0.01)
-    assert len(cell.states) <= 2 / module.REDRAWN + 2
-
-
-def test_a_run_that_ends_early_is_shown_as_ended(small, monkeypatch, cell):
-    monkeypatch.setattr(
-        "ihlab.training.progress.Console", lambda stderr: Console(file=io.StringIO(), force_jupyter=True)
-    )
-    with progress(small.replace(stop_at_accuracy=0.5)) as report:
-        report(12, ROW)
-    assert "12/12, 00:00<00:00, " in cell.states[-1]
 
 
 @pytest.mark.parametrize("where", [{"force_terminal": True}, {"force_jupyter": True}, {}])

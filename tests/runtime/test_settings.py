@@ -2,7 +2,6 @@
 
 import random
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -187,18 +186,6 @@ def test_a_result_is_the_same_under_any_setting_of_the_caller(run, alone, tmp_pa
     with SETTINGS[setting]():
         found = CALLS[name](run, tmp_path)
     assert_same(found, alone[name])
-
-
-@pytest.mark.parametrize("name", BROAD)
-def test_a_result_is_the_same_in_another_thread(run, alone, tmp_path, name):
-    with ThreadPoolExecutor(1) as threads:
-        assert_same(threads.submit(CALLS[name], run, tmp_path).result(), alone[name])
-
-
-def test_the_number_of_threads_stays_and_changes_rounding_only(run, alone):
-    with set_to(torch.get_num_threads, torch.set_num_threads, 2):
-        scores = CALLS["score"](run, None)
-    pd.testing.assert_frame_equal(scores, alone["score"], rtol=1e-4)
 
 
 def in_a_mode(call):

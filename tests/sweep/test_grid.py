@@ -1,13 +1,10 @@
 """Grids: the product and the zip against nested loops, and a sentence for whatever is wrong."""
 
-import re
-
 import pytest
 
 from ihlab import ModelConfig, RunConfig
-from ihlab.sweep import grid
 from ihlab.sweep.grid import read_grid
-from tasks import ConfigError, InductionTask, NGramTask
+from tasks import ConfigError, InductionTask
 
 BASE = """
 steps = 40
@@ -67,27 +64,6 @@ model.n_layers = [1, 2]
     assert len({point.config.name for point in points}) == 16
 
 
-def test_the_docstrings_example_is_what_it_says(read):
-    example = re.search(r"12 runs:\n\n(.*?)\n\nNames are", grid.__doc__, flags=re.S)[1]
-    points = read(text=example)
-    assert len(points) == 12
-    assert {(p.config.model.attention, p.config.model.n_layers) for p in points} == {("kv_shift", 1), ("vanilla", 2)}
-    assert {p.config.seed for p in points} == {0, 1, 2}
-    assert {p.config.lr for p in points} == {3e-3, 1e-2}
-
-
-def test_a_name_can_be_given_and_seeds_listed(read):
-    points = read(top='name = "mine"\nseeds = [3, 5]')
-    assert [(point.config.name, point.config.seed) for point in points] == [("mine-3", 3), ("mine-5", 5)]
-
-
-def test_quoted_names_nested_tables_and_dots_are_the_same(read):
-    lines = ('[grid]\n"model.d_head"', "[grid]\nmodel.d_head", "[grid.model]\nd_head")
-    quoted, dotted, nested = (read(f"{line} = [4, 8]") for line in lines)
-    assert quoted == dotted == nested
-    assert [point.config.model.d_head for point in dotted] == [4, 8]
-
-
 def test_lists_and_none_become_what_configs_hold(read):
     points = read('[grid]\nclip = ["none", 2]\nbetas = [[0.9, 0.99], [0.8, 0.9]]\nmodel.positional = ["none"]')
     assert [(point.config.clip, point.config.betas) for point in points] == [
@@ -101,12 +77,6 @@ def test_lists_and_none_become_what_configs_hold(read):
     assert [point.config.model.residual for point in residual] == [(True, False), True]
 
 
-def test_kinds_of_task_can_be_swept(read):
-    text = BASE.format(top="seeds = 1", tables='[[zip]]\ntask.kind = ["induction", "ngram"]')
-    points = read(text=text.replace('kind = "induction"\n', "", 1))
-    assert [point.config.task for point in points] == [TASK, NGramTask(vocab_size=40, length=12)]
-
-
 @pytest.mark.parametrize(
     ("tables", "top", "words"),
     [
@@ -116,47 +86,30 @@ def test_kinds_of_task_can_be_swept(read):
             "",
             "no ModelConfig field 'atention'; did you mean 'attention'?",
         ),
-        ("[gird]\nseed = [1]", "", "varies nothing: add a [grid] table"),
         ("", "stepz = 3\nseeds = 1", "There is no RunConfig field 'stepz'; did you mean 'steps'?"),
         ("", "", "varies nothing: add a [grid] table of lists, or seeds"),
         ("[grid]\nlr = []", "", "grid.lr is [], but must be a list of values"),
-        ("[grid]\nlr = 0.1", "", "grid.lr is 0.1, but must be a list of values"),
         ("", "grid = 3", "grid is 3, but must be a table: [grid]"),
-        ("", "zip = 3", "zip is 3, but must be tables: [[zip]]"),
         ("", "seeds = 0", "seeds is 0, but must be a number of seeds, at least 1, or a list of them"),
-        ("", "seeds = true", "seeds is True, but must be a number of seeds, at least 1, or a list"),
         ("[[zip]]", "", "A [[zip]] is empty, but must hold lists"),
-        ("[grid]\ninit_shift = [0.5]", "", "init_shift is 0.5, but must be two finite numbers"),
         ("", "seeds = [0, -1]", "The sweep's run (seed=-1) is not possible: RunConfig.seed is -1"),
         ("[[zip]]\nlr = [1, 2]\nseed = [1]", "", "lists of one [[zip]] differ in length: lr=2, seed=1"),
         ("[[zip]]\nlr = [1]\n[grid]\nlr = [2]", "", "lr is swept twice"),
         ("[grid]\nname = ['a']", "", "name cannot be swept"),
         ("[grid]\nlr = [0.1, 1e-1]", "", "The sweep's runs (lr=0.1) and (lr=0.1) are the same run"),
-        ("[grid]\nmodel.d_head = [4, 'none']", "", "(model.d_head=4) and (model.d_head=none) are the same run"),
         (
             "[grid]\nmodel.d_model = [8, 9]",
             "",
             "The sweep's run (model.d_model=9) is not possible: ModelConfig.d_model is 9",
         ),
         ("[grid]\nlr = ['fast']", "", "The sweep's run (lr=fast) is not possible: RunConfig.lr is 'fast'"),
-        ("[grid]\nbetas = [[0.9]]", "", "betas is [0.9], but must be a list of 2"),
         ("[grid]\nbetas = [['a', 'b']]", "", "is not possible: RunConfig.betas is ('a', 'b'), but must be two finite"),
-        ("[grid]\ntask.kind = ['inducton']", "", "There is no task 'inducton'; did you mean 'induction'?"),
     ],
 )
 def test_what_is_wrong_is_named(read, tables, top, words):
     with pytest.raises(ConfigError) as error:
         read(tables, top)
     assert words in str(error.value)
-
-
-def test_a_field_that_only_another_kind_of_the_sweep_has_is_named(read):
-    tables = '[[zip]]\ntask.kind = ["induction", "ngram"]\ntask.score = ["first", "all"]'
-    text = BASE.format(top="", tables=tables).replace('kind = "induction"\n', "", 1)
-    with pytest.raises(
-        ConfigError, match=r"\(task\.kind=ngram, .*\) is not possible: There is no NGramTask field 'score'"
-    ):
-        read(text=text)
 
 
 def test_what_is_missing_is_named(read, tmp_path):

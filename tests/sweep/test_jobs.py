@@ -3,7 +3,6 @@
 import os
 
 import pytest
-import torch
 
 from ihlab.sweep import jobs
 from ihlab.sweep.jobs import cores, default_jobs
@@ -38,8 +37,3 @@ def test_a_job_for_each_core_that_has_memory(monkeypatch, n_cores, memory, expec
     monkeypatch.setattr(jobs, "cores", lambda: n_cores)
     monkeypatch.setattr(jobs, "machine_memory", lambda: memory * GIB)
     assert default_jobs("cpu") == expected
-
-
-def test_a_gpu_has_one_job(monkeypatch):
-    monkeypatch.setattr("ihlab.training.device.pick_device", lambda _: torch.device("cuda"))
-    assert default_jobs("auto") == 1

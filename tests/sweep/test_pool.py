@@ -1,6 +1,5 @@
 """Many runs at a time: each is the run it would be alone, and all can be stopped and go on."""
 
-import io
 import os
 import signal
 import subprocess
@@ -8,13 +7,11 @@ import sys
 import time
 from functools import partial
 
-import pandas as pd
 import pytest
-from rich.console import Console
 
 from ihlab import ModelConfig, Run, RunConfig, train
 from ihlab.study.learning_curves import evaluations
-from ihlab.sweep.pool import WorkerKilledError, costliest_first, next_job, stacks, steps_bar, train_all
+from ihlab.sweep.pool import WorkerKilledError, costliest_first, next_job, stacks, train_all
 from tasks import ConfigError, InductionTask
 from tests.forked import session_of
 
@@ -61,30 +58,6 @@ def test_runs_trained_together_equal_runs_trained_alone(tmp_path):
         assert together.metrics.equals(train(config, tmp_path / "alone").metrics)
     heard = {index: (step, row["step"]) for index, step, row in updates}
     assert heard == {0: (10, 10), 2: (10, 10)}
-
-
-def test_stacked_runs_are_those_trained_alone_to_rounding(tmp_path):
-    """Three that can be stacked, one that may not be, and one that is of another kind."""
-    stacked = [BASE, BASE.replace(seed=1, init_shift=(0.25, 0.75)), BASE.replace(seed=2, lr=3e-3)]
-    alone, other = BASE.replace(seed=3), BASE.replace(batch_size=8)
-    updates = []
-    train_all(
-        [*stacked, alone, other],
-        tmp_path / "together",
-        "cpu",
-        2,
-        updates.append,
-        {config.digest for config in (*stacked, other)},
-    )
-    columns = ["train_loss", "eval_loss"]
-    for config in (*stacked, alone, other):
-        together = Run.open(config.folder(tmp_path / "together"))
-        solo = train(config, tmp_path / "alone")
-        assert together.metrics["step"].equals(solo.metrics["step"])
-        pd.testing.assert_frame_equal(together.metrics[columns], solo.metrics[columns], rtol=0, atol=1e-5)
-        assert together.done.get("ensemble") == (3 if config in stacked else None)
-    assert Run.open(alone.folder(tmp_path / "together")).metrics.equals(train(alone, tmp_path / "alone").metrics)
-    assert {index: step for index, step, _ in updates} == dict.fromkeys(range(5), 10)
 
 
 @pytest.mark.parametrize("stacked", [True, False])
@@ -143,17 +116,6 @@ def test_two_workers_compile_different_graphs_and_change_as_late_as_they_can():
         order.append(index)
     assert order == [0, 3, 4, 5, 1, 2]
     assert next_job([2, 1], {1: BASE, 2: BASE}, None, [BASE]) == 2  # uncompiled runs keep their order
-
-
-def test_the_bar_counts_the_runs_that_have_ended():
-    terminal = io.StringIO()
-    configs = [BASE.replace(name="one"), BASE.replace(name="two", steps=20), BASE.replace(name="three", steps=30)]
-    with steps_bar(configs, [1], Console(file=terminal, force_terminal=True, width=100)) as show:
-        show((0, 4, {"eval_loss": 1.5, "accuracy": 0.25}))
-        show((2, 30, {"eval_loss": 2.5, "accuracy": 0.75}))
-    drawn = terminal.getvalue().rstrip().split("\r")[-1]
-    assert "2/3 runs" in drawn  # the second had ended before
-    assert "three: loss 2.500, accuracy 0.750" in drawn
 
 
 @pytest.mark.rare

@@ -80,16 +80,6 @@ def test_what_a_folder_says_goes_before_an_error(tmp_path):
     assert not point(2).config.folder(tmp_path).exists()
 
 
-def test_the_table_keeps_the_order_and_fills_what_some_lack(tmp_path):
-    swept = Point({"betas": [0.8, 0.9], "seed": 7}, CONFIG.replace(betas=(0.8, 0.9), seed=7))
-    rows = [result_row(swept, tmp_path), stored(point(0), tmp_path, [0.95], done=True)]
-    table = as_table(rows)
-    assert table["seed"].tolist() == [7, 0]
-    assert table["betas"][0] == "[0.8, 0.9]"
-    assert table["accuracy_first"].isna().tolist() == [True, False]
-    assert list(table)[-3:] == ["steps_to_90", "seconds", "error"]
-
-
 @pytest.fixture
 def tables(tmp_path):
     """Two seeds: neither, the first, and both finished."""
@@ -99,15 +89,6 @@ def tables(tmp_path):
     one = as_table([first, result_row(points[1], tmp_path / "runs")])
     both = as_table([first, stored(points[1], tmp_path / "runs", [0.25], diverged=True)])
     return none, one, both
-
-
-def test_a_table_grows_and_reads_back_in_full(tables, tmp_path):
-    path = tmp_path / "deep" / "table.csv"
-    for table in (*tables, tables[2]):
-        write_results(table, path)
-    again = pd.read_csv(path).fillna({"error": ""})
-    pd.testing.assert_frame_equal(again, tables[2], check_exact=True, check_dtype=False)
-    assert [file.name for file in path.parent.iterdir()] == ["table.csv"]
 
 
 @pytest.mark.parametrize("content", ["", "x,y\n1,2\n", "\x00\x01"])

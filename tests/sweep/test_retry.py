@@ -3,8 +3,6 @@
 import threading
 import time
 
-import pytest
-
 from ihlab import Run
 from ihlab.sweep import retry
 from ihlab.sweep.retry import attempt
@@ -30,14 +28,6 @@ def test_any_other_error_is_one_line_and_the_next_attempt_trains_the_run(tmp_pat
     assert tried(CONFIG, tmp_path, report) == "OSError: no space left"
     assert tried(CONFIG, tmp_path) == ""
     assert Run.open(CONFIG.folder(tmp_path)).done
-
-
-def test_interrupts_go_on(tmp_path):
-    def report(step, row):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tried(CONFIG, tmp_path, report)
 
 
 def test_a_lock_that_goes_is_waited_for_and_one_that_stays_leaves_the_run_to_its_holder(tmp_path, monkeypatch):

@@ -15,12 +15,6 @@ def test_answers_are_the_targets_unless_given():
     assert Batch(inputs=ROWS, targets=ROWS, answers=TARGETS).answers is TARGETS
 
 
-def test_groups_are_empty_unless_given_and_not_shared():
-    first, second = Batch(inputs=ROWS, targets=TARGETS), Batch(inputs=ROWS, targets=TARGETS)
-    assert first.groups == {}
-    assert first.groups is not second.groups
-
-
 @pytest.mark.parametrize("targets", [TARGETS.astype(np.int32), TARGETS[0], TARGETS[:, :3]], ids=["type", "rank", "pos"])
 def test_shapes_and_types_are_checked_in_tests(targets):
     """The import hook of conftest.py is at work."""

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import pytest
 
@@ -42,11 +42,6 @@ def test_configs_in_configs_and_tuples_are_mappings_and_lists():
     assert to_plain(ROOM) == PLAIN
     assert from_plain(Room, json.loads(json.dumps(PLAIN))) == ROOM
     assert hash(from_plain(Room, PLAIN)) == hash(ROOM)
-
-
-def test_what_is_a_config_already_stays():
-    shelf = Shelf(height=2)
-    assert from_plain(Room, {"size": [1, 1], "first": shelf}).first is shelf
 
 
 def test_a_word_stands_for_none_where_a_field_may_be_none_and_nowhere_else():
@@ -102,21 +97,6 @@ def test_a_task_of_an_unknown_kind_is_stored_as_it_was_read():
 def test_what_is_no_task_is_named(plain, sentence):
     with pytest.raises(ConfigError, match=sentence):
         from_plain(Task, plain, name="task")
-
-
-def test_a_plain_dataclass_may_be_a_task(monkeypatch):
-    @dataclass(frozen=True)
-    class Listed:
-        kind: ClassVar[str] = "listed"
-        gaps: tuple[int, ...] = (1,)
-        vocab_size: int = 8
-        length: int = 8
-
-        def batch(self, size, rng): ...
-        def show(self, batch, row): ...
-
-    monkeypatch.setitem(TASKS, "listed", Listed)
-    assert from_plain(Task, json.loads(json.dumps(to_plain(Listed(gaps=(2, 3)))))) == Listed(gaps=(2, 3))
 
 
 def test_a_value_of_another_tasks_kind_is_taken():

@@ -26,11 +26,3 @@ def test_a_damaged_cache_is_done_without(tmp_path, monkeypatch, damage):
         index.write_bytes(damage)
     assert len(list(tmp_path.rglob("*.nbi"))) == 1
     assert kernel(double)(4) == 8
-
-
-def test_an_error_of_the_function_is_raised():
-    def fails(x):
-        raise ValueError("its own")
-
-    with pytest.raises(ValueError, match="its own"):
-        kernel(fails)(1)

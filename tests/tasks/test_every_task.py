@@ -1,6 +1,7 @@
 """What every task promises: its kind, shapes, ids, randomness, refused sizes and settings, and a readable row."""
 
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from tasks import (
     Task,
     TextTask,
     TriggerTask,
+    rule_of,
 )
 from tasks.bos import without_bos
 from tasks.codec import from_plain, to_plain
@@ -46,7 +48,6 @@ SEEDED = [  # a row is a function of its own seed
     MQARTask(vocab_size=10, length=16),  # the smallest vocabulary and length
     MultiHopTask(),
     DepoTask(),
-    DepoTask(vocab_size=14, length=130, name_length=(5, 7)),
     IGSMTask(**TOY),
     IGSMTask(kind="igsm_flat", length=640),
     *WITH_BOS,
@@ -116,6 +117,30 @@ def test_a_stored_task_is_made_again(task):
     assert from_plain(Task, json.loads(json.dumps(to_plain(task)))) == task
 
 
+CHECKSUMS = {
+    "induction": (2, 2842173980),
+    "multihop": (1, 3044533113),
+    "ngram": (1, 1159673225),
+    "mqar": (1, 3180317340),
+    "depo": (1, 3885859934),
+    "igsm": (2, 2731727899),
+    "trigger": (1, 987942598),
+    "checker": (1, 970850455),
+    "pairs": (1, 3868088365),
+    "repeat": (1, 2449936559),
+}
+"""The version of each task's drawing rule, and the checksum of eight rows of its defaults."""
+
+
+@pytest.mark.parametrize("kind", CHECKSUMS)
+def test_stored_runs_can_be_compared_as_long_as_the_rule_is_the_same(kind):
+    """Other rows need another `rule`: a stored run was trained on those that the generator drew then."""
+    task = TASKS[kind]()
+    batch = task.batch(8, np.random.default_rng(0))
+    rows = np.stack([batch.inputs, batch.targets, batch.answers]).astype("<i8")
+    assert (rule_of(task), zlib.crc32(rows.tobytes())) == CHECKSUMS[kind]
+
+
 # A token of its own at the beginning
 
 
@@ -160,7 +185,6 @@ def repeats_and_forced(batch):
         (TriggerTask(vocab_size=20, length=9, triggers=3), lambda batch: named(" GT", batch.groups["source"][2])),
         (RepeatTask(), None),
         (MultiHopTask(), None),
-        (MultiHopTask(vocab_size=60, max_hops=1, alphabet=40), None),
         (DepoTask(), None),
     ],
     ids=lambda value: getattr(value, "kind", ""),
@@ -227,80 +251,72 @@ def test_rows_are_drawn_from_a_generator(task, size, rng, said):
 @pytest.mark.parametrize(
     ("cls", "fields", "said"),
     [
-        (InductionTask, {"length": 2}, ["InductionTask.length is 2,", "at least 3"]),
-        (InductionTask, {"length": 3, "bos": True}, ["InductionTask.length is 2,", "(InductionTask.bos is True"]),
-        (InductionTask, {"min_token": -1}, ["InductionTask.min_token is -1,", "start at 0"]),
-        (InductionTask, {"period": 1}, ["InductionTask.period is 1,", "at least 2"]),
-        (InductionTask, {"period": 512}, ["InductionTask.period is 512,", "below the length, 512"]),
-        (InductionTask, {"vocab_size": 13, "length": 9, "period": 3}, ["vocab_size is 13,", "at least 14"]),
-        (InductionTask, {"vocab_size": 74, "length": 64}, ["InductionTask.vocab_size is 74,", "at least 75"]),
-        (InductionTask, {"vocab_size": 2, "length": 3, "min_token": 9}, ["is 2,", "leaves 0 ids", "at least 12"]),
-        (InductionTask, {"vocab_size": 2**31 + 1}, ["must be at most 2147483648"]),
-        (MultiHopTask, {"max_hops": 17}, ["MultiHopTask.vocab_size is 23,", "max_hops=17", "need 24", "18 hop"]),
-        (MultiHopTask, {"vocab_size": 22}, ["MultiHopTask.vocab_size is 22,", "need 23 symbols"]),
-        (MultiHopTask, {"max_hops": -1}, ["MultiHopTask.max_hops is -1,", "not be negative"]),
-        (MultiHopTask, {"alphabet": 1}, ["MultiHopTask.alphabet is 1,", "at least 2"]),
-        (MultiHopTask, {"length": 18}, ["MultiHopTask.length is 18,", "at least 19"]),
-        (NGramTask, {"vocab_size": 1, "table_size": 1}, ["NGramTask.vocab_size is 1,", "at least 2"]),
-        (NGramTask, {"order": 1}, ["NGramTask.order is 1,", "at least 2"]),
-        (NGramTask, {"length": 2}, ["NGramTask.length is 2,", "at least order=3"]),
-        (NGramTask, {"table_size": 0}, ["NGramTask.table_size is 0,", "at least 1"]),
-        (NGramTask, {"table_size": 101, "vocab_size": 10}, ["table_size is 101,", "only 100 different contexts"]),
-        (NGramTask, {"order": 12}, ["NGramTask.order is 12,", "vocab_size=64"]),
-        (NGramTask, {"order": 2**40, "length": 2**41}, ["NGramTask.order is 1099511627776, but vocab_size"]),
-        (MQARTask, {"pairs": 0}, ["MQARTask.pairs is 0,", "at least 1"]),
-        (MQARTask, {"pairs": 17}, ["MQARTask.length is 64,", "at least 68", "pairs=17"]),
-        (MQARTask, {"vocab_size": 9}, ["MQARTask.vocab_size is 9,", "at least 10", "pairs=4"]),
-        (MQARTask, {"value_gap": 0}, ["MQARTask.value_gap is 0,", "at least 1"]),
-        (MQARTask, {"value_gap": 20}, ["MQARTask.length is 64,", "at least 92", "21 positions each"]),
-        (MQARTask, {"bos": True, "length": 16}, ["MQARTask.length is 15,", "at least 16", "MQARTask.bos is True"]),
-        (MQARTask, {"power_a": 0}, ["MQARTask.power_a is 0.0,", "above 0"]),
-        (MQARTask, {"power_a": 1.5}, ["MQARTask.power_a is 1.5,", "at most 1"]),
-        (TriggerTask, {"length": 2}, ["TriggerTask.length is 2, but must be at least 3."]),
-        (TriggerTask, {"triggers": 0}, ["TriggerTask.triggers is 0, but must be at least 1."]),
-        (TriggerTask, {"table_seed": -1}, ["TriggerTask.table_seed is -1, but must be at least 0."]),
-        (TriggerTask, {"vocab_size": 12}, ["TriggerTask.vocab_size is 12,", "at least 13: triggers=8"]),
-        (CheckerTask, {"length": 4}, ["CheckerTask.length is 4,", "a multiple of 4 and at least 8"]),
-        (CheckerTask, {"length": 18}, ["CheckerTask.length is 18,", "a multiple of 4"]),
-        (CheckerTask, {"vocab_size": 18}, ["CheckerTask.vocab_size is 18,", "at least 19: length=32 takes 16"]),
+        (InductionTask, {"length": 2}, "InductionTask.length is 2, ... at least 3"),
+        (InductionTask, {"length": 3, "bos": True}, "InductionTask.length is 2, ... (InductionTask.bos is True"),
+        (InductionTask, {"min_token": -1}, "InductionTask.min_token is -1, ... start at 0"),
+        (InductionTask, {"period": 1}, "InductionTask.period is 1, ... at least 2"),
+        (InductionTask, {"period": 512}, "InductionTask.period is 512, ... below the length, 512"),
+        (InductionTask, {"vocab_size": 13, "length": 9, "period": 3}, "vocab_size is 13, ... at least 14"),
+        (InductionTask, {"vocab_size": 74, "length": 64}, "InductionTask.vocab_size is 74, ... at least 75"),
+        (InductionTask, {"vocab_size": 2**31 + 1}, "must be at most 2147483648"),
+        (MultiHopTask, {"max_hops": 17}, "MultiHopTask.vocab_size is 23, ... max_hops=17 ... need 24 ... 18 hop"),
+        (MultiHopTask, {"max_hops": -1}, "MultiHopTask.max_hops is -1, ... not be negative"),
+        (MultiHopTask, {"alphabet": 1}, "MultiHopTask.alphabet is 1, ... at least 2"),
+        (MultiHopTask, {"length": 18}, "MultiHopTask.length is 18, ... at least 19"),
+        (NGramTask, {"vocab_size": 1, "table_size": 1}, "NGramTask.vocab_size is 1, ... at least 2"),
+        (NGramTask, {"order": 1}, "NGramTask.order is 1, ... at least 2"),
+        (NGramTask, {"length": 2}, "NGramTask.length is 2, ... at least order=3"),
+        (NGramTask, {"table_size": 0}, "NGramTask.table_size is 0, ... at least 1"),
+        (NGramTask, {"table_size": 101, "vocab_size": 10}, "table_size is 101, ... only 100 different contexts"),
+        (NGramTask, {"order": 12}, "NGramTask.order is 12, ... vocab_size=64"),
+        (NGramTask, {"order": 2**40, "length": 2**41}, "NGramTask.order is 1099511627776, but vocab_size"),
+        (MQARTask, {"pairs": 0}, "MQARTask.pairs is 0, ... at least 1"),
+        (MQARTask, {"pairs": 17}, "MQARTask.length is 64, ... at least 68 ... pairs=17"),
+        (MQARTask, {"vocab_size": 9}, "MQARTask.vocab_size is 9, ... at least 10 ... pairs=4"),
+        (MQARTask, {"value_gap": 0}, "MQARTask.value_gap is 0, ... at least 1"),
+        (MQARTask, {"bos": True, "length": 16}, "MQARTask.length is 15, ... at least 16 ... MQARTask.bos is True"),
+        (MQARTask, {"power_a": 0}, "MQARTask.power_a is 0.0, ... above 0"),
+        (MQARTask, {"power_a": 1.5}, "MQARTask.power_a is 1.5, ... at most 1"),
+        (TriggerTask, {"length": 2}, "TriggerTask.length is 2, but must be at least 3."),
+        (TriggerTask, {"triggers": 0}, "TriggerTask.triggers is 0, but must be at least 1."),
+        (TriggerTask, {"table_seed": -1}, "TriggerTask.table_seed is -1, but must be at least 0."),
+        (TriggerTask, {"vocab_size": 12}, "TriggerTask.vocab_size is 12, ... at least 13: triggers=8"),
+        (CheckerTask, {"length": 4}, "CheckerTask.length is 4, ... a multiple of 4 and at least 8"),
+        (CheckerTask, {"vocab_size": 18}, "CheckerTask.vocab_size is 18, ... at least 19: length=32 takes 16"),
         (
             PairTask,
             {"letters": 1},
-            ["PairTask.letters is 1, but must be at least 2: a context has 2 different letters."],
+            "PairTask.letters is 1, but must be at least 2: a context has 2 different letters.",
         ),
-        (PairTask, {"vocab_size": 7}, ["PairTask.vocab_size is 7,", "at least 8: half of the ids"]),
-        (PairTask, {"length": 37}, ["PairTask.length is 37,", "at least 38: the first query"]),
-        (RepeatTask, {"length": 2}, ["RepeatTask.length is 2, but a repeat needs at least 3 positions."]),
-        (RepeatTask, {"vocab_size": 6}, ["RepeatTask.vocab_size is 6,", "at least 7: a sequence of length=8"]),
-        (RepeatTask, {"followers": 4}, ["RepeatTask.followers is 4,", "from 1 to 3", "length=8"]),
-        (DepoTask, {"max_hops": 0}, ["DepoTask.max_hops is 0,", "at least 1"]),
-        (DepoTask, {"names": 3}, ["DepoTask.names is 3,", "above max_hops=3", "no walk returns to its start"]),
-        (DepoTask, {"name_length": (2, 1)}, ["DepoTask.name_length is (2, 1),", "in order, from 1 to 7"]),
-        (DepoTask, {"name_length": 2}, ["DepoTask.name_length is 2,", "must be two whole numbers"]),
-        (DepoTask, {"vocab_size": 10}, ["DepoTask.vocab_size is 10,", "leaves 5 ids", "make 5 names", "names is 6"]),
-        (DepoTask, {"vocab_size": 8, "name_length": (1, 2), "length": 99}, ["leaves 3 ids", "make 4 names"]),
-        (DepoTask, {"length": 15}, ["DepoTask.length is 15,", "at least 16", "names=6 take up to 2 positions"]),
-        (TextTask, {"vocab_size": 255}, ["vocab_size is 255, but must be at least 256, which is bytes"]),
-        (TextTask, {"vocab_size": 2**17}, ["at most 65536"]),
-        (TextTask, {"length": 0}, ["length is 0, but must be at least 1"]),
-        (TextTask, {"corpus": ""}, ["corpus is empty"]),
-        (IGSMTask, {"ops": "99"}, ["IGSMTask.ops is '99'", "difficulty='med'", "1 to 40"]),
-        (IGSMTask, {"ops": "<=abc"}, ["IGSMTask.ops is '<=abc'", "'15', or '<=15'"]),
-        (IGSMTask, {"ops": "<15"}, ["IGSMTask.ops is '<15'", "'<=15'"]),
-        (IGSMTask, {"ops": "٣"}, ["IGSMTask.ops is '٣'"]),
-        (IGSMTask, {"ops": "21", "difficulty": "toy"}, ["IGSMTask.ops is '21'", "difficulty='toy'", "1 to 20"]),
-        (IGSMTask, {"ops": "<=3", "kind": "igsm_flat"}, ["ops is '<=3'", "kind='igsm_flat'", "4 to 21"]),
-        (IGSMTask, {"ops": "17", "kind": "igsm_flat"}, ["ops is '17'", "kind='igsm_flat'", "4 to 16"]),
-        (IGSMTask, {"modulus": 1}, ["IGSMTask.modulus is 1,", "at least 2"]),
-        (IGSMTask, {"modulus": 1001}, ["IGSMTask.modulus is 1001,", "at most 1000"]),
-        (IGSMTask, {"length": 3}, ["IGSMTask.length is 3,", "at least 4"]),
-        (IGSMTask, {"draw": "even", "kind": "igsm_flat"}, ["IGSMTask.draw is 'even'", "kind='igsm_flat'"]),
-        (IGSMTask, {"letters": "parts"}, ["IGSMTask.letters is 'parts'", "format='natural'", "format='pairs'"]),
-        (IGSMTask, {"format": "pairs"}, ["IGSMTask.format is 'pairs'", "difficulty='med'", "one of toy, mini"]),
+        (PairTask, {"vocab_size": 7}, "PairTask.vocab_size is 7, ... at least 8: half of the ids"),
+        (PairTask, {"length": 37}, "PairTask.length is 37, ... at least 38: the first query"),
+        (RepeatTask, {"length": 2}, "RepeatTask.length is 2, but a repeat needs at least 3 positions."),
+        (RepeatTask, {"vocab_size": 6}, "RepeatTask.vocab_size is 6, ... at least 7: a sequence of length=8"),
+        (RepeatTask, {"followers": 4}, "RepeatTask.followers is 4, ... from 1 to 3 ... length=8"),
+        (DepoTask, {"max_hops": 0}, "DepoTask.max_hops is 0, ... at least 1"),
+        (DepoTask, {"names": 3}, "DepoTask.names is 3, ... above max_hops=3 ... no walk returns to its start"),
+        (DepoTask, {"vocab_size": 10}, "DepoTask.vocab_size is 10, ... leaves 5 ids for names=6"),
+        (DepoTask, {"length": 15}, "DepoTask.length is 15, ... at least 16 ... names=6 take 2 positions"),
+        (TextTask, {"vocab_size": 255}, "vocab_size is 255, but must be at least 256, which is bytes"),
+        (TextTask, {"vocab_size": 2**17}, "at most 65536"),
+        (TextTask, {"length": 0}, "length is 0, but must be at least 1"),
+        (TextTask, {"corpus": ""}, "corpus is empty"),
+        (IGSMTask, {"ops": "99"}, "IGSMTask.ops is '99' ... difficulty='med' ... 1 to 40"),
+        (IGSMTask, {"ops": "<=abc"}, "IGSMTask.ops is '<=abc' ... '15', or '<=15'"),
+        (IGSMTask, {"ops": "٣"}, "IGSMTask.ops is '٣'"),
+        (IGSMTask, {"ops": "21", "difficulty": "toy"}, "IGSMTask.ops is '21' ... difficulty='toy' ... 1 to 20"),
+        (IGSMTask, {"ops": "<=3", "kind": "igsm_flat"}, "ops is '<=3' ... kind='igsm_flat' ... 4 to 21"),
+        (IGSMTask, {"ops": "17", "kind": "igsm_flat"}, "ops is '17' ... kind='igsm_flat' ... 4 to 16"),
+        (IGSMTask, {"modulus": 1}, "IGSMTask.modulus is 1, ... at least 2"),
+        (IGSMTask, {"modulus": 1001}, "IGSMTask.modulus is 1001, ... at most 1000"),
+        (IGSMTask, {"length": 3}, "IGSMTask.length is 3, ... at least 4"),
+        (IGSMTask, {"draw": "even", "kind": "igsm_flat"}, "IGSMTask.draw is 'even' ... kind='igsm_flat'"),
+        (IGSMTask, {"letters": "parts"}, "IGSMTask.letters is 'parts' ... format='natural' ... format='pairs'"),
+        (IGSMTask, {"format": "pairs"}, "IGSMTask.format is 'pairs' ... difficulty='med' ... one of toy, mini"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
 def test_bad_settings_are_refused_with_what_would_be_right(cls, fields, said):
     with pytest.raises(ConfigError) as refusal:
         cls(**fields)
-    assert all(part in str(refusal.value) for part in said), str(refusal.value)
+    assert all(part in str(refusal.value) for part in said.split(" ... ")), str(refusal.value)

@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-import tasks.mqar
 from tasks import IGNORE, MQARTask
-from tests.tasks.shown import picture
 
 
 def read(row, pairs):
@@ -41,18 +39,6 @@ def task_fields(draw):
 seeds = st.integers(0, 2**32)
 
 
-def test_the_worked_row_in_the_docstring_obeys_the_rule():
-    cells = picture(tasks.mqar.__doc__)
-    row = [int(token.replace(".", "0")) for token in cells["input"]]
-    known, rest = read(row, 2)
-    assert len(row) == 16
-    assert set(known) <= set(range(1, 6))
-    assert set(known.values()) <= set(range(6, 12))
-    asked = {4 + t: known[token] for t, token in enumerate(rest) if token in known}
-    assert {t: int(target) for t, target in enumerate(cells["target"]) if target} == asked
-    assert [t for t, role in enumerate(cells["role"]) if role == "Q"] == list(asked)
-
-
 # The rule
 
 
@@ -77,32 +63,6 @@ def test_rows_obey_the_rule(fields, value_gap, seed):
         assert all(t >= front and (t - front) % 2 == 0 for t in asked)
         for t in range(task.length):
             assert gaps[t] == ((t - front) // 2 + 1 if t in asked else 0)
-
-
-def test_blank_fill_is_token_0():
-    task = MQARTask(fill="blank")
-    batch = task.batch(50, np.random.default_rng(0))
-    rest, asked = batch.inputs[:, 8:], batch.targets[:, 8:] != IGNORE
-    assert (rest[~asked] == 0).all()
-    assert (rest[asked] > 0).all()
-
-
-def test_random_fill_is_uniform_on_the_vocabulary():
-    task = MQARTask(vocab_size=20)
-    batch = task.batch(500, np.random.default_rng(0))
-    rest, asked = batch.inputs[:, 8:], batch.targets[:, 8:] != IGNORE
-    assert chisquare(np.bincount(rest[~asked], minlength=20)).pvalue > 1e-3
-
-
-def test_keys_and_values_are_uniform_and_independent():
-    task = MQARTask(vocab_size=14, pairs=2, length=8)
-    rows = task.batch(20_000, np.random.default_rng(0)).inputs
-    keys = np.array(list(permutations(range(1, 7), 2)))
-    values = np.array(list(permutations(range(7, 14), 2)))
-    for columns, pairs in ((rows[:, [0, 2]], keys), (rows[:, [1, 3]], values)):
-        assert chisquare([(columns == pair).all(axis=1).sum() for pair in pairs]).pvalue > 1e-3
-    first = np.bincount(7 * (rows[:, 0] - 1) + rows[:, 1] - 7, minlength=42)
-    assert chisquare(first).pvalue > 1e-3
 
 
 # The law of the gaps

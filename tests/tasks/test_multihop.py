@@ -57,15 +57,9 @@ seeds = st.integers(0, 2**32)
 @pytest.mark.parametrize(
     ("k", "text", "targets"),
     [
-        (0, "?abca", ".abca"),
-        (1, "?abca", ".---b"),
-        (2, "?abca", ".----"),
-        (1, "?babab", ".--aba"),
         (2, "?babab", ".---ab"),
-        (3, "?babab", ".----a"),
         (1, "?bacbabca", ".---acabb"),
         (2, "?bacbabca", ".-----caa"),
-        (3, "?bacbabca", ".-------c"),
     ],
 )
 def test_the_definition_on_strings_read_by_hand(k, text, targets):
@@ -103,16 +97,6 @@ def test_a_row_is_its_number_of_hops_and_then_letters_unlike_their_neighbours(fi
     assert letters.min() > task.max_hops
     assert letters.max() <= task.max_hops + task.alphabet
     assert (letters[:, 1:] != letters[:, :-1]).all()
-
-
-def test_the_original_has_23_symbols():
-    task = MultiHopTask()
-    batch = task.batch(500, np.random.default_rng(0))
-    assert sorted({*batch.inputs.flat} | {*batch.targets.flat}) == list(range(23))
-    assert list(range(task.first_letter, task.none)) == [17, 18, 19, 20]
-    assert (task.none, task.blank) == (21, 22)
-    assert set(batch.targets[:, 0]) == {22}
-    assert batch.inputs.shape == (500, 99)
 
 
 # How much is asked
@@ -160,13 +144,3 @@ def test_hops_and_letters_are_uniform():
     assert p_uniform(np.bincount(hops, minlength=17)) > 1e-3
     assert p_uniform(np.bincount(letters[:, 0], minlength=4)) > 1e-3
     assert p_uniform(np.histogram2d(hops, letters[:, 0], (np.arange(18), np.arange(5)))[0].ravel()) > 1e-3
-
-
-def test_each_other_letter_is_equally_likely_to_come_next():
-    letters = MultiHopTask().batch(1000, np.random.default_rng(1)).inputs[:, 1:] - 17
-    steps = (letters[:, 1:] - letters[:, :-1]) % 4
-    counts = np.bincount(4 * letters[:, :-1].ravel() + steps.ravel(), minlength=16).reshape(4, 4)
-    assert (counts[:, 0] == 0).all()
-    assert all(p_uniform(row[1:]) > 1e-3 for row in counts)
-    two = np.bincount(4 * steps[:, :-1].ravel() + steps[:, 1:].ravel(), minlength=16).reshape(4, 4)[1:, 1:]
-    assert p_uniform(two.ravel()) > 1e-3

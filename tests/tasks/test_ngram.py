@@ -1,15 +1,11 @@
 """The n-gram task against its table, held as a dictionary."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-import tasks.ngram
 from tasks import IGNORE, NGramTask
-from tasks.random64 import GOLDEN, below
-from tests.tasks.shown import picture
 
 
 def as_dict(task):
@@ -40,17 +36,6 @@ def task_fields(draw):
 seeds = st.integers(0, 2**32)
 
 
-def test_the_worked_row_in_the_docstring_obeys_its_table():
-    lines = tasks.ngram.__doc__.splitlines()
-    table = {(5, 2): 7, (5, 8): 1, (2, 8): 1}
-    assert f"{', '.join(f'{pair} -> {last}' for pair, last in list(table.items())[:2])} and (2, 8) -> 1:" in lines[2]
-    cells = picture(tasks.ngram.__doc__)
-    row = [int(token) for token in cells["input"]]
-    assert all(table[x1, x2] == x3 for x1, x2, x3 in cut(row, 3))
-    assert cells["role"] == ["x1", "x2", "x3"] * 3
-    assert [int(target or 0) for target in cells["target"]] == [0, row[2], 0, 0, row[5], 0, 0, row[8], 0]
-
-
 # The table
 
 
@@ -63,11 +48,6 @@ def test_the_table_holds_ids_of_the_vocabulary_and_no_context_twice(fields):
     assert task.table.max() < task.vocab_size
 
 
-def test_a_table_of_all_contexts_holds_them_all():
-    table = as_dict(NGramTask(vocab_size=4, order=4, length=8, table_size=64))
-    assert sorted(table) == [(a, b, c) for a in range(4) for b in range(4) for c in range(4)]
-
-
 def test_contexts_and_last_tokens_are_uniform():
     tables = [NGramTask(vocab_size=5, table_size=8, table_seed=seed).table for seed in range(1000)]
     x1, x2, x3 = np.concatenate(tables).T
@@ -76,18 +56,6 @@ def test_contexts_and_last_tokens_are_uniform():
     assert chisquare(np.bincount(5 * x2 + x3, minlength=25)).pvalue > 1e-3
     first = np.array([table[0] for table in tables])
     assert chisquare(np.bincount(5 * first[:, 0] + first[:, 1], minlength=25)).pvalue > 1e-3
-
-
-def test_the_table_belongs_to_the_task():
-    """Not to what is drawn from it; and nobody can change it."""
-    task, other = NGramTask(), NGramTask(table_seed=1)
-    before = task.table.copy()
-    task.batch(4, np.random.default_rng(0))
-    assert np.array_equal(task.table, before)
-    assert np.array_equal(NGramTask(length=9).table, before)
-    assert not np.array_equal(other.table, before)
-    with pytest.raises(ValueError, match="read-only"):
-        task.table[0, 0] = 1
 
 
 # The rows
@@ -104,14 +72,3 @@ def test_every_asked_token_is_the_tables(fields, seed):
         for t in asked:
             assert targets[t] == table[tuple(row[t - task.order + 2 : t + 1])]
             assert t + 1 == task.length or row[t + 1] == targets[t]
-
-
-@given(task_fields(), seeds)
-def test_entries_are_those_that_kernels_would_draw(fields, seed):
-    """Each row's from its own seed, by the stream of `tasks.random64`, one number after another."""
-    task = NGramTask(**fields)
-    inputs = task.batch(3, np.random.default_rng(seed)).inputs
-    for row, state in zip(inputs, np.random.default_rng(seed).integers(0, 2**64, 3, dtype=np.uint64), strict=True):
-        for n, part in enumerate(cut(row.tolist(), task.order), start=1):
-            counted = np.uint64((int(state) + n * int(GOLDEN)) % 2**64)
-            assert part == tuple(task.table[below(counted, task.table_size)][: len(part)])

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tasks.repeat
 from tasks import IGNORE, RepeatTask
-from tests.tasks.shown import picture
 
 
 def check(row, targets):
@@ -17,11 +15,6 @@ def check(row, targets):
     assert len(set(tokens)) == len(tokens)
     assert last in tokens[:-1]
     assert targets == [IGNORE] * len(tokens) + [tokens[tokens.index(last) + 1]]
-
-
-def test_the_worked_row_in_the_docstring_obeys_the_rule():
-    cells = picture(tasks.repeat.__doc__)
-    check([int(token) for token in cells["input"]], [int(target or IGNORE) for target in cells["target"]])
 
 
 @given(st.integers(3, 12), st.integers(0, 9), st.integers(0, 2**32))
@@ -54,10 +47,3 @@ def test_several_followers(length, followers, seed):
         assert tokens.count(last) == len(found) == followers
         assert targets[-1] in found
         assert len(set(tokens)) == len(tokens) - followers + 1
-
-
-def test_every_follower_is_equally_likely_the_target():
-    batch = RepeatTask(vocab_size=20, length=9, followers=3).batch(6000, np.random.default_rng(0))
-    follows = batch.inputs[:, :-1] == batch.inputs[:, -1:]
-    followers = batch.inputs[:, 1:][follows].reshape(-1, 3)
-    assert (followers == batch.targets[:, -1:]).mean(axis=0) == pytest.approx(np.full(3, 1 / 3), abs=0.025)

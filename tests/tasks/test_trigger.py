@@ -1,18 +1,12 @@
 """The trigger task: its rule read back from drawn rows, and what models score that lack the table or induction."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tasks.trigger
 from tasks import IGNORE, TriggerTask
 from tasks.trigger import FOLLOWER_PROBABILITIES, GLOBAL, TRIGGER
-from tests.tasks.shown import picture
-
-SHARES = (4, 11, 21)
 
 
 @st.composite
@@ -28,22 +22,6 @@ def task_fields(draw):
 
 
 seeds = st.integers(0, 2**32)
-
-
-def drawn(triggers, rows=2000):
-    task = TriggerTask(triggers=triggers)
-    return task, task.batch(rows, np.random.default_rng(0))
-
-
-def test_the_worked_row_in_the_docstring_obeys_the_rule():
-    cells = picture(tasks.trigger.__doc__)
-    row = [int(token) for token in cells["input"]]
-    answers = [int(answer or IGNORE) for answer in cells["answer"]]
-    table = {3: 5, 5: 1, 1: 7, 7: 3}
-    assert {now: after for now, after in pairwise(row) if now == 5} == {5: 9}
-    for t, (token, role) in enumerate(zip(row, cells["role"], strict=True)):
-        assert role == ("T" if token == 5 and token in row[:t] else "" if token in row[:t] else "G")
-        assert answers[t] == (9 if role == "T" else table.get(token, answers[t]) if role == "G" else IGNORE)
 
 
 @given(task_fields())
@@ -78,11 +56,11 @@ def test_a_row_follows_the_table_but_for_its_triggers(fields, seed):
                 assert (sources[t], answers[t]) == (0, IGNORE)
 
 
-@pytest.mark.parametrize("triggers", SHARES)
-def test_frequencies_are_those_that_the_rule_says(triggers):
-    task, batch = drawn(triggers)
+def test_frequencies_are_those_that_the_rule_says():
+    task = TriggerTask(triggers=11)
+    batch = task.batch(2000, np.random.default_rng(0))
     is_trigger = ~(task.table[batch.inputs] == batch.targets[..., None]).any(axis=2)
-    k = triggers / task.vocab_size
+    k = 11 / task.vocab_size
     assert is_trigger.mean() == pytest.approx(k / (1 + k), abs=0.015)
     followers = (task.table[batch.inputs] == batch.targets[..., None])[~is_trigger]
     assert followers.mean(axis=0) == pytest.approx(FOLLOWER_PROBABILITIES, abs=0.01)

@@ -10,7 +10,6 @@ from ihlab.theory.constructions import (
     checker,
     kv_shift_induction_head,
     meta_learner,
-    two_layer_bound,
     two_layer_induction_head,
 )
 from ihlab.theory.function import IH
@@ -42,27 +41,6 @@ def test_one_kv_shifting_layer_is_the_induction_heads_machine(seed, mask, keys):
         torch.testing.assert_close(out[n - 1], IH(x[:n], SIGMA, SLOPE, keys), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_with_the_first_key_hidden_it_is_the_printed_one(seed):
-    x = random_rows(11, 5, seed)
-    model = kv_shift_induction_head(x, 11, SIGMA, SLOPE, "strict")
-
-    def hide_first(scores, hook):
-        return torch.cat([torch.full_like(scores[..., :1], -torch.inf), scores[..., 1:]], dim=-1)
-
-    with model.hooks(fwd_hooks=[("blocks.0.attn.hook_attn_scores", hide_first)]):
-        out = outputs(model, 11)
-    for n in range(3, 12):
-        torch.testing.assert_close(out[n - 1], IH(x[:n], SIGMA, SLOPE, "inner"), rtol=0, atol=1e-10)
-
-
-def test_sharp_it_solves_induction():
-    """One-hot tokens: the logits name the token that followed."""
-    model = kv_shift_induction_head(torch.eye(9), 9, sigma=0.01, slope=0.001)
-    row = torch.tensor([[3, 1, 4, 0, 5, 8, 1, 4, 0]])
-    assert model(row)[0, 6:].argmax(dim=-1).tolist() == [4, 0, 5]
-
-
 # Theorem 3.2
 
 
@@ -72,9 +50,10 @@ def error_of_two_layers(p, seed, mask="strict", keys="earlier", d=4, n=9):
     return max(float((out[m - 1, :d] - IH(x[:m], SIGMA, SLOPE, keys)).abs().max()) for m in range(2, n + 1))
 
 
-@pytest.mark.parametrize("p", range(1, 13))
+@pytest.mark.parametrize("p", [1, 4, 12])
 def test_two_layers_err_less_than_the_bound(p):
-    assert max(error_of_two_layers(p, seed) for seed in range(5)) < two_layer_bound(4, SIGMA, float(p))
+    bound = 4 * 4 / SIGMA * math.exp(-p) / (1 - math.exp(-p))
+    assert max(error_of_two_layers(p, seed) for seed in range(5)) < bound
 
 
 def test_the_error_falls_as_exp_minus_p():
@@ -88,24 +67,6 @@ def test_a_first_layer_that_sees_its_own_token_does_not_approach_the_machine():
     errors = [error_of_two_layers(p, 0, "causal", "all") for p in (4, 8, 12)]
     assert min(errors) > 0.5
     assert errors[2] == pytest.approx(errors[1], rel=0.01)
-
-
-@pytest.mark.parametrize(("sigma", "slope", "said"), [(0.0, 2.0, "sigma is 0"), (0.5, 0.0, "first_slope is 0")])
-def test_the_bound_needs_a_sum_that_falls(sigma, slope, said):
-    with pytest.raises(ConfigError, match=said):
-        two_layer_bound(6, sigma, slope)
-
-
-def test_the_first_layer_averages_the_past():
-    x = random_rows(6, 3, 0)
-    model = two_layer_induction_head(x, 6, SIGMA, SLOPE, 1.5)
-    _, cache = model.run_with_cache(torch.arange(6)[None])
-    stream = cache["resid_post", 0][0]
-    torch.testing.assert_close(stream[:, :3], x)
-    assert not stream[0, 3:].any()
-    weights = [math.exp(-1.5 * (4 - r)) for r in range(1, 5)]  # the fifth token over the four before it
-    average = sum(w / sum(weights) * x[r] for r, w in enumerate(weights))
-    torch.testing.assert_close(stream[4, 3:], average)
 
 
 # Equations 11 and 12
@@ -134,12 +95,6 @@ def test_the_checker_is_equation_12():
     for n in range(2, 9):
         expected = read_by_loops(x, n, 0.4, lambda s: s, lambda s: s - 1, range(1, n))
         torch.testing.assert_close(out[n - 1], expected, rtol=0, atol=1e-10)
-
-
-def test_the_meta_learner_names_what_followed_and_the_checker_what_stood_before():
-    row = torch.tensor([[6, 2, 7, 1, 2]])
-    assert meta_learner(torch.eye(8), 5, 0.01)(row)[0, -1].argmax() == 7
-    assert checker(torch.eye(8), 5, 0.01)(row)[0, -1].argmax() == 6  # and 1 stands there now: the guess is refused
 
 
 @pytest.mark.parametrize("build", [kv_shift_induction_head, two_layer_induction_head])

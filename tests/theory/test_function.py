@@ -31,19 +31,6 @@ def test_every_set_of_keys_equals_the_loop(n, d, sigma, slope, seed):
         assert IH(x, sigma, slope, keys).tolist() == pytest.approx(expected, abs=1e-12)
 
 
-def test_rows_of_a_batch_do_not_mix():
-    x = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert torch.equal(IH(x, 0.5, 0.1)[2], IH(x[2], 0.5, 0.1))
-
-
-def test_sharp_it_reads_what_followed_the_latest_copy():
-    """a b c a d a: with a small slope the later follower wins, without one both share."""
-    a, b, c, d = torch.eye(4, dtype=torch.float64)
-    x = torch.stack([a, b, c, a, d, a])
-    torch.testing.assert_close(IH(x, 0.001, 30.0), d, atol=1e-10, rtol=0)
-    torch.testing.assert_close(IH(x, 0.001, 0.0), (b + d) / 2, atol=1e-10, rtol=0)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [

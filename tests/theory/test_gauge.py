@@ -35,10 +35,3 @@ def test_all_four_mirror_images_of_a_start_have_identical_coordinates():
     angles = own[["key_angle", "value_angle"]]
     assert angles.min().min() == -1.570796
     assert (angles < np.pi / 2).all(axis=None)
-
-
-def test_an_angle_below_a_quarter_of_pi_is_the_larger_weight_of_induction():
-    a1, a2, b1, b2 = np.random.default_rng(1).normal(size=(4, 1000))
-    at = coordinates(a1, a2, b1, b2)
-    assert ((np.abs(at["key_angle"]) < np.pi / 4) == (np.abs(a2) > np.abs(a1))).all()
-    assert ((np.abs(at["value_angle"]) < np.pi / 4) == (np.abs(b1) > np.abs(b2))).all()

@@ -46,36 +46,6 @@ def test_the_shift_saves_one_layer():
     assert by_doubling(1, "vanilla") == 0
 
 
-def test_the_originals_task_is_answered_by_five_layers():
-    task = MultiHopTask()
-    model = k_hop(5, "kv_shift")
-    assert all(wrong(model, task, hops, rows=4) == (0, 0) for hops in (0, 1, 7, 13, 16))
-
-
-def test_layer_by_layer_heads_attend_where_the_derivation_says():
-    """With the shift 1, 2, 4 hops away; without, the latest copy of the token and then 1, 2."""
-    task = task_of(4)
-    batch = task.batch_of(4, 1, np.random.default_rng(0))
-    letters = batch.inputs[0]
-
-    def find(i):
-        earlier = [j for j in range(1, i) if letters[j] == letters[i]]
-        return 1 + earlier[-1] if earlier else 0
-
-    hop = [find(i) if i else 0 for i in range(task.length)]
-    twice = [hop[at] for at in hop]
-    four = [twice[at] for at in twice]
-    copy = [max(at - 1, 0) for at in hop]
-    for attention, expected in (("kv_shift", (hop, twice, four)), ("vanilla", (copy, hop, twice))):
-        model = k_hop(3, attention, task)
-        _, cache = model.run_with_cache(torch.from_numpy(batch.inputs.copy()))
-        for layer, where in enumerate(expected):
-            pattern = cache["pattern", layer][0, 0].numpy()
-            # With the shift, key s speaks of token s - 1: the pattern itself already lies on the hop.
-            assert np.array_equal(pattern.argmax(axis=1), where), (attention, layer)
-            assert pattern.max(axis=1).min() > 1 - 1e-12
-
-
 def test_bad_wishes_are_refused():
     with pytest.raises(ConfigError, match="n_layers is 0"):
         k_hop(0, "kv_shift")

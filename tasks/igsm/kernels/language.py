@@ -7,7 +7,7 @@ import numpy as np
 
 from tasks.igsm.kernels.bits import NONE, bit, draw, pick
 from tasks.igsm.kernels.operands import Equations
-from tasks.igsm.kernels.solution import ADD, COPY, MOST_CLAUSES, SET, SUBTRACT, Solution
+from tasks.igsm.kernels.solution import ADD, COPY, MOST_CLAUSES, SET, Solution
 from tasks.igsm.kernels.structure import MOST_ITEMS, Structure
 
 PAD, BOS, SOL, ANS, EOS = range(5)
@@ -82,9 +82,10 @@ def draw_names(structure: Structure, words: Words, names: Names, stream: np.ndar
     for parameter in range(structure.n_parameters):
         x, g = structure.owner[parameter], structure.level[parameter]
         names.x[parameter] = item[x]
-        is_instance = g == 0
-        category_word = words.category + category + structure.layer[x] + g
-        names.y[parameter] = item[structure.child[parameter]] if is_instance else category_word
+        if g == 0:
+            names.y[parameter] = item[structure.child[parameter]]
+        else:
+            names.y[parameter] = words.category + category + structure.layer[x] + g
 
 
 @numba.njit
@@ -98,8 +99,12 @@ def put(page: Page, token: int) -> None:
 def put_words(page: Page, parameter: int, wanted: tuple[int, ...]) -> None:
     """Write the function words `wanted`, with X and Y of a parameter."""
     for word in wanted:
-        x, y = page.names.x[parameter], page.names.y[parameter]
-        put(page, x if word == X else y if word == Y else page.words.function[word])
+        if word == X:
+            put(page, page.names.x[parameter])
+        elif word == Y:
+            put(page, page.names.y[parameter])
+        else:
+            put(page, page.words.function[word])
 
 
 @numba.njit
@@ -222,13 +227,18 @@ def _put_clause(page: Page, clause: int, solution: Solution, letter: np.ndarray)
     """Write `v = 5`, `v = a = 3`, `v = a + b = 3 + 4 = 7` or `v = 5 + b = 5 + 4 = 9`; the result is the last token."""
     operation, left, right = solution.operation[clause], solution.left[clause], solution.right[clause]
     number, function = page.words.number, page.words.function
-    equal, sign = function[EQUAL], function[PLUS if operation == ADD else MINUS if operation == SUBTRACT else TIMES]
+    equal = function[EQUAL]
     put(page, letter[clause])
     put(page, equal)
     if operation != SET:
-        first = number + (solution.number[clause] if left == NONE else solution.value[left])
-        put(page, first if left == NONE else letter[left])
+        if left == NONE:
+            first = number + solution.number[clause]
+            put(page, first)
+        else:
+            first = number + solution.value[left]
+            put(page, letter[left])
         if operation != COPY:
+            sign = function[PLUS + operation - ADD]  # +, - and * are in the order of the operations
             for token in (sign, letter[right], equal, first, sign, number + solution.value[right]):
                 put(page, token)
         put(page, equal)

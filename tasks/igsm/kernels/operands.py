@@ -135,7 +135,8 @@ def draw_equation(
         for _ in range(left):
             rest = pool & ~chosen
             n_rest = count(rest)
-            i = draw(stream, n_rest + 1 if redrawn and not constant else n_rest)
+            with_constant = redrawn and not constant
+            i = draw(stream, n_rest + with_constant)
             if i < n_rest:
                 chosen |= bit(nth(rest, i))
             else:

@@ -107,7 +107,9 @@ def _compiled(sources: str) -> Callable[..., Any]:
             stream[0] = seeds[row]
             ops = wanted.ops
             if not wanted.exact and not wanted.flat:
-                ops = 1 + (draw(stream, ops) if wanted.even else min(draw(stream, ops), draw(stream, ops)))
+                ops = 1 + draw(stream, wanted.ops)
+                if not wanted.even:
+                    ops = min(ops, 1 + draw(stream, wanted.ops))
             for _ in range(MOST_TRIES):
                 if wanted.flat:
                     outline = draw_flat_problem(wanted.test, wanted.modulus, words, draft, stream)

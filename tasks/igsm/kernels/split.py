@@ -14,13 +14,15 @@ import numba
 import numpy as np
 
 from tasks.igsm.kernels.bits import NONE
-from tasks.igsm.kernels.solution import ADD, COPY, MOST_CLAUSES, SET, SUBTRACT, Solution
+from tasks.igsm.kernels.solution import ADD, COPY, MOST_CLAUSES, SET, Solution
 
 FEW_OPS = 3
 BUCKETS = 23
 TRAIN_BUCKETS = 16
 ROOM = 1024  # 52 steps of 3 characters and 52 clauses of 12, and the padding
 PADDING = 72  # maximum number of padding bytes after a hashed message
+
+_SIGNS = np.array([ord("+"), ord("-"), ord("*")])  # in the order of the operations ADD, SUBTRACT, MULTIPLY
 
 # The first 32 bits of the fractional parts of the square roots and cube roots of the first primes.
 _PRIMES = [n for n in range(2, 312) if all(n % k for k in range(2, n))]  # the first 64
@@ -86,7 +88,7 @@ def _put_right_side(clause: int, solution: Solution, letter: np.ndarray, text: n
     first = zero if left == NONE else letter[left]
     if operation == COPY:
         return _put(text, n, (first, equal, zero))
-    sign = ord("+") if operation == ADD else ord("-") if operation == SUBTRACT else ord("*")
+    sign = _SIGNS[operation - ADD]
     second = letter[solution.right[clause]]
     return _put(text, n, (first, sign, second, equal, zero, sign, zero, equal, zero))
 

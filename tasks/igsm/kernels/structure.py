@@ -178,7 +178,7 @@ def _with_parameters(
                 closure[parameter] |= closure[under]
                 rest &= rest - 1
             n_children = count(edges_of[x])
-            cost[parameter] = max(1, n_children - 1 if g == 1 else 2 * n_children - 1)
+            cost[parameter] = max(1, min(g, 2) * n_children - 1)  # a sum of children, above level 1 of products
             parameter += 1
     return Structure(
         n_layers, n_items, n_edges, parameter, layer, parent, child, owner, level, needs, closure, cost, abstract

@@ -234,16 +234,6 @@ def test_a_headline_has_the_verdicts_and_numbers_of_its_claims(claims, text, exp
     assert answered(*claims, **text) == expected
 
 
-def test_a_headline_whose_figure_is_not_made_is_not_yet_measured(tmp_path):
-    store(tmp_path, "table5", "laptop", claim())
-    assert "not yet measured" not in results_page(tmp_path), "another project's figures"
-    store(tmp_path, "figure1a", "laptop", claim(id="vanilla2_perfect"))
-    told = {row[0]: row[1] for row in claim_rows(results_page(tmp_path))}
-    assert len(told) == len(HEADLINES)
-    assert told.pop(next(iter(HEADLINES))) == "✔ Yes"
-    assert set(told.values()) == {"not yet measured"}
-
-
 def test_every_headline_finds_its_claims_in_the_committed_figures():
     homes = stored(FIGURES)
 

@@ -2,37 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 
-from figures.table4.operands import fetches, head_patterns, operand_attention
+from figures.table4.operands import fetches, operand_attention
 from ihlab.model.config import ModelConfig
 from ihlab.model.transformer import Transformer
 from tasks import ConfigError, IGSMTask
 
 TASK = IGSMTask(difficulty="toy", format="compact", ops="4", length=120)
-
-
-def at(row, *marked):
-    """The places of the tokens that `row` marks with a trailing number, as 'a/1'."""
-    tokens = [word.split("/")[0] for word in row.split()]
-    places = {word.split("/")[1]: place for place, word in enumerate(row.split()) if "/" in word}
-    return tokens, [places[name] for name in marked]
-
-
-def test_compact_by_hand():
-    row = (
-        "<bos> Frigate AppleCrate = 3/7 . Frigate PearCrate = 2/8 * Frigate AppleCrate . Frigate PearCrate ? <sol> "
-        "Frigate AppleCrate k/1 ; k/2 =/9 3/3 . Frigate PearCrate m ; m =/4 2 */10 k = 2 */6 3 = 6 . <ans> 6 <eos>"
-    )
-    tokens, (one, two, three, four, six, seven, eight, nine, ten) = at(
-        row, "1", "2", "3", "4", "6", "7", "8", "9", "10"
-    )
-    assert fetches(tokens) == [
-        ("sentence", nine, (seven,)),
-        ("sentence", four, (eight,)),
-        ("letter", ten, (one, two)),
-        ("value", six, (three,)),
-    ]
 
 
 def test_pairs_by_hand():
@@ -56,27 +32,6 @@ def test_pairs_by_hand():
     ]
 
 
-def test_natural_by_hand_with_a_part_and_a_copy():
-    row = (
-        "<bos> How many Q does each P have ? <sol> Define P 's Q as a/1 ; so a/2 = 5/3 . "
-        "Define P 's R as b/4 ; so b/5 =/6 a/7 =/8 5/9 . "
-        "Define P 's S as d ; c/10 =/11 a/12 +/13 b/14 =/15 5 +/16 5 = 3/17 ; so d =/18 2 *  c = 2 */19 3 = 6 . <eos>"
-    )
-    tokens, p = at(row, *map(str, range(1, 20)))
-    place = dict(enumerate(p, start=1))
-    star = tokens.index("*")
-    assert fetches(tokens) == [
-        ("letter", place[6], (place[1], place[2])),
-        ("value", place[8], (place[3],)),
-        ("letter", place[11], (place[1], place[2], place[7])),
-        ("value", place[15], (place[3],)),
-        ("letter", place[13], (place[4], place[5])),
-        ("value", place[16], (place[9],)),
-        ("letter", star, (place[10],)),
-        ("value", place[19], (place[17],)),
-    ]
-
-
 def test_every_copy_of_generated_rows_is_one():
     problems = TASK.prompts(50, np.random.default_rng(0))
     for ids in problems.tokens:
@@ -84,16 +39,6 @@ def test_every_copy_of_generated_rows_is_one():
         found = fetches(tokens)
         assert all({tokens[key] for key in keys} == {tokens[query + 1]} for _, query, keys in found)
         assert all(max(keys) <= query for _, query, keys in found)
-
-
-def test_a_head_that_attends_everywhere_alike_is_even():
-    cfg = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=TASK.vocab_size, n_ctx=120, positional="none")
-    model = Transformer(cfg)
-    with torch.no_grad():
-        model.layers[0].attn.q_proj.weight.zero_()
-    table = operand_attention(model, TASK, TASK.prompts(20, np.random.default_rng(0)))
-    assert len(table) == 2 * 2 * 3
-    assert table["attention"].to_numpy() == pytest.approx(table["even"].to_numpy(), rel=1e-4)
 
 
 def test_no_solution_and_no_operands():
@@ -105,13 +50,3 @@ def test_no_solution_and_no_operands():
     few = constants.only(np.array([all(fetch.kind != "value" for fetch in found) for found in copies]))
     with pytest.raises(ConfigError, match="No solution has an operand"):
         operand_attention(model, TASK, few)
-
-
-@pytest.mark.parametrize(("attention", "names"), [("vanilla", ["raw"]), ("kv_shift", ["raw", "effective"])])
-def test_a_heads_patterns_are_those_of_its_cache(attention, names):
-    cfg = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=9, n_ctx=6, attention=attention)
-    model, tokens = Transformer(cfg, seed=0), np.arange(6)
-    patterns = head_patterns(model, tokens, 1, 0)
-    _, cache = model.run_with_cache(torch.arange(6)[None])
-    assert list(patterns) == names
-    assert np.allclose(patterns["raw"], cache["pattern", 1][0, 0].detach())

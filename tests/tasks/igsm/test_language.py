@@ -36,30 +36,6 @@ def test_a_natural_row_without_filler_words_is_the_compact_row(fields):
     assert [to_compact(text) for text in natural] == compact
 
 
-@pytest.mark.parametrize("fields", [{"difficulty": "mini"}, {"difficulty": "toy"}, {"kind": "igsm_flat"}])
-def test_a_row_of_pairs_in_two_words_each_is_the_compact_row(fields):
-    fields = {"ops": "<=8", "difficulty": "toy", "length": 500} | fields
-    pairs, compact = (
-        task.prompts(300, np.random.default_rng(0))
-        for task in (IGSMTask(**fields, format="pairs"), IGSMTask(**fields, format="compact"))
-    )
-    same = pairs.ops >= 3  # with fewer the split looks at the words
-    decode_pairs, decode = IGSMTask(**fields, format="pairs").decode, IGSMTask(**fields, format="compact").decode
-    texts = [" ".join(decode_pairs(tokens)) for tokens in pairs.tokens[same]]
-    assert [text.replace("/", " ") for text in texts] == [" ".join(decode(tokens)) for tokens in compact.tokens[same]]
-
-
-@pytest.mark.parametrize("difficulty", ["mini", "toy"])
-def test_every_pair_has_a_token_and_each_is_used(difficulty):
-    task = IGSMTask(difficulty=difficulty, ops="<=8", format="pairs", length=500)
-    used = {task.language.vocabulary[i] for i in np.unique(task.prompts(4000, np.random.default_rng(0)).tokens)}
-    seen = {word for word in used if "/" in word}
-    assert seen <= set(task.language.pairs)
-    assert len(task.language.pairs) == (72 if difficulty == "mini" else 3 * 40 * 40 + 6 * 40)
-    if difficulty == "mini":  # structures have three layers at most: no harbour has tools
-        assert set(task.language.pairs) - seen == {f"{owner}/Tools" for owner in task.language.nouns[:4]}
-
-
 @pytest.mark.parametrize("format", ["natural", "compact", "pairs"])
 def test_ordered_letters_are_the_alphabet_in_order_of_first_use(format):
     fields = {"ops": "8", "difficulty": "toy", "format": format, "length": 500}
@@ -109,15 +85,6 @@ def test_the_vocabulary_holds_special_tokens_function_words_numbers_letters_cate
     vocabulary = task.language.vocabulary
     assert len(set(vocabulary)) == len(vocabulary) == task.vocab_size == size
     assert vocabulary[:5] == SPECIAL
-
-
-def test_ids_become_words_and_words_ids():
-    task = IGSMTask()
-    text = "<bos> How many Crates does each Bergen have ? <sol>"
-    ids = task.encode(text)
-    assert ids.tolist()[0] == 1
-    assert task.decode(np.concatenate([ids, [0, 0]])) == text.split()
-    assert [task.language.vocabulary[i] for i in ids] == text.split()
 
 
 def test_an_unknown_word_is_refused_with_the_nearest_one():

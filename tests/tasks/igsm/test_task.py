@@ -17,16 +17,6 @@ kinds = st.sampled_from([TOY, TOY | {"format": "natural", "length": 200}, FLAT, 
 seeds = st.integers(0, 2**32)
 
 
-def test_the_worked_problem_in_the_docstring_is_right():
-    text = tasks.igsm.task.__doc__
-    task = IGSMTask(**TOY)
-    lines = [line.split(maxsplit=1)[1] for line in text.splitlines() if line.startswith("    prompt")]
-    assert task.encode(lines[0]).min() > 0
-    assert "Sloop TeaChest = 5 . Sloop SilkChest = 4 + Sloop TeaChest . Sloop Crates ?" in text
-    assert "b = 4 + k = 4 + 5 = 2" in text  # 9 modulo 7
-    assert "P = k + b = 5 + 2 = 0" in text  # 7 modulo 7
-
-
 # What is asked
 
 
@@ -59,14 +49,6 @@ def test_answers_are_results_and_the_final_value(fields, seed):
         results += [t for t in range(sol, len(words)) if words[t - 1] == "<ans>"]
         expected = {t - 1: task.encode(words[t])[0] for t in results}
         assert {t: answer for t, answer in enumerate(answers) if answer != IGNORE} == expected
-
-
-@given(kinds, seeds)
-def test_a_rows_group_is_its_number_of_operations(fields, seed):
-    task = IGSMTask(**fields)
-    batch = task.batch(4, np.random.default_rng(seed))
-    finals = 0 if task.flat else 1
-    assert ((batch.answers != IGNORE).sum(axis=1) - finals).tolist() == batch.groups["ops"].tolist()
 
 
 def test_prompts_can_be_of_other_operations_and_another_split():
@@ -122,12 +104,6 @@ def test_rules_say_what_changed(kind):
             from_plain(Task, {**to_plain(task), "rule": 1})
 
 
-def test_operations_drawn_evenly():
-    task = IGSMTask(**TOY | {"length": 160}, draw="even")
-    assert chisquare(np.bincount(task.batch(4000, np.random.default_rng(0)).groups["ops"])[1:]).pvalue > 1e-3
-    assert set(task.prompts(20, np.random.default_rng(0), ops=3).ops.tolist()) == {3}
-
-
 # A row for a person
 
 
@@ -161,8 +137,3 @@ def test_an_empty_split_is_refused(monkeypatch):
     task = IGSMTask(**TOY | {"length": 4})
     with pytest.raises(ConfigError, match="finds no problem: the split is empty"):
         task.batch(1, np.random.default_rng(0))
-
-
-def test_prompts_of_impossible_operations_are_refused():
-    with pytest.raises(ConfigError, match=r"IGSMTask\.ops is '21'"):
-        IGSMTask(**TOY).prompts(1, np.random.default_rng(0), ops=21)

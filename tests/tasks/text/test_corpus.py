@@ -1,6 +1,5 @@
 """Corpora: what is read, what is left out as a copy, and that no directory stands on both sides."""
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks import ConfigError
-from tasks.text.corpus import HELD_OUT, STDLIB, Corpus, Document, digest, distinct, read, split
+from tasks.text.corpus import HELD_OUT, STDLIB, Corpus, Document, distinct, read, split
 
 
 def text_of(name, lines=20):
@@ -66,12 +65,6 @@ def test_a_file_is_a_copy_if_more_than_half_of_its_lines_stood_before():
     assert [document.path for document in distinct([first, half, more, of_two, short])] == ["a", "b", "e"]
 
 
-def test_the_digest_is_of_paths_and_contents():
-    one, other = Document("a", b"xy"), Document("a", b"x")
-    assert digest([one]) != digest([other]) != digest([Document("b", b"x")])
-    assert digest([one]) == hashlib.sha256(b"a\x002\x00xy").hexdigest()
-
-
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 40)), min_size=2, max_size=40))
 def test_each_directory_is_on_one_side_and_at_most_a_tenth_is_held_out(files):
     documents = [Document(f"{directory}/{i}", text_of(str(i), lines)) for i, (directory, lines) in enumerate(files)]
@@ -86,11 +79,6 @@ def test_each_directory_is_on_one_side_and_at_most_a_tenth_is_held_out(files):
         assert held <= HELD_OUT * total or len({d.directory for d in sides.test}) == 1
     else:
         assert held <= HELD_OUT * total or len(sides.test) == 1
-
-
-def test_a_single_file_cannot_be_split():
-    with pytest.raises(ConfigError, match="must have at least two"):
-        split([Document("a", b"text"), Document("b", b"")][:1])
 
 
 def test_sides_of_the_standard_library_share_no_directory():
@@ -109,3 +97,8 @@ def test_a_folder_with_more_than_fits_is_refused_before_it_is_read(tmp_path, mon
     monkeypatch.setattr("tasks.text.corpus.MOST_BYTES", 1000)
     with pytest.raises(ConfigError, match="holds more than 1000 bytes or"):
         read(str(tmp_path))
+
+
+def test_a_single_file_cannot_be_split():
+    with pytest.raises(ConfigError, match="must have at least two"):
+        split([Document("a", b"text")])

@@ -65,18 +65,6 @@ def test_it_is_read_again_from_files_and_made_again_if_they_are_damaged(own_cach
             assert stored["sha256"] == first.sha256
 
 
-def test_another_content_is_another_folder(tmp_path, own_cache):
-    texts = tmp_path / "texts"
-    texts.mkdir()
-    (texts / "a").write_text("one text")
-    (texts / "b").write_text("another text")
-    first = prepare(str(texts), 256)
-    (texts / "b").write_text("another text, changed")
-    prepare.cache_clear()
-    assert prepare(str(texts), 256).sha256 != first.sha256
-    assert len(list(own_cache.iterdir())) == 2
-
-
 def test_a_file_that_is_not_utf8_is_named_and_bytes_take_it(tmp_path):
     texts = tmp_path / "texts"
     texts.mkdir()

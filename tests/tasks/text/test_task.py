@@ -52,12 +52,6 @@ def test_evaluations_draw_from_held_out_documents_and_training_never_does():
     assert TASK.held_out.held_out == TASK.held_out
 
 
-def test_bytes_of_ids_are_counted():
-    batch = TASK.batch(2, np.random.default_rng(0))
-    assert TASK.n_bytes(batch.inputs).shape == batch.inputs.shape
-    assert TASK.n_bytes(batch.inputs)[0].sum() == len(TASK.decode(batch.inputs[0]))
-
-
 def test_show_spells_the_row():
     batch = TASK.batch(1, np.random.default_rng(0))
     shown = TASK.show(batch, 0)
@@ -67,11 +61,6 @@ def test_show_spells_the_row():
     assert "25 tokens" in told
     as_bytes = TextTask(corpus=SAMPLE, vocab_size=256, length=24)
     assert "25 bytes" in as_bytes.show(as_bytes.batch(1, np.random.default_rng(0)), 0)
-
-
-def test_provenance_says_which_corpus_it_was():
-    assert set(TASK.provenance) == {"corpus_sha256", "python"}
-    assert TASK.provenance["corpus_sha256"] == TASK.prepared.sha256
 
 
 def test_a_corpus_shorter_than_a_row_says_how_long_it_is(tmp_path):

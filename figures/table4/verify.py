@@ -2,7 +2,7 @@
 
 The correct values come from the prompt (`Problem`), and a solution is judged by its words alone. Its rules:
 
-- Every step is written as `tasks.igsm.solution` says, and the solution ends with `ANS value EOS` (flat: with `EOS`).
+- Every step is written as `solution.py` says, and the solution ends with `ANS value EOS` (flat: with `EOS`).
 - A step defines a parameter that exists and is not defined yet. Each letter is defined once in a solution. A letter
   that is used belongs to an earlier step, or to an earlier part of the same step.
 - With the letters replaced by what they stand for, a step is the definition: the same operands, operator and constant.
@@ -24,13 +24,15 @@ Source: Ye et al. 2024, arXiv 2407.20311; their published checker lets some wron
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 from operator import add, mul, sub
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tasks.igsm.definition import Definition, Expression, Parameter, combine
+from tasks.igsm.definition import Definition, Parameter
 from tasks.igsm.problem import Problem
 from tasks.igsm.prompt import numbers
-from tasks.igsm.solution import Step, read_header, read_step, split
+
+from .solution import Step, read_header, read_step, split
 
 FORMAT = "format"
 NONEXISTENT = "nonexistent parameter"
@@ -51,6 +53,44 @@ ERRORS = (FORMAT, *_OF_STEPS, NOT_LAST)
 NO_ERROR = "no error"
 
 _APPLY = {"+": add, "-": sub, "*": mul}
+
+Expression = tuple[Any, ...] | int
+"""A parameter, a constant, or (operator, part, part, ...) with expressions as parts."""
+
+
+def expression(definition: Definition) -> Expression:
+    """Return a definition as an expression in the form of `combine`."""
+    if not definition.terms:
+        return definition.constant or 0
+    terms = [_chain("*", term) for term in definition.terms]
+    inner = _chain(definition.joined, terms)
+    if definition.constant is None:
+        return inner
+    return combine(definition.applied, definition.constant, inner)
+
+
+def combine(operator: str, left: Expression, right: Expression) -> Expression:
+    """Return `left operator right` in canonical form.
+
+    Two expressions are equal if they differ only in the order of terms or factors, or in the brackets of sums. Nothing
+    else is rearranged: (5 + a) - b is not 5 + (a - b).
+    """
+    if operator == "-":
+        return ("-", left, right)
+    parts: tuple[Expression, ...] = (left, right)
+    if operator == "+":
+        parts = (*_terms(left), *_terms(right))
+    return (operator, *sorted(parts, key=repr))
+
+
+def _chain(operator: str, parts: Sequence[Expression]) -> Expression:
+    return reduce(lambda left, right: combine(operator, left, right), parts)
+
+
+def _terms(expression: Expression) -> tuple[Expression, ...]:
+    if isinstance(expression, tuple) and expression[0] == "+":
+        return expression[1:]
+    return (expression,)
 
 
 class Verdict(NamedTuple):
@@ -91,15 +131,18 @@ def findings(problem: Problem, solution: Sequence[str]) -> list[str]:
     verdict, of_steps, of_end, n_unread = _judge(problem, solution)
     if n_unread:
         return [*of_steps, FORMAT, *["not judged"] * n_unread]
-    answer = "" if verdict.final else f"; the answer is {problem.answer}"
-    return [*of_steps, (", ".join(of_end) or NO_ERROR) + answer]
+    end = ", ".join(of_end) or NO_ERROR
+    if not verdict.final:
+        end += f"; the answer is {problem.answer}"
+    return [*of_steps, end]
 
 
 def _judge(problem: Problem, solution: Sequence[str]) -> tuple[Verdict, list[str], list[str], int]:
     """Return the verdict, the finding on each step that can be read, the errors of the end, and the unread steps."""
     words = list(solution)
     ended = "<eos>" in words
-    words = words[: words.index("<eos>")] if ended else words
+    if ended:
+        words = words[: words.index("<eos>")]
     *parts, tail = split(words, ".")
     steps: list[Step] = []
     errors: list[str] = []
@@ -115,12 +158,18 @@ def _judge(problem: Problem, solution: Sequence[str]) -> tuple[Verdict, list[str
         steps.append(step)
         unneeded = step.parameter in problem.definitions and step.parameter not in problem.necessary
         unnecessary += unneeded
-        errors += [error] if error else []
+        if error:
+            errors.append(error)
         of_steps.append(error or NO_ERROR + ", not needed" * unneeded)
     n_unread = len(parts) - len(steps)
-    end = _judge_end(problem, steps, tail) if ended and not n_unread else [FORMAT]
+    end = [FORMAT]
+    if ended and not n_unread:
+        end = _judge_end(problem, steps, tail)
     lenient = any(_ends_in_truth(problem, written) for written in parts)
-    final = lenient if problem.flat else _after_ans(words) == str(problem.answer)
+    final = lenient
+    if not problem.flat:
+        _, _, following = " ".join(words).partition("<ans> ")
+        final = following.partition(" ")[0] == str(problem.answer)
     return Verdict(lenient, final, (*errors, *end), unnecessary), of_steps, end, n_unread
 
 
@@ -150,11 +199,6 @@ def _ends_in_truth(problem: Problem, words: list[str]) -> bool:
         return False
     head = read_header(split(words, ";")[0], problem.format)
     return head is not None and head[0] == problem.query
-
-
-def _after_ans(words: list[str]) -> str | None:
-    following = words[words.index("<ans>") + 1 :] if "<ans>" in words else []
-    return following[0] if following else None
 
 
 class _Symbol(NamedTuple):
@@ -199,9 +243,10 @@ def _remember(problem: Problem, step: Step, known: dict[str, _Symbol]) -> None:
         meaning: Expression | None = (clause.symbol,)
         values = {clause.value}
         if clause.symbol == step.symbol:
-            exists = step.parameter in problem.definitions
-            meaning = step.parameter if exists else None
-            values |= {str(problem.values[step.parameter])} if exists else set()
+            meaning = None
+            if step.parameter in problem.definitions:
+                meaning = step.parameter
+                values.add(str(problem.values[meaning]))
         if clause.symbol in known:
             meaning = None
             values |= known[clause.symbol].values
@@ -236,8 +281,10 @@ def _judge_meaning(step: Step, known: dict[str, _Symbol], ints: dict[str, int], 
                 operands.append(meaning)
                 used[meaning] += 1
         parts[clause.symbol] = combine(clause.operator, *operands) if clause.operator else operands[0]
-    if parts[step.symbol] == definition.expression:
-        return None if len(step.clauses) == definition.cost else EXTRA
+    if parts[step.symbol] == expression(definition):
+        if len(step.clauses) > definition.cost:
+            return EXTRA
+        return None
     needed: Counter[Expression] = Counter(definition.operands)
     if needed - used:
         return MISSING

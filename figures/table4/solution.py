@@ -14,9 +14,15 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from tasks.igsm.definition import Parameter
-from tasks.igsm.words import CATEGORY_OF, LETTER_SET, NOUNS, is_symbol, read_pair
+from tasks.igsm.words import CATEGORY_OF, LETTERS, NOUNS, read_pair
 
 _OPERATORS = frozenset("+-*")
+_LETTERS = frozenset(LETTERS)
+
+
+def is_symbol(token: str) -> bool:
+    """Return whether a token can stand for a value in a solution: a letter, or a pair that is one token."""
+    return token in _LETTERS or read_pair(token) is not None
 
 
 class Clause(NamedTuple):
@@ -67,7 +73,7 @@ def read_step(tokens: Sequence[str], format: str, numbers: Container[str]) -> St
     read = [clause for clause in clauses if clause is not None]
     if len(read) < len(clauses) or read[-1].symbol != symbol:
         return None
-    if not all(clause.operator and clause.symbol in LETTER_SET for clause in read[:-1]):
+    if not all(clause.operator and clause.symbol in _LETTERS for clause in read[:-1]):
         return None
     return Step(parameter, symbol, tuple(read))
 
@@ -76,11 +82,11 @@ def read_header(tokens: Sequence[str], format: str) -> tuple[Parameter, str] | N
     """Read the parameter of a step and its symbol (a letter or a pair). Returns None if they cannot be read."""
     match format, *tokens:
         case ["natural", "Define", owner, "'s", owned, "as", symbol] | ["compact", owner, owned, symbol]:
-            if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS) and symbol in LETTER_SET:
+            if owner in CATEGORY_OF and (owned in CATEGORY_OF or owned in NOUNS) and symbol in _LETTERS:
                 return (owner, owned), symbol
         case ["pairs", pair, *given]:
             parameter, symbol = read_pair(pair), given[0] if given else pair
-            if parameter is not None and len(given) < 2 and (symbol in LETTER_SET or not given):
+            if parameter is not None and len(given) < 2 and (symbol in _LETTERS or not given):
                 return parameter, symbol
     return None
 

@@ -9,41 +9,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from figures.table4.verify import ERRORS, combine, findings, verify
 from tasks.igsm import IGSMTask
 from tasks.igsm.problem import Problem
-from tasks.igsm.verify import ERRORS, verify
 from tasks.igsm.words import LETTERS
 from tests.tasks.igsm.by_hand import PROBLEMS
 
 pytestmark = pytest.mark.slow
 
-FORMATS = ("natural", "compact", "pairs")
 TASKS = {
     "natural": IGSMTask(ops="15", format="natural", length=1023),
     "compact": IGSMTask(ops="<=15", format="compact", length=1023),
-    "hard": IGSMTask(ops="24", difficulty="hard", split="test", length=1023),
-    "toy": IGSMTask(ops="<=4", difficulty="toy", format="compact", length=128),
     "pairs": IGSMTask(ops="<=6", difficulty="mini", format="pairs", letters="ordered", length=200),
+    "flat": IGSMTask(kind="igsm_flat", length=1023),
 }
 
 
 @cache
-def generated(name, size):
-    """(prompt, solution, Problem) of generated problems, and how many operations each was asked to have."""
+def generated(name):
+    """(prompt, solution, Problem, operations asked for) of generated problems."""
     task = TASKS[name]
-    rows = task.prompts(size, np.random.default_rng(5))
-    words = [(task.decode(rows.prompt(i)), task.decode(rows.solution(i))) for i in range(size)]
-    return [(p, s, Problem.parse(p, task.language.modulus)) for p, s in words], rows.ops.tolist()
+    rows = task.prompts(60, np.random.default_rng(5))
+    found = []
+    for i, ops in enumerate(rows.ops.tolist()):
+        prompt, solution = task.decode(rows.prompt(i)), task.decode(rows.solution(i))
+        found.append((prompt, solution, Problem.parse(prompt, task.language.modulus, task.flat), ops))
+    return found
 
 
-def judge(solution, prompt="Bergen Frigate = 3 . Bergen Corvette = 4 . Bergen Ships ?", flat=False):
+SHIPS = "Bergen Frigate = 3 . Bergen Corvette = 4 . Bergen Ships ?"
+
+
+def judge(solution, prompt=SHIPS, flat=False):
     return verify(Problem.parse(prompt.split(), 23, flat=flat), solution.split())
 
 
-# Right solutions
-
-
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", PROBLEMS)
 def test_the_solution_by_hand_passes(format):
     prompt, solution = PROBLEMS[format]
     verdict = verify(Problem.parse(prompt, 23), solution)
@@ -53,31 +54,25 @@ def test_the_solution_by_hand_passes(format):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_generated_solutions_pass(name):
-    """60 of each kind. Their ops, from the prompt alone, are those that the generator was asked for."""
-    rows, ops = generated(name, 60)
-    for (_, solution, problem), asked in zip(rows, ops, strict=True):
-        assert verify(problem, solution) == (True, True, (), 0)
-        assert problem.ops == asked
+def test_generated_solutions_pass_and_have_the_operations_asked_for(name):
+    """A flat solution computes everything that is stated."""
+    for _, solution, problem, asked in generated(name):
+        unnecessary = len(problem.stated) - len(problem.necessary) if problem.flat else 0
+        assert verify(problem, solution) == (True, True, (), unnecessary)
+        computed = problem.definitions if problem.flat else problem.necessary
+        assert sum(problem.definitions[parameter].cost for parameter in computed) == asked
 
 
-# Wrong solutions
-
-
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", PROBLEMS)
 @pytest.mark.parametrize(
     ("right", "wrong", "error"),
     [
         ("B = 5 + a = 5 + 3 = 8", "B = 6 + a = 6 + 3 = 9", "wrong operator or constant"),
-        ("a = 3 .", "a = 4 .", "wrong operator or constant"),
         ("B = 5 + a = 5 + 3 = 8", "B = 5 + a = 4 + 3 = 7", "wrong copied value"),
-        ("c = a - B = 3 - 8 = 18", "c = a + B = 3 + 8 = 11", "wrong operator or constant"),
         ("c = a - B = 3 - 8 = 18", "c = B - a = 8 - 3 = 5", "wrong operator or constant"),
         ("h = d + g = 15 + 18 = 10", "h = d + g = 15 * 18 = 10", "wrong operator or constant"),
-        ("c = a - B = 3 - 8 = 18", "c = a = 3", "missing dependency"),
         ("f = c = 18", "f = a = 3", "missing dependency"),
         ("f = c = 18", "f = c + a = 18 + 3 = 21", "extra dependency"),
-        ("f = c = 18", "f = c = 17", "wrong copied value"),
         ("h = d + g = 15 + 18 = 10", "h = d + g = 15 + 18 = 11", "wrong arithmetic"),
         ("f = c = 18", "f = z = 18", "undefined symbol"),
         ("j = a * f = 3 * 18 = 8", "B = a * f = 3 * 18 = 8", "duplicate symbol"),
@@ -92,27 +87,20 @@ def test_a_changed_clause_fails_for_its_reason(format, right, wrong, error):
     assert right in written
     verdict = verify(Problem.parse(prompt, 23), written.replace(right, wrong).split())
     assert set(verdict.errors) == {error}
-    assert not verdict.minimal
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", PROBLEMS)
 @pytest.mark.parametrize(
     ("change", "errors"),
     [
         (lambda steps: [*steps[:3], steps[4], steps[3], *steps[5:]], ()),
-        (lambda steps: [re.sub(r"\b[a-kB]\b", lambda letter: letter[0].swapcase(), step) for step in steps], ()),
-        (lambda steps: [*steps[:5], *steps[6:]], ("undefined symbol",)),
         (lambda steps: [steps[1], steps[0], *steps[2:]], ("undefined symbol",)),
         (lambda steps: [steps[0], re.sub(r"\ba\b", "z", steps[0]), *steps[1:]], ("redefinition",)),
         (lambda steps: [*steps[:-2], steps[-1]], ("query not last",)),
-        (
-            lambda steps: [re.sub(r"Corvette(\W.{,3}EelBox)", r"Frigate\1", step) for step in steps],
-            ("nonexistent parameter",),
-        ),
     ],
 )
 def test_changed_steps_by_hand(format, change, errors):
-    """Other orders and letters are right; a step that is missing, early, repeated or of no parameter is not."""
+    """Another order is right; a step that is early, repeated or missing is not."""
     prompt, solution = PROBLEMS[format]
     written = " . ".join(change(" ".join(solution).split(" . "))).split()
     assert verify(Problem.parse(prompt, 23), written).errors == errors
@@ -122,7 +110,7 @@ def test_changed_steps_by_hand(format, change, errors):
 def test_no_single_token_can_be_changed_unseen(name):
     """Any token for any other of the row, the letters and the numbers: a solution of as many tokens is never right."""
     rng = random.Random(0)
-    for prompt, solution, problem in generated(name, 60)[0][:40]:
+    for prompt, solution, problem, _ in generated(name)[:40]:
         words = sorted({*prompt, *solution, *LETTERS[:5], *map(str, range(problem.modulus))})
         for t in rng.sample(range(len(solution)), min(25, len(solution))):
             other = rng.choice([word for word in words if word != solution[t]])
@@ -135,7 +123,7 @@ def test_what_passes_is_true_however_it_came_about(data):
     """Solutions with pieces moved, copied, dropped and renamed: none upsets the verifier, and what it lets pass
     has, read plainly, true values everywhere and the query in the end.
     """
-    prompt, solution, problem = data.draw(st.sampled_from(generated("compact", 60)[0][:60]))
+    prompt, solution, problem, _ = data.draw(st.sampled_from(generated("compact")))
     words = list(solution)
     for _ in range(data.draw(st.integers(0, 3))):
         start, size, to = (data.draw(st.integers(0, len(words))) for _ in range(3))
@@ -150,6 +138,8 @@ def test_what_passes_is_true_however_it_came_about(data):
             words = [new if word == old else word for word in words]
     verdict = verify(problem, words)
     assert set(verdict.errors) <= set(ERRORS)
+    named = ", ".join(finding.partition(";")[0] for finding in findings(problem, words)).split(", ")
+    assert [error for error in named if error in ERRORS] == list(verdict.errors)
     if verdict.strict:
         steps = " ".join(words[: words.index("<ans>")]).removesuffix(" .").split(" . ")
         for step in steps:
@@ -161,29 +151,16 @@ def test_what_passes_is_true_however_it_came_about(data):
         assert verdict.final
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_solution_in_the_other_format_is_not_read(format):
-    other = FORMATS[FORMATS.index(format) - 1]
-    verdict = verify(Problem.parse(PROBLEMS[format][0], 23), PROBLEMS[other][1])
-    assert verdict.errors == ("format",)
-    assert not verdict.lenient
-
-
 @pytest.mark.parametrize(
     ("solution", "errors"),
     [
-        # Nothing, or nothing but the answer.
-        ("", ("format",)),
         ("<eos>", ("format",)),
         ("<ans> 7 <eos>", ("query not last",)),
-        # An end that is not ANS, a number, EOS.
         ("Bergen Frigate a ; a = 3 . <ans> 3 4 <eos>", ("format",)),
-        ("Bergen Frigate a ; a = 3 . <ans> <eos>", ("format",)),
         ("Bergen Frigate a ; a = 3 . <ans> a <eos>", ("format",)),
         # The letter of the header is not the one that the last clause gives.
         ("Bergen Frigate a ; b = 3 . <ans> 3 <eos>", ("format",)),
         ("Bergen Frigate a . <ans> 3 <eos>", ("format",)),
-        (". <ans> 3 <eos>", ("format",)),
         # A constant is not repeated, and the last clause alone may be a constant or a copy.
         ("Bergen Frigate a ; a = 3 = 3 . <ans> 3 <eos>", ("format",)),
         ("Bergen Frigate a ; b = 3 ; a = b = 3 . <ans> 3 <eos>", ("format",)),
@@ -192,20 +169,75 @@ def test_a_solution_in_the_other_format_is_not_read(format):
             "Bergen Frigate a ; a = 4 . Bergen Corvette b ; b = a = 4 . <ans> 4 <eos>",
             ("wrong operator or constant", "extra dependency", "query not last"),
         ),
-        # A value in place of a letter.
-        (
-            "Bergen Frigate a ; a = 3 . Bergen Corvette b ; b = 4 . "
-            "Bergen Ships c ; c = 3 + b = 3 + 4 = 7 . <ans> 7 <eos>",
-            ("missing dependency",),
-        ),
-        # Parameters that the prompt has no place for.
-        ("Bergen Crates a ; a = 0 . <ans> 7 <eos>", ("nonexistent parameter",)),
+        # A parameter that the prompt has no place for.
         ("Tromso Ships a ; a = 0 . <ans> 7 <eos>", ("nonexistent parameter",)),
-        ("Ladybird Scarab a ; a = 0 . <ans> 7 <eos>", ("nonexistent parameter",)),
+        # A wrong value may be carried on, or the right one may be used in its place.
+        (
+            "Bergen Frigate a ; a = 3 . Bergen Corvette b ; b = 5 . "
+            "Bergen Ships c ; c = a + b = 3 + 5 = 8 . <ans> 8 <eos>",
+            ("wrong operator or constant",),
+        ),
+        (
+            "Bergen Frigate a ; a = 3 . Bergen Corvette b ; b = 5 . "
+            "Bergen Ships c ; c = a + b = 3 + 4 = 7 . <ans> 7 <eos>",
+            ("wrong operator or constant",),
+        ),
     ],
 )
 def test_errors_by_hand(solution, errors):
     assert judge(solution).errors == errors
+
+
+SUMS = "Bergen Frigate = 3 . Bergen Corvette = 4 . Bergen Sloop = 5 . "
+GIVEN = "Bergen Frigate a ; a = 3 . Bergen Corvette b ; b = 4 . Bergen Sloop c ; c = 5 . "
+TWO = "Bergen Frigate + Bergen Corvette"
+
+
+@pytest.mark.parametrize(
+    ("definition", "clauses", "errors"),
+    [
+        # Sums in any order and bracketed in any way, factors in any order.
+        (f"{TWO} + Bergen Sloop", "e = b + c = 4 + 5 = 9 ; d = a + e = 3 + 9 = 12", ()),
+        (f"2 + ( {TWO} )", "e = 2 + b = 2 + 4 = 6 ; d = a + e = 3 + 6 = 9", ()),
+        (f"2 * ( {TWO} )", "e = b + a = 4 + 3 = 7 ; d = e * 2 = 7 * 2 = 14", ()),
+        # Nothing else, though the value be the same.
+        (
+            "2 + ( Bergen Corvette - Bergen Frigate )",
+            "e = 2 + b = 2 + 4 = 6 ; d = e - a = 6 - 3 = 3",
+            ("wrong operator or constant",),
+        ),
+        (TWO, "e = a + b = 3 + 4 = 7 ; d = e = 7", ("extra dependency",)),
+        ("2 * Bergen Frigate", "d = a + a = 3 + 3 = 6", ("extra dependency",)),
+        ("Bergen Frigate", "d = 3", ("missing dependency",)),
+        ("Bergen Frigate", "d = 0 + a = 0 + 3 = 3", ("wrong operator or constant",)),
+        # A letter may not be used within the clause that gives it, nor be given twice.
+        (TWO, "d = a + d = 3 + 4 = 7", ("undefined symbol",)),
+        (TWO, "d = a + b = 3 + 4 = 7 ; d = a + b = 3 + 4 = 7", ("duplicate symbol",)),
+    ],
+)
+def test_what_counts_as_the_definition(definition, clauses, errors):
+    prompt = f"{SUMS} Bergen Schooner = {definition} . Bergen Schooner ?"
+    value = Problem.parse(prompt.split(), 23).answer
+    verdict = judge(f"{GIVEN} Bergen Schooner d ; {clauses} . <ans> {value} <eos>", prompt)
+    assert verdict.errors == errors
+    assert verdict.lenient
+    assert verdict.final
+
+
+def test_only_sums_and_products_may_be_turned_round():
+    a, b, c = ("X", "A"), ("X", "B"), ("X", "C")
+    assert combine("+", a, combine("+", b, 5)) == combine("+", combine("+", 5, a), b)
+    assert combine("*", a, b) == combine("*", b, a)
+    assert combine("-", a, b) != combine("-", b, a)
+    assert combine("*", 5, combine("+", a, b)) != combine("+", combine("*", 5, a), combine("*", 5, b))
+    assert combine("+", combine("*", a, b), c) == combine("+", c, combine("*", b, a))
+
+
+def test_a_part_of_an_earlier_step_may_not_be_used():
+    prompt = f"{SUMS} Bergen Schooner = 2 * ( {TWO} ) . Bergen Ketch = {TWO} . Bergen Ketch ?"
+    step = "Bergen Schooner d ; e = a + b = 3 + 4 = 7 ; d = 2 * e = 2 * 7 = 14 . "
+    wrong = judge(f"{GIVEN} {step} Bergen Ketch f ; f = e = 7 . <ans> 7 <eos>", prompt)
+    assert wrong.errors == ("missing dependency",)
 
 
 # The three accuracies
@@ -213,74 +245,43 @@ def test_errors_by_hand(solution, errors):
 
 def test_lenient_asks_only_for_the_query_and_its_value():
     lucky = "Bergen Ships c ; c = x * q = 1 + 1 = 7 ."
-    assert judge(lucky) == (True, False, ("undefined symbol", "format"), 0)
     assert judge(f"{lucky} <ans> 6 <eos>") == (True, False, ("undefined symbol", "wrong copied value"), 0)
     assert judge(f"garbage . {lucky} garbage") == (True, False, ("format",), 0)
-    assert not judge("Bergen Ships c ; c = 6 . <ans> 7 <eos>").lenient
     assert not judge("Bergen Frigate c ; c = 7 . <ans> 7 <eos>").lenient
-    assert not judge("Bergen Ships c ; c = x * q = 1 + 1 = 7").lenient, "the step does not end"
 
 
 def test_final_asks_only_for_the_value_behind_ans():
     assert judge("garbage . <ans> 7 <eos>").final
-    assert judge("<ans> 7").final
     assert not judge("<ans>").final
-    assert not judge("7 <eos>").final
     assert not judge("<eos> <ans> 7").final
-
-
-def test_what_stands_behind_the_end_is_not_read():
-    steps = "Bergen Frigate a ; a = 3 . Bergen Corvette b ; b = 4 . Bergen Ships c ; c = a + b = 3 + 4 = 7 ."
-    solution = f"{steps} <ans> 7 <eos>"
-    assert judge(f"{solution} <pad> <pad>").strict
-    assert judge(f"{solution} <eos> Bergen").strict
-    assert not judge(f"<pad> {solution}").strict
-
-
-# Unnecessary parameters
 
 
 def test_abstract_parameters_nobody_speaks_of_may_be_computed():
     prompt = "Bergen Frigate = 3 . Bergen Corvette = 4 . Frigate CodBox = 5 . Bergen Frigate ?"
     extra = "Corvette Crates c ; c = 0 . Frigate CodBox d ; d = 5 . Frigate Crates f ; f = d = 5 ."
-    verdict = judge(f"{extra} Bergen Frigate a ; a = 3 . <ans> 3 <eos>", prompt)
+    verdict = judge(f"{extra} Bergen Frigate a ; a = 3 . <ans> 3 <eos> <pad>", prompt)
     assert verdict == (True, True, (), 3)
     assert verdict.strict
     assert not verdict.minimal
-    assert judge(f"Bergen Frigate a ; a = 3 . {extra} <ans> 3 <eos>", prompt).errors == ("query not last",)
 
-
-# igsm_flat
 
 FLAT = "Bergen Frigate = 3 . Frigate CodBox = 2 * Bergen Frigate . Bergen Corvette = 4 . Frigate CodBox ?"
 
 
 @pytest.mark.parametrize(
-    ("solution", "errors"),
+    ("end", "errors"),
     [
-        ("Bergen Frigate a ; a = 3 . Frigate CodBox b ; b = 2 * a = 2 * 3 = 6 . <eos>", ()),
         # The query need not be last.
-        ("Bergen Frigate a ; a = 3 . Frigate CodBox b ; b = 2 * a = 2 * 3 = 6 . Bergen Corvette c ; c = 4 . <eos>", ()),
-        ("Bergen Frigate a ; a = 3 . Bergen Corvette c ; c = 4 . <eos>", ("query not last",)),
-        ("Bergen Frigate a ; a = 3 . Frigate CodBox b ; b = 2 * a = 2 * 3 = 6 . <ans> 6 <eos>", ("format",)),
-        ("Bergen Frigate a ; a = 3 . Bergen Ships b ; b = a = 3 . <eos>", ("nonexistent parameter",)),
+        ("Frigate CodBox b ; b = 2 * a = 2 * 3 = 6 . Bergen Corvette c ; c = 4 . <eos>", ()),
+        ("Bergen Corvette c ; c = 4 . <eos>", ("query not last",)),
+        ("Frigate CodBox b ; b = 2 * a = 2 * 3 = 6 . <ans> 6 <eos>", ("format",)),
     ],
 )
-def test_flat_solutions_end_without_an_answer(solution, errors):
-    verdict = judge(solution, FLAT, flat=True)
+def test_flat_solutions_end_without_an_answer(end, errors):
+    verdict = judge(f"Bergen Frigate a ; a = 3 . {end}", FLAT, flat=True)
     assert verdict.errors == errors
-    assert verdict.lenient == verdict.final == ("= 6 ." in solution)
-    assert verdict.unnecessary == solution.count("Bergen Corvette c")
-
-
-def test_generated_flat_solutions_pass():
-    task = IGSMTask(kind="igsm_flat", length=1023)
-    rows = task.prompts(200, np.random.default_rng(0))
-    for i in range(60):
-        problem = Problem.parse(task.decode(rows.prompt(i)), 23, flat=True)
-        verdict = verify(problem, task.decode(rows.solution(i)))
-        assert verdict == (True, True, (), len(problem.stated) - len(problem.necessary))
-        assert sum(definition.cost for definition in problem.definitions.values()) == rows.ops[i]
+    assert verdict.lenient == verdict.final == ("= 6 ." in end)
+    assert verdict.unnecessary == end.count("Bergen Corvette c")
 
 
 def test_a_part_goes_by_a_letter_even_where_values_go_by_their_pair():
@@ -292,3 +293,36 @@ def test_a_part_goes_by_a_letter_even_where_values_go_by_their_pair():
     step += "Frigate/AppleCrate = 5 + {0} = 5 + 3 = 1 . <ans> 1 <eos>"
     assert verify(problem, (known + step.format("a")).split()).strict
     assert "format" in verify(problem, (known + step.format("Frigate/Crates")).split()).errors
+
+
+# Findings
+
+
+RIGHT = "Bergen Frigate a ; a = 3 . Bergen Corvette b ; b = 4 . Bergen Ships c ; c = a + b = 3 + 4 = 7 . <ans> 7 <eos>"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "first", "expected"),
+    [
+        ("= 7 . <ans> 7", "= 8 . <ans> 8", 2, ["wrong arithmetic", "no error; the answer is 7"]),
+        ("<ans> 7", "<ans> 1", 3, ["wrong copied value; the answer is 7"]),
+        (" <eos>", "", 3, ["format"]),
+        ("b ; b", "b ; ;", 1, ["format", "not judged", "not judged"]),
+        (
+            "Bergen Ships c",
+            "Corvette Crates d ; d = 0 . Bergen Ships c",
+            2,
+            ["nonexistent parameter"] + ["no error"] * 2,
+        ),
+    ],
+)
+def test_findings_by_hand(right, wrong, first, expected):
+    problem = Problem.parse(SHIPS.split(), 23)
+    assert findings(problem, RIGHT.split()) == ["no error"] * 4
+    assert findings(problem, RIGHT.replace(right, wrong).split()) == ["no error"] * first + expected
+
+
+def test_a_right_step_that_the_query_does_not_rest_on_says_so():
+    asks_sloop = Problem.parse("Riga Ketch = 7 . Bergen Sloop = 3 . Bergen Sloop ?".split(), 23)
+    solution = "Riga Ketch a ; a = 7 . Bergen Sloop b ; b = 3 . <ans> 3 <eos>"
+    assert findings(asks_sloop, solution.split()) == ["no error, not needed", "no error", "no error"]
