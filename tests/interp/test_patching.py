@@ -264,15 +264,6 @@ def test_paths_that_do_not_exist_are_named(model, tokens, source, change, messag
         path_patch(model, tokens, source, **given)
 
 
-def test_a_head_that_masks_for_others_has_no_path_of_its_own(tokens, source):
-    """Selective attention: the first head's queries and keys change every head's pattern."""
-    model = random_model(attention="selective")
-    with pytest.raises(ConfigError, match="attention='selective': its first head masks"):
-        path_patch(model, tokens, source, (0, 0), (1, 0), "q")
-    with pytest.raises(ConfigError, match="attention='selective'"):
-        without_key_path(model, tokens, (0, 0), (1, 1))
-
-
 def test_a_source_of_another_shape_is_refused(model, tokens, source):
     with pytest.raises(ConfigError, match=r"source is \[3, 6\], but must have the shape of tokens, \[3, 7\]"):
         path_patch(model, tokens, source[:, :6], (0, 0), (1, 0), "q")

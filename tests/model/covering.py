@@ -76,13 +76,12 @@ OPTIONS = {
     },
     "first": {"zero": {}, "first own": {"shift_first": "own"}},
     "shared": {"no": {}, **{f"shared in a {part}": {"shift_share": part} for part in ("layer", "model", "channel")}},
-    "rank": {"usual": {}, "narrow": {"mla_rank": 5}},
 }
 """Values of each option by their names: the variant, and options of which the first is the default."""
 
 USUAL = {option: next(iter(values)) for option, values in OPTIONS.items()}
 SHIFTED = tuple(variant for variant in VARIANTS if VARIANTS[variant].rules)
-READERS = {"window": SHIFTED, "shared": SHIFTED, "first": (*SHIFTED, "mla_kv"), "rank": ("mla", "mla_kv")}
+READERS = {"window": SHIFTED, "shared": SHIFTED, "first": SHIFTED}
 """The variants that read an option, if not all do."""
 
 Model = dict[str, str]
