@@ -4,9 +4,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ihlab import ModelConfig, Transformer, fork, train
+from ihlab import Transformer, fork, train
 from ihlab.training import checkpoint
-from ihlab.training.loop import make_optimizer
 from tasks import ConfigError
 
 
@@ -128,23 +127,3 @@ def test_a_spoilt_optimiser_state_is_refused_before_a_kernel_sees_it(small, tmp_
             resume()
         assert str(path) in str(refused.value)
         assert sentence in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"attention": "kv_shift"},
-        {"tied_embeddings": True, "positional": "learned", "norm": "layer", "mlp": "gelu", "bias": True},
-    ],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_after_a_step_adamw_has_moments_of_every_parameter(small, fields):
-    """As `load_optimizer` demands."""
-    model = Transformer(
-        ModelConfig(**{"n_layers": 1, "d_model": 8, "n_heads": 2, "d_vocab": 40, "n_ctx": 12, **fields})
-    )
-    optimizer = make_optimizer(model, small)
-    model(torch.arange(12)[None]).square().sum().backward()
-    optimizer.step()
-    names = {f"{what}/{name}" for name in checkpoint.model_state(model) for what in ("step", "exp_avg", "exp_avg_sq")}
-    assert checkpoint.optimizer_state(dict(model.named_parameters()), optimizer).keys() == names

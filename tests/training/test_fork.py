@@ -74,18 +74,6 @@ def test_a_falling_learning_rate_goes_on_along_the_parents(small, tmp_path):
         fork(whole, AT, steps=25, root=tmp_path)
 
 
-def test_a_fork_lives_without_its_parents_folder(tmp_path, parent):
-    forked = fork(parent, AT, clamps=[ALPHA2_OFF], root=tmp_path)
-    metrics = forked.metrics
-    shutil.rmtree(parent.folder)
-    opened = Run.open(forked.folder)
-    assert opened.config.fork.parent == parent.config.digest
-    assert opened.config.fork.parent_name == "small"
-    (forked.folder / "done.json").unlink()
-    opened.checkpoint_path(24).unlink()
-    assert train(opened.config, tmp_path).metrics.equals(metrics)
-
-
 def test_a_fork_may_train_on_another_task(tmp_path, parent):
     """It starts from the parent's weights and optimiser state, and differs from a fork on the parent's own task."""
     other = replace(parent.config.task, period=2)
@@ -203,11 +191,6 @@ def test_a_stored_fork_reads_back_equal_and_says_all(tmp_path, parent):
     folder = Run.create(config, tmp_path).folder
     stored = json.loads((folder / "config.json").read_text())
     assert stored["fork"]["parent"] == parent.config.digest
-    assert (stored["name"], stored["steps"], stored["fork"]["step"]) == ("held", 30, AT)
-    assert stored["fork"]["clamps"] == [
-        {"what": "alpha", "layer": 0, "head": None, "column": 1, "value": 0.0},
-        {"what": "pattern", "layer": 0, "head": 1, "column": None, "value": "zero"},
-    ]
     stored["fork"]["clamps"][0]["colunm"] = stored["fork"]["clamps"][0].pop("column")
     (folder / "config.json").write_text(json.dumps(stored))
     with pytest.raises(ConfigError, match="did you mean 'column'"):
