@@ -6,6 +6,7 @@ padding, whatever the position encoding.
 
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -38,6 +39,8 @@ def mask_of(tokens: Int[Tensor, "batch pos"], attention_mask: Any = None, paddin
 
 def _as_bool(attention_mask: Any, tokens: Tensor) -> Mask:
     try:
+        if isinstance(attention_mask, list):
+            attention_mask = np.asarray(attention_mask)
         mask = torch.as_tensor(attention_mask)
     except (TypeError, ValueError, RuntimeError):
         raise ConfigError("attention_mask must be 0 and 1 [batch, pos], with sequences of one length.") from None
