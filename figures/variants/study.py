@@ -109,11 +109,12 @@ ATTENTIONS = {
 }
 """Attentions that only the zoo and its siblings compare, by their value of `ModelConfig.attention`."""
 
-UNMIXED = ("differential", "selective", "mla")
+UNMIXED = ("differential", "selective", "mla", *(f"mla_{rank}" for rank in RANKS))
 """Those whose keys and values hold no earlier tokens. "mla" has a rank of a third of d_model."""
 
-for new in ATTENTIONS.keys() - REGISTERED.keys():  # this file may be imported under two names
-    register_attention(new, ATTENTIONS[new], mixes_tokens=new not in UNMIXED)
+for new, maker in ATTENTIONS.items():
+    if new not in REGISTERED:  # this file may be imported under two names
+        register_attention(new, maker, mixes_tokens=new not in UNMIXED)
 
 
 def variant_fields(variant: str, n_heads: int) -> dict[str, Any]:

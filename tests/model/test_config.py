@@ -12,6 +12,7 @@ from ihlab.model.config import GPT2, ModelConfig
 from ihlab.model.registry import VARIANTS
 from tasks import ConfigError
 from tasks.codec import from_plain
+from tests.model.covering import BUILT_IN
 
 PLAIN = {"n_layers": 2, "d_model": 24, "n_heads": 4, "d_vocab": 19, "n_ctx": 12}
 
@@ -153,9 +154,7 @@ def test_bad_settings_are_refused_with_what_would_be_right(changes, said):
     assert all(part in str(refusal.value) for part in said)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, variant in VARIANTS.items() if variant.attention != "attention:Attention"]
-)
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if VARIANTS[name].attention != "attention:Attention"])
 def test_a_variant_is_one_file_and_one_line_of_the_registry(name):
     """Apart from options of its own, no other file of the model names it."""
     folder = Path(ihlab.model.__file__).parent

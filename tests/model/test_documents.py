@@ -8,9 +8,8 @@ import torch
 
 from ihlab.model.config import ModelConfig
 from ihlab.model.documents import packed
-from ihlab.model.registry import VARIANTS
 from tasks import ConfigError
-from tests.model.covering import OPTIONS, SIZES
+from tests.model.covering import BUILT_IN, OPTIONS, SIZES
 from tests.model.test_contracts import INDEX, QUERIES, made
 
 STARTS = torch.zeros(2, 9, dtype=torch.bool)
@@ -19,7 +18,7 @@ STARTS[1, [3, 8]] = True  # the end of a document, a whole one, and one of a sin
 
 REFUSED = {"multi_token", "gated_linear", "gated_delta", "trapezoid", "delta_hybrid"}
 CASES = {
-    **{variant: {"attention": variant} for variant in VARIANTS},
+    **{variant: {"attention": variant} for variant in BUILT_IN},
     **{
         f"kv_shift, {name}": {"attention": "kv_shift", **fields}
         for option, values in OPTIONS.items()

@@ -5,9 +5,9 @@ import torch
 from jaxtyping import TypeCheckError
 
 from ihlab.model.config import GPT2, ModelConfig
-from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
 from tasks import ConfigError
+from tests.model.covering import BUILT_IN
 
 BLOCKS = pytest.mark.parametrize("switches", [{}, GPT2], ids=["llama", "gpt2"])
 
@@ -163,7 +163,7 @@ MATRICES = ("embed", "unembed", "_proj")
 @pytest.mark.parametrize(
     "change",
     [
-        *({"attention": name} for name in VARIANTS),
+        *({"attention": name} for name in BUILT_IN),
         {**GPT2, "attention": "qkv_shift", "shift_share": "channel", "canon": "ACD"},
         {"stream_shift": "added", "canon": "ABCD", "unembedding": "none", "d_model": 24},
         {"attention": "kv_shift", "shift_share": "model", "tied_embeddings": True},

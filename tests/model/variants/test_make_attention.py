@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ihlab.model.decode import Decoder
-from ihlab.model.registry import VARIANTS
+from tests.model.covering import BUILT_IN
 
 CACHED = {
     "kv_shift": ({}, 2 * 2 * 6, 2 * 2 * 6),
@@ -48,4 +48,4 @@ def held(model, tokens):
 
 def test_the_page_of_variants_has_every_one():
     page = (Path(__file__).parents[3] / "docs" / "variants.md").read_text(encoding="utf-8")
-    assert [name for name in VARIANTS if f"`{name}`" not in page] == []
+    assert [name for name in BUILT_IN if f"`{name}`" not in page] == []
