@@ -365,7 +365,8 @@ ELSEWHERE = study(
 )
 
 # Latent attention with one shifted key and one shifted value (Appendix J). The paper compares one rank; this study has
-# four. On induction a rank of 2 is too narrow with and without shifts, and hardly any rank learns without them.
+# four: each is an attention of this file, so runs with a rank have other hashes than those of the stored table. On
+# induction a rank of 2 is too narrow with and without shifts, and hardly any rank learns without them.
 TABLE15 = study(
     name="table15",
     heading="Table 15: does the shift help latent attention?",
