@@ -78,6 +78,22 @@ def test_an_interrupted_ensemble_goes_on_bit_for_bit(members, tmp_path, stop_at)
         assert all(map(torch.equal, one.model().parameters(), other.model().parameters()))
 
 
+def test_a_member_that_was_ahead_keeps_no_checkpoint_past_its_metrics(small, tmp_path, whole, stop_at):
+    """Trained again with a new one, and killed at 16, it goes on from there and lacks no evaluation."""
+
+    def kill(now, row):
+        if now >= 16:
+            raise ZeroDivisionError  # nothing is saved when it comes
+
+    with pytest.raises(Interrupted, match="Stopped at step 22"):
+        train(small, tmp_path, report=stop_at(22))
+    with pytest.raises(ZeroDivisionError):
+        train_ensemble(seeds(small, 2), tmp_path, report=kill, stack=2)
+    alone = train(small, tmp_path)
+    assert alone.done["resumed_from"] == 15
+    assert_close(alone, whole)
+
+
 def test_a_member_that_diverges_does_not_touch_the_others(small, tmp_path):
     calm = [small.replace(clip=None), small.replace(clip=None, seed=1)]
     wild = small.replace(clip=None, lr=1e30, seed=2)
