@@ -70,7 +70,7 @@ def _prepare(side: Side) -> tuple[list[list[int]], Callable[[], float]]:
     import torch
 
     from ihlab.model.config import ModelConfig
-    from ihlab.model.hf import to_llama
+    from ihlab.model.conversion import to_llama
     from ihlab.model.transformer import Transformer
 
     ours = Transformer(ModelConfig(**SHAPE, attention="kv_shift" if side.model == SHIFTED else "vanilla"))

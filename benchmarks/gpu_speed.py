@@ -27,7 +27,7 @@ from workers import flops
 from ihlab.measure.gathered import TrainingBatch
 from ihlab.measure.loss import summed_loss
 from ihlab.model.config import ModelConfig
-from ihlab.model.hf import to_llama
+from ihlab.model.conversion import to_llama
 from ihlab.model.transformer import Transformer
 from ihlab.recipes.induction import induction_run
 from ihlab.storage.files import write_text

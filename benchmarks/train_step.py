@@ -173,7 +173,7 @@ def _their_step(side: Side) -> Callable[[], float]:
     from torch.nn import functional as F
 
     from ihlab.measure.batches import draw
-    from ihlab.model.hf import to_llama
+    from ihlab.model.conversion import to_llama
     from ihlab.model.transformer import Transformer
     from tasks import IGNORE
 

@@ -23,7 +23,7 @@ F = TypeVar("F")  # the facts that it reports
 PRELOAD = (
     "ihlab.training.ensemble",
     "ihlab.training.memory",
-    "ihlab.model.hf",
+    "ihlab.model.conversion",
     "transformers.models.llama.modeling_llama",
     "pandas",
     "rich",

@@ -1,17 +1,21 @@
 """Attention variants on toy tasks: Figures 7, 10 and 11, Appendix G's shifts elsewhere, Table 15, and the zoo of all.
 
 This file is a table. It lists the variants (fields of the model) and, study by study, the settings and the questions
-about them. `ihlab.recipes.toy_settings` has the settings: a task and the model that learns it.
+about them. `ihlab.recipes.toy_settings` has the settings: a task and the model that learns it. Attentions that only
+these studies compare are in the folder `attentions`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ihlab.model.registry import VARIANTS as REGISTERED
+from ihlab.model.registry import register_attention
 from ihlab.plots.views import dots
 from ihlab.recipes.labels import K_ONLY, KV, V_ONLY, VANILLA
 from ihlab.recipes.toy_questions import FEW_SEEDS, MANY_SEEDS, TUNED, asked
@@ -71,10 +75,46 @@ ZOO_VARIANTS: dict[str, dict[str, Any]] = {
 RANKS = (2, 4, 8, 16)
 """Compared ranks of the latent vector, from an eighth of the laptop's d_model to the full width."""
 MLA_AT_RANKS: dict[str, dict[str, Any]] = {
-    f"{name}, rank {rank}": {**ZOO_VARIANTS[name], "mla_rank": rank} for rank in RANKS for name in (MLA, MLA_KV)
+    f"{name}, rank {rank}": {"attention": f"{ZOO_VARIANTS[name]['attention']}_{rank}"}
+    for rank in RANKS
+    for name in (MLA, MLA_KV)
 }
 CANON_AT_PLACES: dict[str, dict[str, Any]] = {f"Canon {place}": {"canon": place} for place in "ABCD"}
 VARIANTS = {**ZOO_VARIANTS, **MLA_AT_RANKS, **CANON_AT_PLACES}
+
+
+def attention(file: str, name: str, **attributes: Any) -> Callable[..., Any]:
+    """Return a function that makes an attention: a class of the folder `attentions`, with other class attributes.
+
+    The file is imported when a model is made. It imports torch, which a list of figures does not need.
+    """
+
+    def make(cfg: Any, generator: Any, layer: int) -> Any:
+        found = getattr(import_module(f".attentions.{file}", __package__), name)
+        return type(name, (found,), attributes)(cfg, generator, layer)
+
+    return make
+
+
+ATTENTIONS = {
+    "input_gate": attention("input_gate", "GatedAttention"),
+    "rwkv_shift": attention("rwkv", "RWKVAttention"),
+    "mdha": attention("primer", "PrimerAttention"),
+    "differential": attention("differential", "DifferentialAttention"),
+    "selective": attention("selective", "SelectiveAttention"),
+    "mla": attention("mla", "LatentAttention"),
+    "mla_kv": attention("mla", "ShiftedLatentAttention"),
+    **{f"mla_{rank}": attention("mla", "LatentAttention", rank=rank) for rank in RANKS},
+    **{f"mla_kv_{rank}": attention("mla", "ShiftedLatentAttention", rank=rank) for rank in RANKS},
+}
+"""Attentions that only the zoo and its siblings compare, by their value of `ModelConfig.attention`."""
+
+UNMIXED = ("differential", "selective", "mla", *(f"mla_{rank}" for rank in RANKS))
+"""Those whose keys and values hold no earlier tokens. "mla" has a rank of a third of d_model."""
+
+for new, maker in ATTENTIONS.items():
+    if new not in REGISTERED:  # this file may be imported under two names
+        register_attention(new, maker, mixes_tokens=new not in UNMIXED)
 
 
 def variant_fields(variant: str, n_heads: int) -> dict[str, Any]:
@@ -325,7 +365,8 @@ ELSEWHERE = study(
 )
 
 # Latent attention with one shifted key and one shifted value (Appendix J). The paper compares one rank; this study has
-# four. On induction a rank of 2 is too narrow with and without shifts, and hardly any rank learns without them.
+# four: each is an attention of this file, so runs with a rank have other hashes than those of the stored table. On
+# induction a rank of 2 is too narrow with and without shifts, and hardly any rank learns without them.
 TABLE15 = study(
     name="table15",
     heading="Table 15: does the shift help latent attention?",

@@ -16,7 +16,7 @@ from torch import Tensor
 from ihlab.attribution.problems import INPUTS, Problem, require_finite
 from ihlab.interp.head_model import OurModel
 from ihlab.interp.hugging_face import HuggingFaceModel
-from ihlab.interp.patching import require_direct_paths, require_own_patterns
+from ihlab.interp.patching import require_direct_paths
 from tasks.config import require
 
 Place = tuple[str, int]
@@ -66,7 +66,6 @@ def require_inputs(problem: Problem, nodes: str) -> None:
         model = problem.transformer
         if nodes == "edge":
             require_direct_paths(model, 0, model.cfg.n_layers - 1)
-        require_own_patterns(model)
 
 
 def _name(place: Place) -> str:

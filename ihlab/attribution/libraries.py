@@ -13,8 +13,8 @@ from ihlab.attribution.methods import METHODS
 from ihlab.attribution.problems import Problem
 from ihlab.attribution.registry import register_method
 from ihlab.interp.hugging_face import BridgedModel
-from ihlab.model.hf.gpt2 import to_gpt2
-from ihlab.model.hf.llama import to_llama
+from ihlab.model.conversion.gpt2 import to_gpt2
+from ihlab.model.conversion.llama import to_llama
 from tasks.config import ConfigError, require
 
 __all__ = ["LIBRARIES", "METHODS"]

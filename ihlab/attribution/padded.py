@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ihlab.interp.head_model import HeadModel
-from ihlab.model.hf.configs import special_tokens
+from ihlab.model.conversion.configs import special_tokens
 from ihlab.model.lens.padding import Mask, in_order
 from ihlab.model.transformer import Transformer
 from tasks.config import require

@@ -167,7 +167,7 @@ class Problem:
         require(
             isinstance(self.model, OurModel),
             f"The model is a {self.model.name}, which has no hook points for this: use another method, or convert it "
-            "(ihlab.model.hf.from_llama, from_gpt2).",
+            "(ihlab.model.conversion.from_llama, from_gpt2).",
         )
         return self.model.module  # type: ignore[return-value]
 

@@ -48,7 +48,7 @@ def require_pairs(model: Transformer) -> None:
     """Raise `ConfigError`, with the reason, unless the model is one layer whose keys and values read token pairs."""
     cfg = model.cfg
     variant = VARIANTS[cfg.attention]
-    plain = not (variant.query or variant.mixes_tokens or variant.recurrent or variant.fixed)
+    plain = not (variant.query or variant.mixes_tokens or variant.recurrent)
     settings: list[tuple[bool, str, str]] = [
         (cfg.n_layers == 1, f"n_layers={cfg.n_layers}", "a second layer reads what the first one mixed"),
         (cfg.mlp != "gelu", f"mlp={cfg.mlp!r}", "an MLP is not a sum over tokens, and only swiglu is enclosed"),

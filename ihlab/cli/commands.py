@@ -15,7 +15,7 @@ from ihlab.cli.named import registered_experiment
 from ihlab.cli.paths import TABLES, check_output, write_table
 from ihlab.cli.terminal import console, text
 from ihlab.storage.files import require_writable
-from ihlab.training.search import listable
+from ihlab.training.find_runs import listable
 from tasks import TASKS, Batch, IGSMTask
 from tasks.config import choose, require
 

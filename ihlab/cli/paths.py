@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ihlab.cli.terminal import console, text
 from ihlab.storage.files import require_writable, write_text
-from ihlab.training.search import find_folder, listable
+from ihlab.training.find_runs import find_folder, listable
 from tasks.config import ConfigError, require
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ PAGES = (".html",)
 
 
 def find_run(name: str, root: Path) -> "Run":
-    """Open a run by its folder, by its name, or by a prefix of its folder's name; see `ihlab.training.search`.
+    """Open a run by its folder, by its name, or by a prefix of its folder's name; see `ihlab.training.find_runs`.
 
     Raises `OSError` if its checkpoints cannot be listed.
     """

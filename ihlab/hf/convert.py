@@ -9,8 +9,8 @@ import torch
 from ihlab.hf.attention import SHIFT, attentions
 from ihlab.hf.model import KVShiftForCausalLM, add_shift, unshifted
 from ihlab.hf.shift import Taps
-from ihlab.model.hf import from_llama, to_llama
-from ihlab.model.hf.proof import proven, require_loaded, require_merged
+from ihlab.model.conversion import from_llama, to_llama
+from ihlab.model.conversion.checks import proven, require_loaded, require_merged
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
 from ihlab.storage.model_folder import of_model

@@ -23,7 +23,7 @@ from ihlab.hf.attention import SHIFT, attentions, require_shiftable, shifted_att
 from ihlab.hf.cache import shifted_layer_types
 from ihlab.hf.pickled import pickled_by
 from ihlab.hf.shift import PartialKeyOffset, Shift, Taps, unrotated
-from ihlab.model.hf.proof import require_merged
+from ihlab.model.conversion.checks import require_merged
 from ihlab.runtime.settings import own_settings
 from ihlab.storage.files import write_text
 from ihlab.storage.model_folder import HUB, load, model_files, of_model, quiet

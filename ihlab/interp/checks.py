@@ -22,8 +22,8 @@ def transformer_only(function: Callable[Concatenate[Any, P], T]) -> Callable[Con
         require(
             isinstance(model, Transformer),
             f"{function.__name__} needs an ihlab.Transformer, but the model is a {type(model).__name__}: convert a "
-            "Llama, Mistral, Qwen or SmolLM3 by ihlab.model.hf.from_llama, a GPT-2 by from_gpt2; for a run, give "
-            "run.model().",
+            "Llama, Mistral, Qwen or SmolLM3 by ihlab.model.conversion.from_llama, a GPT-2 by from_gpt2; for a run, "
+            "give run.model().",
         )
         return function(model, *args, **kwargs)
 
@@ -62,5 +62,5 @@ def require_routes(cfg: Any) -> None:
 
 def effective_known(cfg: Any) -> bool:
     """Return True if effective patterns say what heads read: only one alpha and one beta per head mix tokens."""
-    by_channel = getattr(cfg, "shift_share", None) == "channel" and "beta" in getattr(cfg, "mixing_weights", ())
+    by_channel = getattr(cfg, "shift_share", None) == "channel" and "beta" in getattr(cfg, "learned_shifts", ())
     return getattr(cfg, "mixes_tokens", None) is None and not by_channel

@@ -28,15 +28,10 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
     """Return W_QK = diag(w) W_Q (alpha[route] W_K)^T diag(w) / sqrt(d_head)  [d_model, d_model], w = norm weight.
 
     `route` is the column of alpha: 0 for the key's own token, 1 for the token before it. A vanilla head has route 0
-    only, without a weight. Raises `ConfigError` for a head or route that does not exist, for differential
-    attention, which has two W_QK per head, for queries and keys that pass a norm, and as `require_routes` does.
+    only, without a weight. Raises `ConfigError` for a head or route that does not exist, for queries and keys that
+    pass a norm, and as `require_routes` does.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
-    require(
-        model.cfg.attention != "differential",
-        "The model's attention is 'differential', whose heads match by two products of queries and keys: there is no "
-        "single W_QK.",
-    )
     require(
         not (model.cfg.qk_norm or model.cfg.recurrent),
         f"The model has qk_norm={model.cfg.qk_norm} and attention={model.cfg.attention!r}: a norm stands between "
@@ -54,13 +49,11 @@ def qk_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> Fac
 def ov_circuit(model: Transformer, layer: int, head: int, route: int = 0) -> FactoredMatrix:
     """Return W_OV = diag(w) (beta[route] W_V) W_O  [d_model, d_model]; see `qk_circuit` for `route`.
 
-    Differential attention normalises each head's output between W_V and W_O. As with the layer's norm before W_V, that
-    norm's weight is folded in and its scale is not. An output gate is left out, too.
+    An output gate is left out.
     """
     group, attn = _group(model, layer, head), model.layers[layer].attn
     weight = _route(attn, "beta", group, route)
-    gain = getattr(attn, "value_gain", 1.0)
-    return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight * gain, attn.W_O[head])
+    return FactoredMatrix(_behind_norm(model, layer, attn.W_V[group]) * weight, attn.W_O[head])
 
 
 @transformer_only

@@ -23,9 +23,9 @@ from ihlab.interp.head_model import HeadModel, Patterns, ReplaceZ
 from ihlab.interp.patterns import effective_pattern, gauge_fixed
 from ihlab.interp.patterns_alone import LATER_MOST
 from ihlab.measure.probe import LONGEST_PROBE, ProbeTokens, beginning
-from ihlab.model.hf.configs import reach, special_ids, special_tokens
-from ihlab.model.hf.llama import FAMILY
-from ihlab.model.hf.proof import require_finite
+from ihlab.model.conversion.checks import require_finite
+from ihlab.model.conversion.configs import reach, special_ids, special_tokens
+from ihlab.model.conversion.llama import FAMILY
 from ihlab.runtime.modes import evaluating
 from ihlab.storage.model_folder import tokenizer_of
 from tasks.config import ConfigError, require
@@ -168,7 +168,7 @@ class HuggingFaceModel(HeadModel):
         require(
             type(self.module).__name__ in FAMILY,
             f"The {self.name} is none of {', '.join(FAMILY)}, so of its heads only z can be patched: give "
-            "nodes='head', or convert it (ihlab.model.hf.from_llama, from_gpt2).",
+            "nodes='head', or convert it (ihlab.model.conversion.from_llama, from_gpt2).",
         )
         parts = self.layers[layer]
         if kind == "resid_pre":

@@ -121,18 +121,8 @@ def _with_z(model: Transformer, tokens: Tensor, z: Tensor, head: tuple[int, int]
     return model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{head[0]}.attn.hook_z", lambda z, hook: of_z(z))])
 
 
-def require_own_patterns(model: Transformer) -> None:
-    """Raise `ConfigError` for selective attention, where a head's queries and keys affect other heads' patterns."""
-    require(
-        model.cfg.attention != "selective",
-        "The model has attention='selective': its first head masks for all heads of a layer, so a path into its "
-        "queries or keys reaches the other heads, too.",
-    )
-
-
 def require_direct_paths(model: Transformer, early: int, late: int) -> None:
     """Raise `ConfigError` if no path runs directly from a head of layer `early` to a head of layer `late`."""
-    require_own_patterns(model)
     require(
         model.cfg.stream_shift != "added",
         "The model has stream_shift='added': the residual stream itself carries output to later tokens, so no path "
@@ -181,7 +171,6 @@ def without_key_path(
     recurrence, and as `require_routes` does.
     """
     require_routes(model.cfg)
-    require_own_patterns(model)
     require(
         not model.cfg.recurrent,
         f"The model has attention={model.cfg.attention!r}, a recurrence: its heads have no pattern to return. "

@@ -148,7 +148,7 @@ def _split_keys(cache: ActivationCache, layer: int, kind: str) -> Float[Tensor, 
 
 def _mixing(cache: ActivationCache) -> tuple[str, ...]:
     # TransformerLens' own configs lack this field.
-    return getattr(cache.model.cfg, "mixing_weights", ())
+    return getattr(cache.model.cfg, "learned_shifts", ())
 
 
 def _cached(cache: ActivationCache, layer: int, kind: str) -> Tensor:

@@ -124,7 +124,7 @@ def require_causal(
     """Raise `ConfigError` unless each query's attention to its own and earlier keys sums to 1.
 
     Padding queries (False in `real`) may hold anything, but no token may attend to padding. If `probabilities` is
-    False, as for differential attention, any finite numbers are accepted. A query may also attend to nothing, like the
+    False, any finite numbers are accepted. A query may also attend to nothing, like the
     first query under a strict mask.
     """
     if real is not None:

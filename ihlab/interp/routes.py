@@ -174,7 +174,7 @@ def _zeroing(
     def zeroed(weight: Tensor) -> Tensor:
         return weight.index_fill(1, torch.tensor(columns, device=weight.device), 0)
 
-    if name in model.cfg.mixing_weights:
+    if name in model.cfg.learned_shifts:
         return f"{point}{name}", lambda weight, hook: zeroed(weight)
     scale = zeroed(getattr(attn, name))[:, 0]
     mixed = {"alpha": "k", "beta": "v"}[name]

@@ -14,7 +14,7 @@ from ihlab.interp.head_model import HeadModel, OurModel
 from ihlab.interp.hugging_face import BridgedModel, HuggingFaceModel
 from ihlab.interp.patterns_alone import TAKEN, PatternsAlone, stacked
 from ihlab.measure.padding import without_padding
-from ihlab.model.hf.proof import require_merged
+from ihlab.model.conversion.checks import require_merged
 from ihlab.model.lens.token_ids import token_rows
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings

@@ -62,14 +62,19 @@ class Attention(HeadMixes, HeadWeights):
         self._make_key_value_maps(cfg)
         self.o_proj = nn.Linear(self.n_heads * self.d_head, cfg.d_model, bias=cfg.bias)
         self._make_mixes(cfg, generator, layer)
-        self.rotary = None
+        self.rotary: Rotary | None = None
+        self.alibi: Alibi | None = None
+        self.q_norm: RMSNorm | None = None
+        self.k_norm: RMSNorm | None = None
         if cfg.rotates_in(layer):
             angles = cfg.rotary_frequencies, cfg.rotary_scale
             self.rotary = Rotary(self.d_head, cfg.n_ctx, cfg.rotary_base, *angles)
-        self.q_norm = RMSNorm(self.d_head, cfg.eps) if cfg.qk_norm else None
-        self.k_norm = RMSNorm(self.d_head, cfg.eps) if cfg.qk_norm else None
+        if cfg.positional == "alibi":
+            self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer))
+        if cfg.qk_norm:
+            self.q_norm = RMSNorm(self.d_head, cfg.eps)
+            self.k_norm = RMSNorm(self.d_head, cfg.eps)
         self.additive_scores = type(self).additive_scores and not cfg.qk_norm
-        self.alibi = Alibi(cfg.n_heads, cfg.slopes_in(layer)) if cfg.positional == "alibi" else None
         self.strict, self.dropout = cfg.mask == "strict", cfg.dropout
         own_bias = type(self).score_bias is not Attention.score_bias  # a subclass overrides it
         self.only_causal = not (self.strict or own_bias) and self.alibi is None
@@ -85,14 +90,18 @@ class Attention(HeadMixes, HeadWeights):
     def queries(self, x: Stream, at: Int[Tensor, "batch query"] | None = None, cache: Past | None = None) -> Queries:
         """Project the queries at positions `at` (None: all), mixed with earlier queries if the config says so."""
         if at is not None and not self.mixes_queries:
-            x, at = at_positions(x, at), None
+            x = at_positions(x, at)  # fewer vectors to project
         q = self.mixed("query", self._heads(self.q_proj(x), self.n_heads), cache)
-        return self.hook_q(q if at is None else at_positions(q, at))
+        if at is not None and self.mixes_queries:
+            q = at_positions(q, at)
+        return self.hook_q(q)
 
     def keys_values(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Return the shifted and rotated keys and the shifted values of all tokens, including those in the cache."""
         k, v = self.shifted_and_rotated(*self.project(x, cache), cache)
-        return cache.append(k, v) if isinstance(cache, KVCache) else (k, v)
+        if isinstance(cache, KVCache):
+            return cache.append(k, v)
+        return k, v
 
     def project(self, x: Stream, cache: Past | None = None) -> tuple[Keys, Values]:
         """Return the keys and values before any convolution, shift or rotation."""
@@ -102,7 +111,8 @@ class Attention(HeadMixes, HeadWeights):
     def shifted_and_rotated(self, k: Keys, v: Values, cache: Past | None) -> tuple[Keys, Values]:
         """Return the keys and values of `project` after mixing, norm and rotation, as attention reads them."""
         k, v = self.hook_k(self.mixed("key", k, cache)), self.hook_v(self.mixed("value", v, cache))
-        k = k if self.k_norm is None else self.k_norm(k)
+        if self.k_norm is not None:
+            k = self.k_norm(k)
         if self.rotary is not None:
             k = self.hook_rot_k(self.rotary(k, next_positions(cache, k.shape[1])))
         return k, v
@@ -112,15 +122,18 @@ class Attention(HeadMixes, HeadWeights):
     ) -> Float[Tensor, "batch query d_model"]:
         """Return softmax(q k^T / sqrt(d_head) + bias) v, through W_O, for the `queries` at `positions`.
 
-        Keys and values are those of all tokens from position 0 on, including the cached ones. `cache` is needed by
-        variants that store more than these (such as selective attention). It may also be packed documents.
+        Keys and values are those of all tokens from position 0 on, including the cached ones. `cache` is for variants
+        that store more than these (such as multi-token attention). It may also be packed documents.
         """
         return self.output(self._attend(self.rotated(q, positions), k, v, positions, cache))
 
     def rotated(self, q: Queries, positions: Positions) -> Queries:
         """Normalise and rotate queries, where the config says so."""
-        q = q if self.q_norm is None else self.q_norm(q)
-        return q if self.rotary is None else self.hook_rot_q(self.rotary(q, positions))
+        if self.q_norm is not None:
+            q = self.q_norm(q)
+        if self.rotary is not None:
+            q = self.hook_rot_q(self.rotary(q, positions))
+        return q
 
     def output(self, z: Queries) -> Float[Tensor, "batch query d_model"]:
         """Return the sum over heads of z @ W_O, plus b_O."""
@@ -130,13 +143,13 @@ class Attention(HeadMixes, HeadWeights):
         return self.o_proj(z.flatten(start_dim=2))
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
-        hooked = is_hooked(self.hook_attn_scores, self.hook_pattern)
-        bias = self.masked_bias(k, positions, cache) if hooked else self._fused_bias(k, positions, cache)
-        return self._attend_with(q, k, v, bias)
+        if is_hooked(self.hook_attn_scores, self.hook_pattern):
+            return self._attend_with(q, k, v, self.masked_bias(k, positions, cache))
+        return self._attend_with(q, k, v, self._fused_bias(k, positions, cache))
 
     def _attend_with(self, q: Queries, k: Keys, v: Values, bias: Scores | None) -> Queries:
         """Return z. `bias` is added to the scores; None if the fused kernel needs no bias and scores have no hook."""
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.active_dropout
         if bias is not None and is_hooked(self.hook_attn_scores, self.hook_pattern):
             return read_values(explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern), v, dropout)
         return fused(q, k, v, bias, dropout)
@@ -152,21 +165,30 @@ class Attention(HeadMixes, HeadWeights):
 
     def masked_bias(self, k: Keys, positions: Positions, cache: Past | None) -> Scores:
         """Return `score_bias`, with -inf at keys of other packed documents."""
-        bias, others = self.score_bias(k, positions), other_documents(cache, positions)
-        return bias if others is None else bias.masked_fill(others[:, None], -torch.inf)
+        bias = self.score_bias(k, positions)
+        others = other_documents(cache, positions)
+        if others is None:
+            return bias
+        return bias.masked_fill(others[:, None], -torch.inf)
 
     def score_bias(self, k: Float[Tensor, "batch key _ d_head"], positions: Positions) -> Scores:
         """Return the bias on the scores: -inf at keys that a query may not see, plus ALiBi if the model has it.
 
         The queries are at `positions`. Of k, only the number of keys, the dtype and the device are used.
         """
-        key, query = torch.arange(k.shape[1], device=k.device), as_tensor(positions, k.device)[:, :, None]
-        hidden = key >= query if self.strict else key > query
+        key = torch.arange(k.shape[1], device=k.device)
+        query = as_tensor(positions, k.device)[:, :, None]
+        hidden = key > query - int(self.strict)  # a strict mask hides the query's own token, too
         if self.alibi is None:  # do not compute distances: they take 8 bytes per score
             bias = torch.zeros_like(hidden, dtype=k.dtype)[:, None]
         else:
             bias = self.alibi(key - query, k.dtype)
         return bias.masked_fill(hidden[:, None], -torch.inf)
+
+    @property
+    def active_dropout(self) -> float:
+        """The dropout probability of the pattern: 0 in evaluation."""
+        return self.dropout if self.training else 0.0
 
     @staticmethod
     def _heads(x: Tensor, n_heads: int) -> Heads:

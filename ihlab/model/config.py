@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ihlab.model.options.latent import LatentOptions
 from ihlab.model.options.mixing import MixingOptions
 from ihlab.model.options.positions import PositionOptions
 from ihlab.model.options.sizes import Sizes
@@ -19,7 +18,7 @@ GPT2 = {"positional": "learned", "norm": "layer", "eps": 1e-5, "mlp": "gelu", "b
 
 
 @config
-class ModelConfig(LatentOptions, MixingOptions):
+class ModelConfig(PositionOptions, MixingOptions):
     """Config of a model of pre-norm Llama blocks: RMSNorm -> attention -> residual -> RMSNorm -> SwiGLU -> residual.
 
     Some fields turn the blocks into GPT-2's (see `GPT2`), or into those of the paper's theorems. The attention variants
@@ -61,6 +60,7 @@ class ModelConfig(LatentOptions, MixingOptions):
     embed_std: float | None = None
 
     removed: ClassVar[Mapping[str, object]] = {
+        "mla_rank": None,
         "mla_norm": False,
         "mla_rope_width": None,
         "diff_norm": True,
@@ -69,7 +69,7 @@ class ModelConfig(LatentOptions, MixingOptions):
     """Removed fields, each with the only value that a stored config may still have for it."""
 
     def __post_init__(self) -> None:
-        for family in (Sizes, PositionOptions, MixingOptions, LatentOptions):
+        for family in (Sizes, PositionOptions, MixingOptions):
             family.check(self)
         for limit in VARIANTS[self.attention].limits:
             limit.check(self)

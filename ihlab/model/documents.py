@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
-from torch.nn import functional as F
 
 from ihlab.model.kv_cache import Past
 from tasks.config import require
@@ -63,7 +62,9 @@ def documents_of(model: Any, x: Shaped[Tensor, "batch pos *wide"], starts: Any) 
     """
     if starts is None and not _packed:
         return None
-    documents = packed_now(model) if starts is None else _numbered(starts, model.cfg.document_leak)
+    documents = packed_now(model)
+    if starts is not None:
+        documents = _numbered(starts, model.cfg.document_leak)
     if documents is None:
         return None
     model.require_separable()
@@ -85,37 +86,9 @@ def _numbered(starts: Any, leak: str) -> Documents:
 
 def separate(cache: Any, part: str) -> Documents | None:
     """Return the packed documents if `part` ("attention" or "shift") must keep them apart, otherwise None."""
-    return cache if isinstance(cache, Documents) and cache.leak not in (part, "both") else None
-
-
-def shifted(
-    x: Shaped[Tensor, "batch pos *wide"], before: Tensor | Past | None = None, back: int = 1
-) -> Shaped[Tensor, "batch pos *wide"]:
-    """Return the vector or id `back` tokens before each token; 0 if that is before its sequence or document."""
-    moved = F.pad(x, (*[0, 0] * (x.ndim - 2), back, -back))
-    documents = separate(before, "shift")
-    if documents is None:
-        return moved
-    same = documents.number == F.pad(documents.number, (back, -back), value=-1)
-    return moved * same.reshape(*same.shape, *[1] * (x.ndim - 2)).to(x.dtype)
-
-
-def previous(
-    x: Shaped[Tensor, "batch pos *wide"], before: Shaped[Tensor, "batch 1 *wide"] | Past | None = None
-) -> Shaped[Tensor, "batch pos *wide"]:
-    """Return `shifted(x)`, with the vector `before` as the first one if x continues sequences of a cache."""
-    return torch.cat([before, x[:, :-1]], dim=1) if isinstance(before, Tensor) else shifted(x, before)
-
-
-def with_first(
-    unmixed: Shaped[Tensor, "batch pos *wide"], mixed: Shaped[Tensor, "batch pos *wide"], cache: Past | None
-) -> Shaped[Tensor, "batch pos *wide"]:
-    """Return the mixed vectors, except at the first token of each sequence and document: there the unmixed one."""
-    documents = separate(cache, "shift")
-    if documents is None:
-        return torch.cat([unmixed[:, :1], mixed[:, 1:]], dim=1)
-    first = F.pad(documents.number.diff(dim=1) > 0, (1, 0), value=True)
-    return torch.where(first.reshape(*first.shape, *[1] * (unmixed.ndim - 2)), unmixed, mixed)
+    if isinstance(cache, Documents) and cache.leak not in (part, "both"):
+        return cache
+    return None
 
 
 def other_documents(

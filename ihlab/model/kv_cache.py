@@ -16,20 +16,16 @@ class KVCache(Past):
     """One layer's keys and values of the tokens read so far, in preallocated buffers.
 
     - keys, values [batch, n_key_value_heads, capacity, d_head]: after shift and rotation. The first `length` entries of
-      the third axis are filled. The first tokens allocate the buffers. With latent attention (`variants/mla.py`)
-      there is one head: the keys' shared part before its rotation [batch, 1, capacity, rope_width], and the latent
-      vectors [batch, 1, capacity, latent_rank]. A recurrence (`variants/recurrence.py`) stores none: its state is in
-      `raw`;
+      the third axis are filled. The first tokens allocate the buffers. A recurrence (`variants/recurrence.py`) stores
+      none: its state is in `raw`;
     - raw: the unshifted vectors [batch, window - 1, head, d_head] of the last window - 1 tokens, named "key", "value"
       and "query" if these are shifted: equation 5 of arXiv 2411.19574 mixes them into the next tokens. Other parts of
       the layer that mix tokens store their inputs in the same way. Zeros stand for tokens before the first, as in the
-      shift itself;
-    - selection [batch, capacity]: in selective attention, how much the queries so far have selected each key.
+      shift itself.
     """
 
     keys: Tensor | None = None
     values: Tensor | None = None
-    selection: Tensor | None = None
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.length = capacity, 0
@@ -49,27 +45,26 @@ class KVCache(Past):
         self, k: Float[Tensor, "batch pos kv_head d_head"], v: Float[Tensor, "batch pos kv_head d_value"]
     ) -> tuple[Float[Tensor, "batch key kv_head d_head"], Float[Tensor, "batch key kv_head d_value"]]:
         """Store the keys and values of the next tokens, and return views of all so far."""
-        start, self.length = self.length, self.length + k.shape[1]
+        start = self.length
+        self.length += k.shape[1]
         if self.keys is None or self.values is None:
-            self.keys, self.values = (x.new_empty(len(x), x.shape[2], self.capacity, x.shape[3]) for x in (k, v))
+            self.keys = self._buffer(k)
+            self.values = self._buffer(v)
         self.keys[:, :, start : self.length] = k.transpose(1, 2)
         self.values[:, :, start : self.length] = v.transpose(1, 2)
         return self.keys[:, :, : self.length].transpose(1, 2), self.values[:, :, : self.length].transpose(1, 2)
 
-    def selected(self, selection: Float[Tensor, "batch pos key"]) -> Float[Tensor, "batch key"]:
-        """Return how much earlier tokens have selected each key, then add the new `selection`."""
-        if self.selection is None:
-            self.selection = selection.new_zeros(len(selection), self.capacity)
-        before = self.selection[:, : self.length].clone()
-        self.selection[:, : self.length] += selection.sum(dim=1)
-        return before
+    def _buffer(self, x: Tensor) -> Tensor:
+        return x.new_empty(len(x), x.shape[2], self.capacity, x.shape[3])
 
 
 def earlier(
     cache: Past | None, what: str, raw: Shaped[Tensor, "batch pos *wide"], n: int
 ) -> Shaped[Tensor, "batch earlier *wide"] | Past | None:
     """Return `cache.exchange(what, raw, n)` for a `KVCache`; otherwise `cache`, since sequences begin with `raw`."""
-    return cache.exchange(what, raw, n) if isinstance(cache, KVCache) else cache
+    if isinstance(cache, KVCache):
+        return cache.exchange(what, raw, n)
+    return cache
 
 
 def next_positions(cache: Past | None, n_pos: int) -> slice:

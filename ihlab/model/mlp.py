@@ -91,4 +91,6 @@ def make_mlp(cfg: ModelConfig, generator: torch.Generator | None = None, layer: 
     """Return the MLP of a config; None if it has none."""
     if cfg.mlp == "none":
         return None
-    return (GeluMLP if cfg.mlp == "gelu" else SwiGLU)(cfg, generator, layer)
+    if cfg.mlp == "gelu":
+        return GeluMLP(cfg, generator, layer)
+    return SwiGLU(cfg, generator, layer)

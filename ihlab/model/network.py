@@ -29,10 +29,10 @@ from ihlab.model.lens.hooks import LensHooks
 from ihlab.model.lens.linear import FirstEntries, PositionEmbedding, TokenEmbedding, Unembedding
 from ihlab.model.mixes.places import EmbeddingMixes, LayerMixes, share_shifts
 from ihlab.model.mlp import make_mlp
-from ihlab.model.norm import make_norm
+from ihlab.model.norm import RMSNorm, make_norm
 from ihlab.model.variants.make_attention import make_attention, require_separable
 from ihlab.runtime.settings import usual_tensors
-from tasks.config import require
+from tasks.config import ConfigError, require
 
 WITH_MATRIX = (nn.Linear, nn.Bilinear, nn.Embedding, nn.Conv1d, nn.Conv2d)
 """Modules of torch whose `weight` gets weight decay, unless the module has `decays`."""
@@ -51,7 +51,9 @@ class Block(LayerMixes):
         self.residual = cfg.residual_in(layer)
         self.ln1 = make_norm(cfg)
         self.attn = make_attention(cfg, generator, layer)
-        self.ln2 = None if cfg.mlp == "none" else make_norm(cfg)
+        self.ln2: RMSNorm | None = None
+        if cfg.mlp != "none":
+            self.ln2 = make_norm(cfg)
         self.mlp = make_mlp(cfg, generator, layer)
         self._make_mixes(cfg, generator, layer)
         self.dropout = make_dropout(cfg)
@@ -67,7 +69,9 @@ class Block(LayerMixes):
     def attend(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the output of attention for the residual stream x that `entering` returns."""
         read = self.attention_input(x, cache)
-        return self.attn(read) if cache is None else self.attn(read, cache)  # a custom attention may take no cache
+        if cache is None:
+            return self.attn(read)  # a custom attention may take no cache
+        return self.attn(read, cache)
 
     def entering(self, x: Stream, cache: Past | None = None) -> Stream:
         """Return the residual stream at the layer's start, plus its shift if stream_shift is "added"."""
@@ -76,7 +80,9 @@ class Block(LayerMixes):
     def attention_input(self, x: Stream, cache: Past | None = None) -> Stream:
         """Normalise the residual stream for attention, with earlier tokens mixed in if the config says so."""
         x = self.mixed("norm", x, cache)
-        return self.mixed("A", x if self.ln1 is None else self.ln1(x), cache)
+        if self.ln1 is not None:
+            x = self.ln1(x)
+        return self.mixed("A", x, cache)
 
     def add_attention(
         self,
@@ -86,16 +92,23 @@ class Block(LayerMixes):
     ) -> Float[Tensor, "batch query d_model"]:
         """Add the output of attention to the residual stream x at the same positions."""
         attn_out = self.hook_attn_out(self.dropout(self.mixed("O", attn_out, cache)))
-        return attn_out + x if self.residual else attn_out
+        if not self.residual:
+            return attn_out
+        return attn_out + x
 
     def add_mlp(self, x: Stream, cache: Past | None = None) -> Stream:
         """Add the output of the layer's MLP to the residual stream (see `adds_neighbours`)."""
-        if self.mlp is not None:
-            x = self.hook_resid_mid(x)
-            read = self.mixed("C", x if self.ln2 is None else self.ln2(x), cache)
-            mlp_out = self.hook_mlp_out(self.dropout(self.mixed("M", self.mlp(read, cache), cache)))
-            x = x + mlp_out if self.residual else mlp_out
-        return self.hook_resid_post(x)
+        if self.mlp is None:
+            return self.hook_resid_post(x)
+        x = self.hook_resid_mid(x)
+        read = x
+        if self.ln2 is not None:
+            read = self.ln2(read)
+        read = self.mixed("C", read, cache)
+        mlp_out = self.hook_mlp_out(self.dropout(self.mixed("M", self.mlp(read, cache), cache)))
+        if self.residual:
+            mlp_out = x + mlp_out
+        return self.hook_resid_post(mlp_out)
 
 
 class Network(EmbeddingMixes, LensHooks):
@@ -111,19 +124,17 @@ class Network(EmbeddingMixes, LensHooks):
         self.embed = TokenEmbedding(cfg.d_vocab, cfg.d_model)
         self.hook_embed = HookPoint()
         self._make_bigrams(cfg)
-        self.pos_embed = PositionEmbedding(cfg.n_ctx, cfg.d_model) if cfg.positional == "learned" else None
-        if self.pos_embed is not None:
+        self.pos_embed: PositionEmbedding | None = None
+        if cfg.positional == "learned":
+            self.pos_embed = PositionEmbedding(cfg.n_ctx, cfg.d_model)
             self.hook_pos_embed = HookPoint()
         self._make_smear(cfg)
         self.dropout = make_dropout(cfg)
         self.blocks = nn.ModuleList(Block(cfg, layer, shifts) for layer in range(cfg.n_layers))
         share_shifts(cfg, [block.attn for block in self.layers])
         self.ln_final = make_norm(cfg) or nn.Identity()
-        self.unembed: Unembedding | FirstEntries = (
-            FirstEntries(cfg.d_model, cfg.d_vocab)
-            if cfg.unembedding == "none"
-            else Unembedding(cfg.d_model, cfg.d_vocab)
-        )
+        unembedding = FirstEntries if cfg.unembedding == "none" else Unembedding
+        self.unembed: Unembedding | FirstEntries = unembedding(cfg.d_model, cfg.d_vocab)
         if cfg.tied_embeddings:
             self.unembed.weight = self.embed.weight
         self._initialise(torch.Generator().manual_seed(seed))
@@ -133,19 +144,26 @@ class Network(EmbeddingMixes, LensHooks):
     def _initialise(self, generator: torch.Generator) -> None:
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear | nn.Embedding):
-                # An embedding reads one token: fan in 1. Smaller embeddings vanish beside the first layer's output,
-                # and two-layer models then learn induction several times later or never (docs/LOG.md).
-                alone = isinstance(module, nn.Embedding) and not self.cfg.tied_embeddings
-                fan_in = 1 if alone else module.weight.shape[1]
-                std = fan_in**-0.5 if self.cfg.init_std is None else self.cfg.init_std
-                if isinstance(module, nn.Embedding) and self.cfg.embed_std is not None:
-                    std = self.cfg.embed_std
-                writes_to_residual = name.endswith((".o_proj", ".out_proj"))
-                if self.cfg.scaled_residual_init and writes_to_residual:
-                    std *= (2 * self.cfg.n_layers) ** -0.5
-                module.weight.normal_(std=std, generator=generator)
+                module.weight.normal_(std=self._initial_std(name, module), generator=generator)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 module.bias.zero_()
+
+    def _initial_std(self, name: str, module: nn.Linear | nn.Embedding) -> float:
+        """Return the standard deviation of a matrix's initial entries."""
+        cfg, embeds = self.cfg, isinstance(module, nn.Embedding)
+        if embeds and cfg.embed_std is not None:
+            std = cfg.embed_std
+        elif cfg.init_std is not None:
+            std = cfg.init_std
+        elif embeds and not cfg.tied_embeddings:
+            # An embedding reads one token: fan in 1. Smaller embeddings vanish beside the first layer's output,
+            # and two-layer models then learn induction several times later or never (docs/LOG.md).
+            std = 1.0
+        else:
+            std = module.weight.shape[1] ** -0.5
+        if cfg.scaled_residual_init and name.endswith((".o_proj", ".out_proj")):
+            std *= (2 * cfg.n_layers) ** -0.5
+        return std
 
     def forward(
         self, tokens: Int[Tensor, "batch pos"], *, document_starts: Any = None
@@ -184,10 +202,11 @@ class Network(EmbeddingMixes, LensHooks):
             return
         require(tokens.numel() > 0, f"The tokens are {list(tokens.shape)}: there is none to read.")
         low, high = int(tokens.min()), int(tokens.max())
-        require(
-            low >= 0 and high < self.embed.num_embeddings,
-            f"Token id {low if low < 0 else high} is outside the vocabulary: ids run from 0 to {self.cfg.d_vocab - 1}.",
-        )
+        for extreme in (low, high):
+            require(
+                0 <= extreme < self.embed.num_embeddings,
+                f"Token id {extreme} is outside the vocabulary: ids run from 0 to {self.cfg.d_vocab - 1}.",
+            )
 
     def final_residual(
         self,
@@ -204,10 +223,11 @@ class Network(EmbeddingMixes, LensHooks):
             caches is None or (document_starts is None and packed_now(self) is None),
             "A KV cache continues whole sequences: it cannot be used while packed documents are read.",
         )
-        documents = None if caches is not None else documents_of(self, tokens, document_starts)
-        x = self.embedded(tokens, documents if caches is None else caches[0])
-        for layer, block in enumerate(self.blocks):
-            x = block(x, documents if caches is None else caches[layer])
+        # What each layer reads besides the tokens: its cache, or the packed documents.
+        pasts: Sequence[Past | None] = caches or [documents_of(self, tokens, document_starts)] * len(self.blocks)
+        x = self.embedded(tokens, pasts[0])
+        for block, past in zip(self.blocks, pasts, strict=True):
+            x = block(x, past)
         return self.ln_final(x)
 
     def embedded(self, tokens: Int[Tensor, "batch pos"], cache: Past | None = None) -> Stream:
@@ -251,11 +271,14 @@ def own_decayed(module: nn.Module) -> list[nn.Parameter]:
     A module lists their names in `decays`. The default for torch's linear maps, embeddings and convolutions is
     `weight`. No other parameter decays, whatever its shape: a gain per head is not a matrix.
     """
-    named: Sequence[str] = getattr(module, "decays", ("weight",) if isinstance(module, WITH_MATRIX) else ())
-    parameters = {name: getattr(module, name, None) for name in named}
-    wrong = [name for name, weight in parameters.items() if not isinstance(weight, nn.Parameter)]
-    require(not wrong, f"{type(module).__name__}.decays names {', '.join(wrong)}, which is not one of its parameters.")
-    return [weight for weight in parameters.values() if isinstance(weight, nn.Parameter)]
+    names: Sequence[str] = ("weight",) if isinstance(module, WITH_MATRIX) else ()
+    decayed: list[nn.Parameter] = []
+    for name in getattr(module, "decays", names):
+        weight = getattr(module, name, None)
+        if not isinstance(weight, nn.Parameter):
+            raise ConfigError(f"{type(module).__name__}.decays names {name}, which is not one of its parameters.")
+        decayed.append(weight)
+    return decayed
 
 
 def make_dropout(cfg: ModelConfig) -> nn.Module:

@@ -51,7 +51,9 @@ def make_norm(cfg: ModelConfig) -> RMSNorm | None:
     """Return the norm of a config; None if it has none."""
     if cfg.norm == "none":
         return None
-    return LayerNorm(cfg.d_model, cfg.eps) if cfg.norm == "layer" else RMSNorm(cfg.d_model, cfg.eps)
+    if cfg.norm == "layer":
+        return LayerNorm(cfg.d_model, cfg.eps)
+    return RMSNorm(cfg.d_model, cfg.eps)
 
 
 def _wide(x: Tensor) -> Tensor:

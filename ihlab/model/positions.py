@@ -36,8 +36,9 @@ class Rotary(nn.Module):
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        frequency = base ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
-        if frequencies is not None:
+        if frequencies is None:
+            frequency = base ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
+        else:
             frequency = torch.tensor(frequencies, dtype=torch.float64)
         angle = torch.arange(n_ctx, dtype=torch.float64)[:, None] * frequency
         cos, sin = (scale * angle.cos()).float()[:, None], (scale * angle.sin()).float()[:, None]
@@ -65,10 +66,11 @@ class Alibi(nn.Module):
 
     def __init__(self, n_heads: int, slopes: Sequence[float] | None = None) -> None:
         super().__init__()
-        below = 2 ** (n_heads.bit_length() - 1)
-        usual = [2 ** (-8 * i / below) for i in range(1, below + 1)]
-        usual += [2 ** (-4 * i / below) for i in range(1, 2 * (n_heads - below), 2)]
-        per_head = torch.tensor(usual if slopes is None else list(slopes), dtype=torch.float64)
+        if slopes is None:
+            below = 2 ** (n_heads.bit_length() - 1)
+            slopes = [2 ** (-8 * i / below) for i in range(1, below + 1)]
+            slopes += [2 ** (-4 * i / below) for i in range(1, 2 * (n_heads - below), 2)]
+        per_head = torch.tensor(slopes, dtype=torch.float64)
         self.register_buffer("slopes", per_head, persistent=False)
 
     def forward(

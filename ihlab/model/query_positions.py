@@ -21,14 +21,10 @@ AT_EVERY_POSITION = (
     "ln1.hook_normalized",
     "attn.hook_q_raw",
     "attn.hook_gamma",
-    "attn.hook_latent",
-    "attn.hook_lambda",
     "attn.hook_k_raw",
     "attn.hook_v_raw",
     "attn.hook_alpha",
     "attn.hook_beta",
-    "attn.hook_key_gate",
-    "attn.hook_value_gate",
     "attn.hook_k",
     "attn.hook_v",
     "attn.hook_rot_k",
@@ -74,10 +70,12 @@ def may_gather(model: Network) -> bool:
     last = len(model.blocks) - 1
     if model.layers[last].adds_neighbours:
         return False
-    allowed = {"hook_embed", "hook_pos_embed", *(f"blocks.{last}.{name}" for name in AT_EVERY_POSITION)}
-    earlier = tuple(f"blocks.{layer}." for layer in range(last))
-    hooked = (name for name, point in model.hook_dict.items() if is_hooked(point))
-    return all(name in allowed or name.startswith(earlier) for name in hooked)
+    earlier = ("hook_embed", "hook_pos_embed", *(f"blocks.{layer}." for layer in range(last)))
+    for name, point in model.hook_dict.items():
+        sees_all = name.startswith(earlier) or name.removeprefix(f"blocks.{last}.") in AT_EVERY_POSITION
+        if is_hooked(point) and not sees_all:
+            return False
+    return True
 
 
 def _attend_at(

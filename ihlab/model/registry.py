@@ -57,7 +57,6 @@ class Variant:
     - `attention`: "module:name" of its class in ihlab.model, or of a function that makes it, imported when a model is
       built; or the registered object;
     - `key`, `value`, `query`: the rule (of `RULES`) of their mixing weights; None: not shifted;
-    - `fixed`: mixing weights that the attention has but does not learn;
     - `mixes_tokens`: True if keys or values hold earlier tokens in a way that alpha and beta do not describe;
     - `own_heads`: True if its class makes or mixes keys and values itself, so that Canon layers cannot convolve them;
     - `recurrent`: True for a recurrence, which has no attention scores and no pattern;
@@ -70,7 +69,6 @@ class Variant:
     key: str | None = None
     value: str | None = None
     query: str | None = None
-    fixed: tuple[str, ...] = ()
     mixes_tokens: bool = False
     own_heads: bool = False
     recurrent: bool = False
@@ -86,7 +84,7 @@ class Variant:
     @property
     def mixes_heads(self) -> bool:
         """True if attention mixes projected queries, keys or values across tokens, by a shift or in its own way."""
-        return bool(self.rules or self.fixed or self.own_heads)
+        return bool(self.rules or self.own_heads)
 
     @property
     def registered(self) -> bool:
@@ -95,12 +93,8 @@ class Variant:
 
 
 _GATE = Limit("shift_window", (2,), "has a gate, which chooses between two tokens")
-_PAIR = Limit("shift_window", (2,), "takes a key and a value from the token right before")
-_OF_HEADS = Limit("shift_share", ("head",), "has a gate of the input, each head's own")
-_NO_QK_NORM = Limit("qk_norm", (False,), "has no norm of its queries and keys")
 _FREQUENCIES = Limit("rotary_frequencies", (None,), "rotates in its own way")
 _SCALE = Limit("rotary_scale", (1.0,), "rotates in its own way")
-_LATENT = (Limit("bias", (False,), "has maps without biases"), _NO_QK_NORM, _FREQUENCIES, _SCALE)
 _UNSCORED = "is a recurrence, without attention scores"
 _RECURRENT = (
     Limit("positional", ("rope", "learned", "none"), _UNSCORED),
@@ -115,10 +109,6 @@ def _kv(title: str, rule: str, *limits: Limit) -> Variant:
 
 def _recurrence(title: str, attention: str) -> Variant:
     return Variant(title, attention, recurrent=True, limits=_RECURRENT)
-
-
-def _latent(title: str, *limits: Limit, fixed: tuple[str, ...] = ()) -> Variant:
-    return Variant(title, "variants.mla:LatentAttention", fixed=fixed, own_heads=True, limits=_LATENT + limits)
 
 
 def _half_rotated(title: str, name: str, mixes: bool = False) -> Variant:
@@ -138,19 +128,6 @@ VARIANTS = {
     "kv_project": _kv("KV shifting, weights projected to 0-1", "project"),
     "kv_frozen": _kv("KV shifting, weights frozen", "frozen"),
     "kv_frozen_unit": _kv("KV shifting, weights frozen at norm 1", "frozen_unit"),
-    "mla": _latent("multi-head latent attention"),
-    "mla_kv": _latent("multi-head latent attention, a key and a value shifted", _PAIR, fixed=("alpha", "beta")),
-    "differential": Variant(
-        "differential attention",
-        "variants.differential:DifferentialAttention",
-        limits=(_NO_QK_NORM, _FREQUENCIES, _SCALE),
-        head_multiple=(2, 4),
-    ),
-    "selective": Variant("selective attention", "variants.selective:SelectiveAttention"),
-    "rwkv_shift": Variant("RWKV's token shift", "variants.rwkv:RWKVAttention", mixes_tokens=True),
-    "mdha": Variant(
-        "Primer's multi-DConv-head attention", "variants.primer:PrimerAttention", mixes_tokens=True, own_heads=True
-    ),
     "partial_rotary": _half_rotated("attention, half of a head rotated", "PartialRotaryAttention"),
     "key_offset": _half_rotated("partial key offset", "PartialOffsetAttention", mixes=True),
     "adaptive_offset": _half_rotated("adaptive key offset", "AdaptiveOffsetAttention", mixes=True),
@@ -161,13 +138,6 @@ VARIANTS = {
         own_heads=True,
     ),
     "multi_token": Variant("multi-token attention", "variants.multi_token:MultiTokenAttention", mixes_tokens=True),
-    "input_gate": Variant(
-        "KV shifting gate of the input",
-        "variants.input_gate:GatedAttention",
-        mixes_tokens=True,
-        own_heads=True,
-        limits=(_GATE, _OF_HEADS),
-    ),
     "forgetting": Variant("forgetting attention", "variants.forgetting:ForgettingAttention"),
     "output_gate": Variant("attention with an output gate", "variants.output_gate:OutputGatedAttention"),
     "gated_linear": _recurrence("gated linear recurrence", "variants.recurrence:LinearRecurrence"),

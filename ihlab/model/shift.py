@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ihlab.model.attend import Heads
 from ihlab.model.config import ModelConfig
-from ihlab.model.documents import shifted
+from ihlab.model.earlier_tokens import shifted
 from ihlab.model.kv_cache import Past
 from ihlab.model.registry import RULES, VARIANTS
 
@@ -31,11 +31,14 @@ def token_shift(
     With weights [head, window, d_head], each channel of a head has its own row. If x continues a sequence, `before`
     holds the vectors of the window - 1 tokens before x. They replace the zeros. `before` may also be packed documents.
     """
-    # Expand over d_head first: with a broadcast last axis, a CPU multiplies (and sums the gradient)
-    # several times slower.
-    each = weight[..., None].expand(-1, -1, x.shape[-1]) if weight.ndim == 2 else weight
-    wide = each.transpose(0, 1).to(x.dtype).contiguous()
-    with_earlier = torch.cat([before, x], dim=1) if isinstance(before, Tensor) else x
+    if weight.ndim == 2:
+        # Expand over d_head first: with a broadcast last axis, a CPU multiplies (and sums the gradient)
+        # several times slower.
+        weight = weight[..., None].expand(-1, -1, x.shape[-1])
+    wide = weight.transpose(0, 1).to(x.dtype).contiguous()
+    with_earlier = x
+    if isinstance(before, Tensor):
+        with_earlier = torch.cat([before, x], dim=1)
     total = with_earlier * wide[0]
     for back in range(1, min(len(wide), with_earlier.shape[1])):
         total = total + shifted(with_earlier, before, back) * wide[back]
@@ -84,15 +87,21 @@ class TokenShift(TokenMix):
     ) -> None:
         super().__init__()
         self.n_heads, self.window = n_heads, window
-        drawn = torch.rand(1 if shared else n_heads, window - 1 if uniform else 1, generator=generator)
-        rows = complete(drawn) if uniform else start(drawn, window)
-        each = rows if d_head is None else rows[..., None].repeat(1, 1, d_head)
-        self.weight = nn.Parameter(self.stored(each).contiguous())  # fused AdamW gives wrong results on a strided view
+        n_rows = 1 if shared else n_heads
+        if uniform:
+            rows = complete(torch.rand(n_rows, window - 1, generator=generator))
+        else:
+            rows = start(torch.rand(n_rows, 1, generator=generator), window)
+        if d_head is not None:
+            rows = rows[..., None].repeat(1, 1, d_head)
+        self.weight = nn.Parameter(self.stored(rows).contiguous())  # fused AdamW gives wrong results on a strided view
 
     def weights(self) -> Float[Tensor, "head window *d_head"]:
         """Return the mixing weights of the forward pass."""
         rows = self.weights_from(self.weight)
-        return rows if len(rows) == self.n_heads else rows.expand(self.n_heads, *rows.shape[1:])
+        if len(rows) == self.n_heads:
+            return rows
+        return rows.expand(self.n_heads, *rows.shape[1:])  # all heads share one row
 
     @staticmethod
     def stored(rows: Float[Tensor, "row window *d_head"]) -> Float[Tensor, "row ..."]:
@@ -111,16 +120,18 @@ class TokenShift(TokenMix):
         before: Float[Tensor, "batch earlier head d_head"] | Past | None = None,
     ) -> Heads:
         """Shift x with this shift's weights, which `hook` may replace; `before` is as in `token_shift`."""
-        # The hook gets a copy: it may write into its tensor, but not into the parameter.
-        weight = self.weights() if hook is None else hook(self.weights().clone())
+        weight = self.weights()
+        if hook is not None:
+            weight = hook(weight.clone())  # a copy: a hook may write into its tensor, but not into the parameter
         return token_shift(x, weight, before)
 
     @torch.no_grad()
     def restart(self, current: float) -> None:
         """Set every head's row to the initial weights for column 0 = `current`, instead of a random draw."""
         rows = start(torch.full((len(self.weight), 1), current, dtype=torch.float64), self.window)
-        stored = self.stored(rows if self.weight.ndim == 2 else rows[..., None])
-        self.weight.copy_(stored.expand_as(self.weight))
+        if self.weight.ndim == 3:  # each channel has its own weights
+            rows = rows[..., None]
+        self.weight.copy_(self.stored(rows).expand_as(self.weight))
 
     @torch.no_grad()
     def hold(self, heads: int | slice, columns: int | slice, value: float) -> None:

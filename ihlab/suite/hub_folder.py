@@ -18,7 +18,7 @@ from ihlab.attribution import TRUE_LEAST
 from ihlab.attribution.truth import effects_by_metric
 from ihlab.hf import to_hf
 from ihlab.interp.prompt_pair import REPLACED, SWAPS, PromptPair
-from ihlab.model.hf import to_gpt2, to_llama
+from ihlab.model.conversion import to_gpt2, to_llama
 from ihlab.model.lens.task_tokenizer import TaskTokenizer
 from ihlab.model.transformer import Transformer
 from ihlab.storage.files import as_folder, require_writable, write_json, write_text

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from ihlab.storage.files import locked, remove_partial, write_text
 from ihlab.storage.stored import DIVERGED, DONE, UNFINISHED, present, read_summary
 from ihlab.sweep.grid import Point
-from ihlab.training.search import name_to_open
+from ihlab.training.find_runs import name_to_open
 from ihlab.training.stored_metrics import read_metrics
 from tasks.config import ConfigError, require
 

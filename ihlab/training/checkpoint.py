@@ -121,12 +121,13 @@ def optimizer_state(parameters: Mapping[str, Tensor], optimizer: torch.optim.Opt
     A parameter that has had no gradient (such as one that a registered attention does not use) gets AdamW's initial
     zeros.
     """
-    return {
-        f"{what}/{name}": tensor
-        for name, parameter in parameters.items()
-        if optimizer.state  # empty before the first step
-        for what, tensor in (optimizer.state.get(parameter) or _beginning(parameter)).items()
-    }
+    state: dict[str, Tensor] = {}
+    if not optimizer.state:  # before the first step
+        return state
+    for name, parameter in parameters.items():
+        for what, tensor in (optimizer.state.get(parameter) or _beginning(parameter)).items():
+            state[f"{what}/{name}"] = tensor
+    return state
 
 
 def _beginning(parameter: Tensor) -> dict[str, Tensor]:
@@ -137,7 +138,9 @@ def _beginning(parameter: Tensor) -> dict[str, Tensor]:
 def empty_optimizer(step: int, model: nn.Module) -> dict[str, Tensor]:
     """Return what `load_optimizer` returns after `step` steps, but with all moments zero."""
     empty = dict(RUNNING_LOSS)
-    for name, parameter in model_state(model).items() if step else ():  # no moments before the first step
+    if step == 0:  # no moments before the first step
+        return empty
+    for name, parameter in model_state(model).items():
         moments = _beginning(parameter) | {"step": torch.tensor(float(step))}
         empty |= {f"{what}/{name}": tensor for what, tensor in moments.items()}
     return empty

@@ -48,16 +48,17 @@ def impose(model: Transformer, optimizer_state: dict[str, Tensor], clamps: Seque
         shift = shift_of(model, clamp)
         heads, columns = _entries(clamp, shift)
         if isinstance(clamp.value, float):
-            shift.hold(heads, slice(None) if clamp.column is None else clamp.column, clamp.value)
-        for moment in ("exp_avg", "exp_avg_sq"):  # no moments before the first step
-            if (key := f"{moment}/{names[id(shift.weight)]}") in optimizer_state:
+            shift.hold(heads, _all_or(clamp.column), clamp.value)
+        for moment in ("exp_avg", "exp_avg_sq"):
+            key = f"{moment}/{names[id(shift.weight)]}"
+            if key in optimizer_state:  # no moments before the first step
                 optimizer_state[key][heads, columns] = 0
 
 
 def shift_of(model: Transformer, clamp: Clamp) -> TokenShift:
     """Return the shift, of keys or of values, whose weights a clamp acts on."""
-    attention = model.layers[clamp.layer].attn
-    shift = attention.key_shift if clamp.what == "alpha" else attention.value_shift
+    side = {"alpha": "key", "beta": "value"}[clamp.what]
+    shift = model.layers[clamp.layer].attn.shift_of(side)
     assert shift is not None  # `Clamp.check` guarantees it
     return shift
 
@@ -65,11 +66,8 @@ def shift_of(model: Transformer, clamp: Clamp) -> TokenShift:
 def set_pattern(
     name: str, visible: Bool[Tensor, "query key"], dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "query key"]:
-    """Return the named pattern of `PATTERNS` over the keys that are visible to each query.
-
-    The pattern "last" is all zeros. Its last row is not used, because the last token's attention is not clamped.
-    """
-    if name in ("zero", "last"):
+    """Return the named pattern of `PATTERNS` over the keys that are visible to each query."""
+    if name == "zero":
         return torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     if name == "previous":
         before = torch.ones_like(visible).tril(-1).triu(-1)
@@ -78,13 +76,15 @@ def set_pattern(
     return visible.to(dtype) / visible.sum(dim=-1, keepdim=True).clamp(min=1)
 
 
-def _heads(clamp: Clamp) -> int | slice:
-    return slice(None) if clamp.head is None else clamp.head
+def _all_or(index: int | None) -> int | slice:
+    """Return an index; for None, all."""
+    return slice(None) if index is None else index
 
 
 def _entries(clamp: Clamp, shift: TokenShift) -> tuple[int | slice, int | slice]:
     """Return the frozen heads and columns: all columns if the shift ties its columns (they sum to 1)."""
-    return _heads(clamp), slice(None) if clamp.column is None or shift.rule.tied else clamp.column
+    column = None if shift.rule.tied else clamp.column
+    return _all_or(clamp.head), _all_or(column)
 
 
 def _freeze_weight(clamp: Clamp, shift: TokenShift) -> Hook:
@@ -102,10 +102,7 @@ def _set_pattern(clamp: Clamp, strict: bool) -> Hook:
         queries, n_pos = pattern.shape[-2:]  # in decoding, the queries are only the last positions
         visible = torch.ones((n_pos, n_pos), dtype=torch.bool, device=pattern.device).tril(-1 if strict else 0)
         heads = torch.zeros((pattern.shape[1], 1, 1), dtype=torch.bool, device=pattern.device)
-        heads[_heads(clamp)] = True
-        if clamp.value == "last":
-            free = torch.arange(queries, device=pattern.device) == queries - 1
-            heads = heads & ~free[:, None]
+        heads[_all_or(clamp.head)] = True
         return torch.where(heads, set_pattern(str(clamp.value), visible, pattern.dtype)[n_pos - queries :], pattern)
 
     return put

@@ -11,9 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo.exc import TorchDynamoException
-from torch._inductor.exc import InductorError
-from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from ihlab.training.config import RunConfig
 from tasks.config import ConfigError
@@ -45,10 +42,13 @@ def compiled(
 
     def called(*arguments: Any) -> Tensor:
         if members is None and arguments[2] is not None:  # the number of scored positions, and of gathered queries
+            from torch._dynamo import maybe_mark_dynamic
+
             for x in arguments[2:]:
                 if x is not None:
-                    torch._dynamo.maybe_mark_dynamic(x, x.ndim - 1)
-        summed: Tensor = _compiled(loss, None if members is None else False)(*arguments)
+                    maybe_mark_dynamic(x, x.ndim - 1)
+        dynamic = None if members is None else False
+        summed: Tensor = _compiled(loss, dynamic)(*arguments)
         return summed
 
     return called
@@ -57,6 +57,11 @@ def compiled(
 @contextmanager
 def explained() -> Iterator[None]:
     """Raise `ConfigError` if torch fails to compile, or to load what it compiled before (a truncated library, say)."""
+    # Imported here: the compiler takes seconds, and most runs are not compiled.
+    from torch._dynamo.exc import TorchDynamoException
+    from torch._inductor.exc import InductorError
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
     try:
         yield
     except (TorchDynamoException, InductorError, ImportError, OSError) as error:

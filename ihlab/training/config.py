@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ihlab.model.config import ModelConfig
 from ihlab.model.registry import VARIANTS
 from ihlab.training.clamp import Clamp
-from ihlab.training.first_defaults import digested_defaults, first_defaults
+from ihlab.training.first_defaults import first_defaults
 from tasks import InductionTask, StoredTask, Task
 from tasks.codec import from_plain, rule, to_plain
 from tasks.config import config, renamed, require, shown, stored_names
@@ -155,8 +155,9 @@ class RunConfig:
 
     def _check_evaluations(self) -> None:
         """Raise `ConfigError` for more evaluations than a table of metrics can hold."""
-        evenly = self.steps / self.eval_every  # an upper bound: growth widens the gaps after 1 / eval_growth of them
-        dense = min(evenly, 1 / self.eval_growth) if self.eval_growth * evenly > 1 else evenly
+        dense = self.steps / self.eval_every  # an upper bound: growth widens the gaps after 1 / eval_growth of them
+        if self.eval_growth * dense > 1:
+            dense = 1 / self.eval_growth
         require(
             dense <= MOST_EVALUATIONS,
             f"RunConfig.eval_every is {self.eval_every}, which with eval_growth={self.eval_growth} makes more than "
@@ -191,7 +192,9 @@ class RunConfig:
     def folder(self, root: str | Path) -> Path:
         """Return the run's folder under `root`: a stored folder with its hash and any name, else `<name>-<hash>`."""
         stored = sorted(Path(root).glob(f"*-{self.digest}/config.json"))
-        return stored[0].parent if stored else Path(root) / f"{self.name}-{self.digest}"
+        if stored:
+            return stored[0].parent
+        return Path(root) / f"{self.name}-{self.digest}"
 
     @property
     def first_step(self) -> int:
@@ -211,8 +214,10 @@ class RunConfig:
     @property
     def graph(self) -> tuple[object, ...] | None:
         """The key of a compiled graph: unstacked runs with equal keys and no clamps share it. None if not compiled."""
+        if not self.compile:
+            return None
         rows = self.batch_size // self.accumulate
-        return (self.model, self.clamps, self.task.length, rows, self.precision) if self.compile else None
+        return (self.model, self.clamps, self.task.length, rows, self.precision)
 
     def eval_steps(self) -> list[int]:
         """Return the steps after which the run is evaluated: dense early, sparse late, with the first and the last."""
@@ -229,7 +234,9 @@ class RunConfig:
 
 def constant_steps(run: RunConfig) -> int:
     """Return the number of steps before the decay of a "trapezoid" schedule (its last fifth); otherwise all steps."""
-    return run.horizon - run.horizon // 5 if run.schedule == "trapezoid" else run.steps
+    if run.schedule == "trapezoid":
+        return run.horizon - run.horizon // 5
+    return run.steps
 
 
 def even_choice(steps: Sequence[int], most: int) -> list[int]:
@@ -303,8 +310,8 @@ class ForkConfig(RunConfig):
 
 
 def _altered(settings: Any) -> dict[str, Any]:
-    """Return the fields of a config that differ from `digested_defaults`, nested configs included, without names."""
-    stored, usual = stored_names(settings), digested_defaults(type(settings))
+    """Return the fields of a config that differ from `first_defaults`, nested configs included, without names."""
+    stored, usual = stored_names(settings), first_defaults(type(settings))
     values = {stored[known.name]: getattr(settings, known.name) for known in fields(settings) if known.compare}
     return {name: _content(value) for name, value in values.items() if name not in usual or value != usual[name]}
 

@@ -79,18 +79,20 @@ def _difference(one: Any, other: Any, prefix: str = "", free: Sequence[str] = FR
     """Return the first field, such as "model.d_model", in which two configs differ. Those in `free` do not count."""
     if type(one) is not type(other):
         return prefix.rstrip(".")
-    for name in (field.name for field in fields(one) if field.name not in free):
-        a, b = getattr(one, name), getattr(other, name)
-        if is_dataclass(a) and a != b:
-            return _difference(a, b, f"{prefix}{name}.", ())
-        if a != b:
-            return prefix + name
+    for field in fields(one):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if a == b or field.name in free:
+            continue
+        if is_dataclass(a):
+            return _difference(a, b, f"{prefix}{field.name}.", ())
+        return prefix + field.name
     return None
 
 
 def kind(config: RunConfig) -> str:
     """Return the key that members have in common: the digest of a config whose `FREE` fields are at their defaults."""
-    return config.replace(**{field.name: field.default for field in fields(RunConfig) if field.name in FREE}).digest
+    usual = {name: RunConfig.__dataclass_fields__[name].default for name in FREE}
+    return config.replace(**usual).digest
 
 
 def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
@@ -99,14 +101,16 @@ def best_stack(config: RunConfig, members: int, device: torch.device) -> int:
         return max(1, members)
     values = config.batch_size // config.accumulate * config.task.length * config.model.d_model
     fit = CPU_VALUES // values
-    return fit if fit >= 8 else 1
+    if fit < 8:
+        return 1
+    return fit
 
 
 def stacks(members: Sequence[T], most: int) -> list[list[T]]:
     """Split the members into the fewest groups of at most `most`, about equally large."""
-    groups = math.ceil(len(members) / most)
-    split = np.array_split(np.arange(len(members)), groups) if groups else []
-    return [[members[i] for i in indices] for indices in split]
+    groups = max(1, math.ceil(len(members) / most))
+    split = np.array_split(np.arange(len(members)), groups)
+    return [[members[i] for i in indices] for indices in split if len(indices)]
 
 
 class Stack:
@@ -118,11 +122,13 @@ class Stack:
     """
 
     def __init__(self, models: Sequence[Transformer], configs: Sequence[RunConfig]) -> None:
-        self.config, self.model = configs[0], models[0]  # the module that is called with stacked weights
+        self.config = configs[0]
+        self.model = models[0]  # the module that is called with stacked weights
         self.parameters: dict[str, Tensor] = stack_module_state(models)[0]
-        largest, device = max(config.lr for config in configs), next(models[0].parameters()).device
-        self._rates = torch.tensor([config.lr / largest for config in configs], device=device)
-        self._one_rate = len({config.lr for config in configs}) == 1
+        device = next(models[0].parameters()).device
+        rates = np.array([config.lr for config in configs])
+        self._rates = torch.tensor(rates / rates.max(), dtype=torch.float32, device=device)
+        self._one_rate = bool((rates == rates[0]).all())
         mapped = compiled(over_members, self.config, device, len(models))
         self._losses = of_each_member(self.model, summed_loss, mapped)
 
@@ -136,10 +142,11 @@ class Stack:
 
     def joined_states(self, states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Stack the members' optimiser states. All members share one step count."""
-        return {
-            name: torch.stack([state[name] for state in states]) if tensor.ndim else tensor
-            for name, tensor in states[0].items()
-        }
+        joined = dict(states[0])
+        for name, tensor in states[0].items():
+            if tensor.ndim:
+                joined[name] = torch.stack([state[name] for state in states])
+        return joined
 
     def member(self, tensors: dict[str, Tensor], i: int) -> dict[str, Tensor]:
         """Return one member's tensors. The step count has no member dimension, since all members share it."""
@@ -147,8 +154,8 @@ class Stack:
 
     def summed_losses(self, batch: TrainingBatch) -> Float[Tensor, " member"]:
         """Return each member's summed loss of its microbatch."""
-        tokens, index, targets, queries, _ = batch.tensors
-        return self._losses(self.parameters, tokens, index, targets, *([] if queries is None else [queries]))
+        given = [x for x in batch.tensors if x is not None]  # a stack has no `starts`, and may have no `queries`
+        return self._losses(self.parameters, *given)
 
     def clip(self, limit: float) -> None:
         """Scale each member's gradient to a norm of at most `limit`."""
@@ -157,7 +164,10 @@ class Stack:
     @torch.no_grad()
     def take_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Update the weights, each member's with its own learning rate."""
-        before = {} if self._one_rate else {name: parameter.clone() for name, parameter in self.parameters.items()}
+        if self._one_rate:
+            optimizer.step()
+            return
+        before = {name: parameter.clone() for name, parameter in self.parameters.items()}
         optimizer.step()
         for name, old in before.items():
             now = self.parameters[name]
@@ -180,13 +190,16 @@ def stack_batches(members: Sequence[TrainingBatch], half: bool = False) -> Train
     """
     everywhere = torch.arange(members[0].tokens.numel())
     index = [everywhere if member.index is None else member.index for member in members]
-    queries = [member.queries for member in members if member.queries is not None]
-    least = math.ceil(members[0].tokens.shape[1] / 2) if half else 0
+    gathered = [member.queries for member in members if member.queries is not None]
+    queries = None
+    if len(gathered) == len(members):
+        least = math.ceil(members[0].tokens.shape[1] / 2) if half else 0
+        queries = _padded_stack(gathered, 0, least)
     return TrainingBatch(
         tokens=torch.stack([member.tokens for member in members]),
         index=_padded_stack(index, 0),
         targets=_padded_stack([member.targets for member in members], IGNORE),
-        queries=_padded_stack(queries, 0, least) if len(queries) == len(members) else None,
+        queries=queries,
         count=sum(member.count for member in members),
         total=torch.tensor([member.total for member in members], dtype=torch.float32),
     )
@@ -195,8 +208,7 @@ def stack_batches(members: Sequence[TrainingBatch], half: bool = False) -> Train
 def _padded_stack(tensors: Sequence[Tensor], value: int, least: int = 0) -> Tensor:
     """Stack tensors, padded with `value` on the last axis to the longest, and to a length of at least `least`."""
     longest = max(least, *(tensor.shape[-1] for tensor in tensors))
-    missing = [longest - tensor.shape[-1] for tensor in tensors]
-    return torch.stack([F.pad(x, (0, n), value=value) if n else x for x, n in zip(tensors, missing, strict=True)])
+    return torch.stack([F.pad(x, (0, longest - x.shape[-1]), value=value) for x in tensors])
 
 
 def over_members(module: OfModel, weights: dict[str, Tensor], *arguments: Tensor, at_once: int | None = None) -> Tensor:

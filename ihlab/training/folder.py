@@ -14,8 +14,8 @@ import pandas as pd
 
 from ihlab.storage.stored import as_text, present, read_bytes, read_json, read_summary
 from ihlab.training.config import RunConfig, from_dict
-from ihlab.training.first_defaults import first_defaults
-from ihlab.training.search import find_folder
+from ihlab.training.find_runs import find_folder
+from ihlab.training.first_defaults import is_frozen
 from ihlab.training.stored_checkpoint import stored_about
 from ihlab.training.stored_metrics import read_metrics, record
 from tasks.config import ConfigError, require
@@ -54,7 +54,7 @@ class RunFolder:
         run, named = cls(folder, config), re.fullmatch(r".+-([0-9a-f]{10})", folder.absolute().name)
         right = named is None or run._digest in (None, named[1])
         task = type(config.task)
-        why = "" if first_defaults(task) else f": it was edited, or a default of {task.__name__} has changed"
+        why = "" if is_frozen(task) else f": it was edited, or a default of {task.__name__} has changed"
         other = f"{folder} is the folder of another config than its config.json holds (hash {run._digest}){why}."
         require(right, other)
         return run
@@ -67,8 +67,12 @@ class RunFolder:
         """A table with one row per evaluation so far: step, tokens, train_loss, eval_loss, accuracy, ..."""
         require(self.has_metrics, f"{self.folder} has no metrics yet.")
         steps, done = self.checkpoints, self.done
-        known = self._known_metrics(steps[-1]) if steps else None
-        last = max([*steps[-1:], *([done["steps"]] if done else [])], default=-1)
+        last, known = -1, None
+        if steps:
+            last = steps[-1]
+            known = self._known_metrics(last)
+        if done:
+            last = max(last, done["steps"])
         return self.metrics_to(last, known)
 
     def last_evaluation(self) -> dict[str, float]:
@@ -78,7 +82,9 @@ class RunFolder:
         only its last row is parsed. Raises `ConfigError` as `metrics` does.
         """
         steps, path = self.checkpoints, self.folder / "metrics.csv"
-        content = read_bytes(path) if steps and self.has_metrics else b""
+        content = b""
+        if steps and self.has_metrics:
+            content = read_bytes(path)
         if content and record(content) == self._known_metrics(steps[-1]):
             with suppress(ValueError):  # not written by training
                 names, *_, cells = as_text(content, path).splitlines()
@@ -102,7 +108,9 @@ class RunFolder:
             about = stored_about(self.checkpoint_path(step))
         except ConfigError:
             return None
-        return about.get("metrics") if self.about(step).items() <= about.items() else None
+        if self.about(step).items() <= about.items():
+            return about.get("metrics")
+        return None
 
     def require_task(self) -> None:
         """Raise `ConfigError`, naming the file, if the run's task is not registered: its sequences cannot be drawn."""
@@ -134,11 +142,13 @@ class RunFolder:
     def checkpoints(self) -> list[int]:
         """The steps at which a model can be opened. Raises `ConfigError` for a name that is not a checkpoint's."""
         folder = self.folder / "checkpoints"
+        if not present(folder):
+            return []
         try:
-            names = os.listdir(folder) if present(folder) else []
+            steps = [self._step_of(name) for name in os.listdir(folder)]
         except OSError as error:
             raise ConfigError(f"{folder} cannot be read ({error.strerror}).") from None
-        return sorted(step for name in names if (step := self._step_of(name)) is not None)
+        return sorted(step for step in steps if step is not None)
 
     def _step_of(self, name: str) -> int | None:
         """Return the step of a model's file, None for any other file. Raises `ConfigError` for `step-x.safetensors`."""
@@ -150,16 +160,23 @@ class RunFolder:
             f"{self.folder / 'checkpoints' / name} is not the name of a checkpoint of the run's {self.config.steps} "
             "steps (such as step-0.safetensors): remove it.",
         )
-        return int(parsed[1]) if parsed and not parsed[2] else None
+        if parsed is None or parsed[2]:  # the optimiser's file
+            return None
+        return int(parsed[1])
 
     def about(self, step: int) -> dict[str, str]:
         """Return the metadata of a checkpoint at a step: the step and, unless the task's kind is unknown, the run."""
-        return {"step": str(step), **({"run": self._digest} if self._digest else {})}
+        about = {"step": str(step)}
+        if self._digest:
+            about["run"] = self._digest
+        return about
 
     @cached_property
     def _digest(self) -> str | None:
         """The hash by which the run is stored. None if its task is of an unknown kind."""
-        return None if isinstance(self.config.task, StoredTask) else self.config.digest
+        if isinstance(self.config.task, StoredTask):
+            return None
+        return self.config.digest
 
     def require_checkpoint(self, step: int | None = None) -> int:
         """Return the given step. By default return the last one: for a finished run, the step at which it ended.

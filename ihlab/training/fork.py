@@ -113,15 +113,14 @@ def fork_config(
         rewound=tuple(rewound),
         new_moments=new_moments,
     )
-    names = dict(Transformer(parent.model).named_parameters()) if rewound else {}
-    for rewound_name in rewound:
-        choose("parameter", rewound_name, names)
+    if rewound:
+        names = dict(Transformer(parent.model).named_parameters())
+        for rewound_name in rewound:
+            choose("parameter", rewound_name, names)
     settings = {field: getattr(parent, field) for field in RunConfig.__dataclass_fields__}
-    settings["name"] = f"{parent.name}-from-{step}" if name is None else name
-    settings["steps"] = parent.steps if steps is None else steps
-    settings["clamped"] = ()
-    settings["task"] = parent.task if task is None else task
-    settings["compile"] = parent.compile if compiled is None else compiled
+    settings |= {"name": f"{parent.name}-from-{step}", "clamped": ()}
+    given = {"name": name, "steps": steps, "task": task, "compile": compiled}
+    settings |= {field: value for field, value in given.items() if value is not None}
     return ForkConfig(**settings, fork=origin)
 
 
@@ -130,17 +129,17 @@ def _start(run: Run, forked: Run, config: ForkConfig) -> None:
     step = config.first_step
     model = run.model(step)
     stored = run.optimizer_path(step)
-    state = (
-        checkpoint.load_optimizer(stored, step, model, run.about(step))
-        if stored.exists() or not config.fork.new_moments
-        else checkpoint.empty_optimizer(step, model)
-    )
+    if config.fork.new_moments and not stored.exists():
+        state = checkpoint.empty_optimizer(step, model)
+    else:
+        state = checkpoint.load_optimizer(stored, step, model, run.about(step))
     _rewind(model, state, config)
     impose(model, state, config.clamps)
     # The fork's running loss and seconds start at 0.
     state |= {name: tensor.clone() for name, tensor in checkpoint.RUNNING_LOSS.items()}
-    data = digests(stored_about(run.checkpoint_path(step))) if config.task == run.config.task else {}
-    about = {**data, **forked.about(step)}
+    about = forked.about(step)
+    if config.task == run.config.task:
+        about |= digests(stored_about(run.checkpoint_path(step)))
     checkpoint.save(forked.optimizer_path(step), state, about)
     checkpoint.save(forked.checkpoint_path(step), checkpoint.model_state(model), about)
 
@@ -153,7 +152,7 @@ def _rewind(model: Transformer, optimizer_state: dict[str, Tensor], config: Fork
         first = checkpoint.model_state(initial_model(config))
         for name in config.fork.rewound:
             parameters[name].copy_(first[name])
-    for name in parameters if config.fork.new_moments else config.fork.rewound:
-        for moment in ("exp_avg", "exp_avg_sq"):  # no moments before the first step
-            if (key := f"{moment}/{name}") in optimizer_state:
-                optimizer_state[key].zero_()
+    for key, tensor in optimizer_state.items():
+        what, _, name = key.partition("/")
+        if what in ("exp_avg", "exp_avg_sq") and (config.fork.new_moments or name in config.fork.rewound):
+            tensor.zero_()

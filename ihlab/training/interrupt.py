@@ -34,8 +34,10 @@ def interruptible() -> Iterator[None]:
 
     A shell ignores SIGINT for background jobs. Training always handles it, since an interrupt loses nothing.
     """
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    with _handled(_stop, signal.SIGTERM, *([signal.SIGINT] if ignored else [])):
+    stopping = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        stopping.append(signal.SIGINT)
+    with _handled(_stop, *stopping):
         yield
 
 
@@ -57,8 +59,11 @@ def deferred_interrupt() -> Iterator[threading.Event]:
             since, first = time.monotonic(), signal.Signals(signum)
             asked.set()
 
-    foreign = callable(handler := signal.getsignal(signal.SIGTERM)) and handler is not _stop
-    with _handled(handle, signal.SIGINT, *([] if foreign else [signal.SIGTERM])):
+    deferred = [signal.SIGINT]
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is _stop or not callable(handler):
+        deferred.append(signal.SIGTERM)
+    with _handled(handle, *deferred):
         try:
             yield asked
         except Interrupted as stopped:

@@ -11,8 +11,8 @@ import pandas as pd
 from ihlab.runtime.progress import tracked
 from ihlab.storage.stored import DIVERGED, DONE, UNFINISHED
 from ihlab.training.config import ForkConfig
+from ihlab.training.find_runs import name_to_open, run_folders
 from ihlab.training.folder import RunFolder
-from ihlab.training.search import name_to_open, run_folders
 from tasks.config import ConfigError, require
 
 DAMAGED = "damaged"
@@ -54,19 +54,24 @@ def _row(folder: Path) -> dict[str, Any]:
 
 
 def _facts(run: RunFolder) -> dict[str, Any]:
-    config, model, done = run.config, run.config.model, run.done
+    config, model = run.config, run.config.model
+    done: dict[str, Any] = run.done or {}
+    status = UNFINISHED
+    if done:
+        status = DONE
+    elif run.diverged:
+        status = DIVERGED
     last = {"step": 0, "accuracy": math.nan}
     first = {config.first_step} if isinstance(config, ForkConfig) else set()  # a fork begins with a checkpoint
     if run.has_metrics or done or not set(run.checkpoints) <= first:
         last = run.last_evaluation()
         require("accuracy" in last, f"{run.folder / 'metrics.csv'} has no column 'accuracy'.")
     return {
-        "status": DONE if done else DIVERGED if run.diverged else UNFINISHED,
+        "status": status,
         "task": config.task.kind, "vocab_size": config.task.vocab_size, "length": config.task.length,
         "attention": model.attention, "n_layers": model.n_layers, "d_model": model.d_model, "n_heads": model.n_heads,
         "seed": config.seed, "step": int(last["step"]), "steps": config.steps, "accuracy": last["accuracy"],
-        "slices": slices(last), "guess": done.get("guess", math.nan) if done else math.nan,
-        "seconds": done["seconds"] if done else math.nan,
+        "slices": slices(last), "guess": done.get("guess", math.nan), "seconds": done.get("seconds", math.nan),
     }  # fmt: skip
 
 
@@ -74,10 +79,12 @@ def slices(row: Mapping[str, float]) -> str:
     """Return the accuracies of a row's groups of answers as text, leaving out groups in which they hardly differ."""
     groups: dict[str, dict[int, float]] = {}
     for name, accuracy in row.items():
-        if (column := re.fullmatch(r"accuracy_(\w+)_(\d+)", name)) and not math.isnan(accuracy):
+        column = re.fullmatch(r"accuracy_(\w+)_(\d+)", name)
+        if column and not math.isnan(accuracy):
             groups.setdefault(column[1], {})[int(column[2])] = accuracy
-    return "; ".join(
-        f"{group} " + ", ".join(f"{value}: {accuracy:.2f}" for value, accuracy in accuracies.items())
-        for group, accuracies in groups.items()
-        if max(accuracies.values()) - min(accuracies.values()) > DIFFERENT
-    )
+    differing = []
+    for group, accuracies in groups.items():
+        if max(accuracies.values()) - min(accuracies.values()) > DIFFERENT:
+            each = ", ".join(f"{value}: {accuracy:.2f}" for value, accuracy in accuracies.items())
+            differing.append(f"{group} {each}")
+    return "; ".join(differing)

@@ -4,6 +4,7 @@
 (`ihlab.training.ensemble.Stack`), which return one loss per member; a single model is one member.
 """
 
+import inspect
 import math
 import threading
 import time
@@ -12,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -44,6 +45,17 @@ REPORT_EVERY = 0.2  # seconds
 T = TypeVar("T")
 
 
+class EagerAdamW(torch.optim.AdamW):
+    """AdamW outside compiled graphs. AdamW imports the compiler at its first step, which takes seconds.
+
+    The decorators that import it hide these methods from a graph, and switch gradients off in `step`.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+
 def make_optimizer(
     model: Transformer, config: RunConfig, parameters: Mapping[str, Tensor] | None = None
 ) -> torch.optim.AdamW:
@@ -61,11 +73,13 @@ def make_optimizer(
     )
     decayed -= set(config.undecayed)
     optimized = dict(model.named_parameters()) if parameters is None else parameters
-    groups = [
-        {"params": [x for name, x in optimized.items() if name in decayed], "weight_decay": config.weight_decay},
-        {"params": [x for name, x in optimized.items() if name not in decayed], "weight_decay": 0.0},
+    groups: list[dict[str, Any]] = [
+        {"params": [], "weight_decay": config.weight_decay},
+        {"params": [], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
+    for name, weight in optimized.items():
+        groups[name not in decayed]["params"].append(weight)
+    return EagerAdamW(groups, lr=config.lr, betas=config.betas, fused=True)
 
 
 def learning_rate(config: RunConfig, step: int) -> float:
@@ -78,7 +92,9 @@ def learning_rate(config: RunConfig, step: int) -> float:
         falling = config.horizon - constant_steps(config)  # 0 if the run has fewer than five steps
         return config.lr * min(1.0, (config.horizon - step) / max(1, falling))
     done = (step - config.warmup) / max(1, config.horizon - config.warmup)
-    return config.lr * (0.5 * (1 + math.cos(math.pi * done)) if config.schedule == "cosine" else 1 - done)
+    if config.schedule == "cosine":
+        return config.lr * (0.5 * (1 + math.cos(math.pi * done)))
+    return config.lr * (1 - done)
 
 
 def microbatches(config: RunConfig, step: int) -> list[TrainingBatch]:
@@ -88,11 +104,14 @@ def microbatches(config: RunConfig, step: int) -> list[TrainingBatch]:
         batch.document_starts is None or not config.compile,
         "RunConfig.compile is True, but packed documents are trained without: it must be False.",
     )
-    total, size = int((batch.targets != IGNORE).sum()), config.batch_size // config.accumulate
-    pieces = [batch.rows(i, i + size) for i in range(0, config.batch_size, size)]
-    return [
-        replace(training_batch(rows.inputs, rows.targets), total=total, starts=document_starts(rows)) for rows in pieces
-    ]
+    total = int((batch.targets != IGNORE).sum())
+    size = config.batch_size // config.accumulate
+    pieces = []
+    for first in range(0, config.batch_size, size):
+        rows = batch.rows(first, first + size)
+        piece = training_batch(rows.inputs, rows.targets)
+        pieces.append(replace(piece, total=total, starts=document_starts(rows)))
+    return pieces
 
 
 def prefetch(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T]:
@@ -163,7 +182,8 @@ def initial_model(config: RunConfig) -> Transformer:
     model = Transformer(config.model, seed=config.seed)
     if config.init_shift is not None:
         for block in model.layers:
-            for shift, column in zip((block.attn.key_shift, block.attn.value_shift), config.init_shift, strict=True):
+            for side, column in zip(("key", "value"), config.init_shift, strict=True):
+                shift = block.attn.shift_of(side)
                 assert shift is not None  # `RunConfig` has checked it
                 shift.restart(column)
     impose(model, {}, config.clamped)
@@ -190,16 +210,24 @@ class Training:
         stacked: bool = False,
         resumed_from: int | None = None,
     ) -> None:
-        self.configs, self.device, self.report, self.stacked = [run.config for run in runs], device, report, stacked
+        self.device, self.report, self.stacked = device, report, stacked
+        self.configs = [run.config for run in runs]
         self.config = max(self.configs, key=lambda config: config.lr)  # stacked members take fractions of its updates
-        self.writers, self.ongoing = [RunWriter(run, callback) for run in runs], list(range(len(runs)))
+        self.writers = [RunWriter(run, callback) for run in runs]
+        self.ongoing = list(range(len(runs)))
         models = [initial_model(config).to(device) for config in self.configs]
         install(models[0], self.config.clamps)  # clamped runs are not stacked
-        self.running_loss, self.loss_steps = torch.zeros(len(runs), device=device), 0
+        self.running_loss = torch.zeros(len(runs), device=device)
+        self.loss_steps = 0
         self.step, states = self._resume(models)
         self.resumed_from = self.step if resumed_from is None else resumed_from
-        self.in_training = Stack(models, self.configs) if stacked else SingleModel(models[0], self.config, device)
-        self.parameters, self.n_params = self.in_training.parameters, models[0].n_params
+        self.in_training: Stack | SingleModel
+        if stacked:
+            self.in_training = Stack(models, self.configs)
+        else:
+            self.in_training = SingleModel(models[0], self.config, device)
+        self.parameters = self.in_training.parameters
+        self.n_params = models[0].n_params
         self.optimizer = make_optimizer(models[0], self.config, self.parameters)
         if states:
             checkpoint.load_optimizer_state(self.parameters, self.optimizer, self.in_training.joined_states(states))
@@ -215,22 +243,26 @@ class Training:
         """
         common = set.intersection(*(set(writer.resumable()) for writer in self.writers))
         step = max(common, default=0)
-        pairs = list(zip(self.writers, models, strict=True)) if common else []
-        stored = [writer.load(step, model, self.device) for writer, model in pairs]
+        stored = []
+        if common:
+            stored = [writer.load(step, model, self.device) for writer, model in zip(self.writers, models, strict=True)]
         for writer in self.writers:  # after checking that all can be resumed
             writer.forget_after(step)
-        for (_, model), checkpointed in zip(pairs, stored, strict=True):
+        if not stored:
+            return 0, []
+        for model, checkpointed in zip(models, stored, strict=True):
             checkpoint.load_model_state(model, checkpointed.weights)
-        if stored:
-            self.loss_steps = stored[0].steps
-            self.running_loss = torch.stack([checkpointed.loss for checkpointed in stored])
+        self.loss_steps = stored[0].steps
+        self.running_loss = torch.stack([checkpointed.loss for checkpointed in stored])
         return step, [checkpointed.optimizer for checkpointed in stored]
 
     def batches(self, step: int) -> list[TrainingBatch]:
         """Return the microbatches of a step, in page-locked memory for an asynchronous copy to a GPU."""
         drawn = [microbatches(config, step) for config in self.configs]
         pieces = [self.in_training.joined(list(of_members)) for of_members in zip(*drawn, strict=True)]
-        return [each_tensor(x, Tensor.pin_memory) for x in pieces] if self.device.type == "cuda" else pieces
+        if self.device.type == "cuda":
+            return [each_tensor(piece, Tensor.pin_memory) for piece in pieces]
+        return pieces
 
     def train_step(self, pieces: Sequence[TrainingBatch]) -> None:
         """Take one optimiser step on the microbatches of a batch, and increment `step`."""
@@ -268,9 +300,13 @@ class Training:
         if self.step == config.first_step and not self.writers[0].rows:
             self._evaluate()
             self._save()
-        reported, ended = time.perf_counter(), self._conclude_reached()
-        for pieces in [] if ended else prefetch(self.batches, self.step, config.steps):
+        reported = time.perf_counter()
+        last = config.steps
+        if self._conclude_reached():
+            last = self.step  # too few members are left
+        for pieces in prefetch(self.batches, self.step, last):
             self.train_step(pieces)
+            ended = False
             if self.step in evaluations:
                 self._evaluate()
                 ended = self._conclude_reached()
@@ -303,9 +339,12 @@ class Training:
 
     def _checked_losses(self, *eval_losses: Sequence[float]) -> list[float]:
         """Return each member's mean training loss since the last evaluation (NaN after no step). Check all losses."""
-        means = [loss / self.loss_steps if self.loss_steps else math.nan for loss in self.running_loss.tolist()]
-        known = [means] if self.loss_steps else []  # no training loss yet right after an evaluation
-        self._check_finite(lambda i: [losses[i] for losses in (*known, *eval_losses)], "the loss")
+        known = list(eval_losses)
+        means = [math.nan] * len(self.writers)  # no training loss yet right after an evaluation
+        if self.loss_steps:
+            means = (self.running_loss / self.loss_steps).tolist()
+            known.append(means)
+        self._check_finite(lambda i: [losses[i] for losses in known], "the loss")
         return means
 
     def _check_finite(self, numbers: Callable[[int], Iterable[float]], what: str) -> None:
@@ -323,7 +362,7 @@ class Training:
         weights = partial(self.in_training.member, self.parameters)
         self._check_finite(lambda i: [x.detach().abs().amax().item() for x in weights(i).values()], "a weight")
         state = checkpoint.optimizer_state(self.parameters, self.optimizer)
-        for i in [i for i in only or self.ongoing if i in self.ongoing]:
+        for i in set(only or self.ongoing) & set(self.ongoing):
             contents = Stored(weights(i), self.in_training.member(state, i), self.running_loss[i], self.loss_steps)
             self.writers[i].save(self.step, contents)
 
@@ -332,17 +371,20 @@ class Training:
 
         Return whether at most half of all members still train.
         """
-        for i in [i for i in self.ongoing if self.writers[i].reached]:
-            self._save(i)
-            self._conclude(i)
+        for i in list(self.ongoing):
+            if self.writers[i].reached:
+                self._save(i)
+                self._conclude(i)
         return 2 * len(self.ongoing) <= len(self.configs)
 
     def _conclude(self, *members: int) -> None:
         """Write the summaries of members that have ended, and take them out of training."""
-        more: dict[str, float] = {"ensemble": len(self.writers)} if self.stacked else {}
+        more: dict[str, float] = {}
+        if self.stacked:
+            more["ensemble"] = len(self.writers)
         if not math.isnan(self.evaluator.guess):
             more["guess"] = round(self.evaluator.guess, 4)
-        for i in [i for i in members if i in self.ongoing]:
+        for i in set(members) & set(self.ongoing):
             self.writers[i].conclude(self.resumed_from, self.n_params, self.device, **more)
             self.ongoing.remove(i)
 
@@ -355,6 +397,7 @@ class Training:
     @property
     def _where(self) -> str:
         """The folder of the run, or the folders of the members, in words."""
-        first, last = (self.writers[i].run.folder for i in (0, -1))
-        n = len(self.writers)
-        return str(first) if n == 1 else f"the folders of its {n} members, {first} to {last}"
+        folders = [writer.run.folder for writer in self.writers]
+        if len(folders) == 1:
+            return str(folders[0])
+        return f"the folders of its {len(folders)} members, {folders[0]} to {folders[-1]}"

@@ -15,10 +15,10 @@ from ihlab.storage.stored import present, write_summary
 from ihlab.training import checkpoint
 from ihlab.training.clamp_hooks import install
 from ihlab.training.config import RunConfig, to_dict
+from ihlab.training.find_runs import FILES
 from ihlab.training.folder import RunFolder
 from ihlab.training.memory import require_model_fits
 from ihlab.training.progress import Row
-from ihlab.training.search import FILES
 from ihlab.training.stored_metrics import as_csv
 from tasks.config import require, shown
 from tasks.registry import require_registered

@@ -154,9 +154,10 @@ class RunWriter:
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
             "threads": torch.get_num_threads(),
             "versions": {name: version(name) for name in ("ihlab", "torch", "numpy", "transformer-lens")},
-            **({"data": self.config.task.provenance} if hasattr(self.config.task, "provenance") else {}),
             **more,
         }
+        if hasattr(self.config.task, "provenance"):
+            summary["data"] = self.config.task.provenance
         with self.run.writing():
             self._remove(set(self.run.checkpoints) - {*self.config.checkpoint_steps(), last})
             self.run.write_done(summary)

@@ -92,7 +92,7 @@ def train(
 def _warn_of_ended(runs: Sequence[Run], report: Report | None, callback: Callback | None) -> None:
     """Warn that the callback gets no evaluation of runs that had ended before."""
     if runs and callback is not None and report is None:
-        others = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        others = "" if len(runs) == 1 else f" and {len(runs) - 1} more"
         warnings.warn(
             f"An equal run had ended before in {runs[0].folder}{others}: it is not trained, and its evaluations are "
             "not reported to the callback.",
@@ -167,7 +167,8 @@ def _train(runs: Sequence[Run], device: torch.device, report: Report | None, cal
     with ExitStack() as locks, own_rng, deferred_interrupt() as interrupted, shown_progress as reported:
         for run in runs:
             locks.enter_context(run.lock())
-        left, resumed_from = [run for run in runs if not run.done], None  # another process may have finished some
+        left = [run for run in runs if not run.done]  # another process may have finished some
+        resumed_from = None
         while left:
             training = Training(left, device, reported, callback, len(runs) > 1, resumed_from)
             training.finish(interrupted)

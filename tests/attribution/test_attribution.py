@@ -16,7 +16,7 @@ from ihlab.attribution.scores import agreement
 from ihlab.attribution.truth import exact_effects
 from ihlab.interp.patching import path_patch
 from ihlab.interp.prompt_pair import prompt_pair
-from ihlab.model.hf import from_gpt2, from_llama
+from ihlab.model.conversion import from_gpt2, from_llama
 from ihlab.theory.constructions import kv_shift_induction_head, two_layer_induction_head
 from tasks import ConfigError, InductionTask
 

@@ -11,7 +11,7 @@ import torch
 from ihlab import ModelConfig, Run, Transformer, kept
 from ihlab.certify import attack
 from ihlab.interp.patterns_alone import PatternsAlone
-from ihlab.model.hf.llama import to_llama
+from ihlab.model.conversion.llama import to_llama
 from ihlab.theory.constructions import kv_shift_induction_head
 from tasks import ConfigError, DepoTask, InductionTask, MQARTask, MultiHopTask, NGramTask, TriggerTask
 

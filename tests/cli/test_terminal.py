@@ -75,7 +75,7 @@ def test_names_are_shown_as_text(root, tmp_path, capsys, monkeypatch, name):
             with pytest.raises(SystemExit):
                 main(command)
         else:
-            monkeypatch.setattr("ihlab.training.search.kept.names", lambda: [])
+            monkeypatch.setattr("ihlab.training.find_runs.kept.names", lambda: [])
             main([*command, *([] if command == ["runs"] else [_prefix(name)])])
         printed = "".join(capsys.readouterr())
         assert "\x1b" not in printed

@@ -12,10 +12,7 @@ pytestmark = pytest.mark.slow
 
 MODELS = {
     "rope": {},
-    "vanilla": {"attention": "vanilla"},
     "grouped": {"n_key_value_heads": 1},
-    "alibi": {"positional": "alibi"},
-    "strict": {"mask": "strict"},
     "alibi and strict": {"positional": "alibi", "mask": "strict"},
     "learned": {"positional": "learned", "norm": "layer", "mlp": "gelu", "bias": True},
 }

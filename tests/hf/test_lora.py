@@ -9,7 +9,7 @@ import torch
 from ihlab.hf import add_shift, from_hf, shift
 from ihlab.hf.conformance.shifted import taps_of
 from ihlab.interp import head_scores
-from ihlab.model.hf import from_llama
+from ihlab.model.conversion import from_llama
 from tests.hf.conftest import maker
 from tests.hf.test_model import IDS, refused
 

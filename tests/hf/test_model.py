@@ -24,7 +24,7 @@ from ihlab import ConfigError, ModelConfig, Transformer
 from ihlab.hf import KVShiftConfig, KVShiftForCausalLM, add_shift, from_hf, to_hf, unshifted
 from ihlab.hf.conformance.shifted import taps_of
 from ihlab.hf.links import find_links
-from ihlab.model.hf import to_llama
+from ihlab.model.conversion import to_llama
 from tests.hf.conftest import SIZES, maker, plain
 
 IDS = torch.randint(1, 50, (2, 9), generator=torch.Generator().manual_seed(0))

@@ -12,7 +12,7 @@ from ihlab.interp.circuits import ov_circuit, qk_circuit
 from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.patching import path_effects, path_patch
 from ihlab.interp.routes import route_effects
-from ihlab.model.hf import from_llama
+from ihlab.model.conversion import from_llama
 from tasks import ConfigError
 
 

@@ -43,7 +43,7 @@ from ihlab.interp.ablation import ablate_heads, ablation_sweep
 from ihlab.interp.hugging_face import HuggingFaceModel
 from ihlab.interp.sources import attention_patterns
 from ihlab.measure.probe import repeated_batch, repeated_rows
-from ihlab.model.hf import from_gpt2, from_llama
+from ihlab.model.conversion import from_gpt2, from_llama
 from tasks import ConfigError, InductionTask
 
 INDUCTION_HEADS = [(1, 0), (1, 2), (1, 3)]

@@ -86,8 +86,6 @@ def attention(cfg, w, layer, x):
     repeated = [each for each in zip(keys, values, strict=True) for _ in range(n_heads // len(keys))]
     if cfg.recurrent and not (cfg.attention == "delta_hybrid" and layer % 2):
         z = [recurrence(cfg, w, h // (n_heads // len(keys)), x, q, *repeated[h]) for h, q in enumerate(queries)]
-    elif cfg.attention == "differential":
-        z = differential(cfg, w, layer, queries, repeated)
     else:
         scores = [q @ k.T / cfg.d_head**0.5 for q, (k, _) in zip(queries, repeated, strict=True)]
         if cfg.attention == "multi_token":
@@ -95,9 +93,6 @@ def attention(cfg, w, layer, x):
         scores = [each + bias(cfg, layer, h, n_pos) for h, each in enumerate(scores)]
         if cfg.attention == "forgetting":
             scores = [forgotten(w, h, x, each) for h, each in enumerate(scores)]
-        if cfg.attention == "selective":
-            masked = selected(scores[0])
-            scores = [each - masked for each in scores]
         z = [softmax(each) @ v for each, (_, v) in zip(scores, repeated, strict=True)]
     if cfg.attention == "output_gate":
         z = [sigmoid(gate) * each for gate, each in zip(w.heads("out_gate", x, n_heads), z, strict=True)]
@@ -107,16 +102,8 @@ def attention(cfg, w, layer, x):
 def rotated_heads(cfg, w, layer, x):
     """Return the queries, keys and values of all heads: projected, convolved, shifted, normalised and rotated."""
     n_heads, n_kv = cfg.n_heads, cfg.n_key_value_heads
-    inputs = {what: lerped(w.get(f"input_shift.{what}.mu"), x) for what in ("query", "key", "value")}
-    queries = w.heads("q_proj", inputs["query"], n_heads)
-    if cfg.attention in ("mla", "mla_kv"):
-        keys, values = latent_heads(cfg, w, x)
-    else:
-        keys, values = w.heads("k_proj", inputs["key"], n_kv), w.heads("v_proj", inputs["value"], n_kv)
-    if cfg.attention == "input_gate":
-        keys, values = (
-            gated(w.heads(f"input_gate.{part}", x, n_kv), each) for part, each in (("key", keys), ("value", values))
-        )
+    queries = w.heads("q_proj", x, n_heads)
+    keys, values = w.heads("k_proj", x, n_kv), w.heads("v_proj", x, n_kv)
     if cfg.attention == "dynamic_conv":
         keys, values = (
             [dynamic(w.below(f"dynamic.{part}"), head, x, u) for head, u in enumerate(each)]
@@ -126,7 +113,7 @@ def rotated_heads(cfg, w, layer, x):
         other = np.arange(cfg.d_head) // (cfg.d_head // 4) % 2 == 1  # the second and fourth quarter
         keys = [np.where(other, back(k, first=k[0]), k) for k in keys]
     queries, keys, values = (
-        [conv(w, part, head, cfg.attention != "mdha", y) for head, y in enumerate(each)]
+        [conv(w, part, head, y) for head, y in enumerate(each)]
         for part, each in (("query", queries), ("key", keys), ("value", values))
     )
     queries, keys, values = (
@@ -142,18 +129,6 @@ def rotated_heads(cfg, w, layer, x):
             for k, v in zip(keys, values, strict=True)
         ]
     return [rotate(cfg, layer, q) for q in queries], keys, values
-
-
-def latent_heads(cfg, w, x):
-    """Return the keys and values of mla and mla_kv, before rotation and shift."""
-    latent = w.linear("kv_down", x)
-    keys, values = (w.heads(name, latent, cfg.n_heads) for name in ("k_up", "v_up"))
-    if cfg.attention == "mla_kv":  # the first head's key and the last head's value are those of the token before
-        own = cfg.shift_first == "own"
-        keys[0] = back(keys[0], first=own * keys[0][0])
-        values[-1] = back(values[-1], first=own * values[-1][0])
-    shared = w.linear("k_rope", x) if cfg.rope_width else x[:, :0]
-    return [np.concatenate([k, shared], axis=1) for k in keys], values
 
 
 def shifted(cfg, w, part, heads):
@@ -177,11 +152,6 @@ def rotate(cfg, layer, x):
     """Multiply pairs of channels, as complex numbers, by e^(i angle); the tables of angles are float32."""
     if cfg.positional != "rope" or (cfg.rotary_layers and not cfg.rotary_layers[layer]):
         return x
-    if cfg.attention == "differential":
-        return np.concatenate([rotated(half, cfg.rotary_base) for half in np.split(x, 2, axis=1)], axis=1)
-    if cfg.attention in ("mla", "mla_kv"):
-        still, turned = np.split(x, [cfg.d_head - cfg.rope_width], axis=1)
-        return np.concatenate([still, rotated(turned, cfg.rotary_base)], axis=1)
     fast = cfg.d_head // 4 if cfg.attention in ("partial_rotary", "key_offset", "adaptive_offset") else cfg.d_head
     return rotated(x, cfg.rotary_base, cfg.rotary_frequencies, cfg.rotary_scale, fast)
 
@@ -228,26 +198,6 @@ def forgotten(w, head, x, scores):
     )
 
 
-def selected(scores):
-    """F[t, j] = sum over i < t of relu(S[i, j]), for the first head's scores, with 0 < j < i."""
-    n_pos = len(scores)
-    return np.array(
-        [[sum(max(scores[i, j], 0) for i in range(j + 1, t)) if j else 0 for j in range(n_pos)] for t in range(n_pos)]
-    )
-
-
-def differential(cfg, w, layer, queries, repeated):
-    """The difference of two patterns, whose result is normalised."""
-    start, d = 0.8 - 0.6 * np.exp(-0.3 * layer), cfg.d_head // 2
-    weight = np.exp(w["lambda_q1"] @ w["lambda_k1"]) - np.exp(w["lambda_q2"] @ w["lambda_k2"]) + start
-    z = []
-    for head, (q, (k, v)) in enumerate(zip(queries, repeated, strict=True)):
-        halves = [q[:, half] @ k[:, half].T / d**0.5 for half in (slice(0, d), slice(d, 2 * d))]
-        first, second = (softmax(each + bias(cfg, layer, head, len(q))) for each in halves)
-        z.append((first - weight * second) @ v)
-    return [(1 - start) * rms(each, 1e-5) * w["sub_norm.w"] for each in z]
-
-
 def recurrence(cfg, w, group, x, q, k, v):
     """Return z of one head, whose state S is updated token by token."""
     q, k = (y / np.sqrt((y**2).sum(axis=1, keepdims=True)) for y in (q, k))
@@ -280,12 +230,6 @@ def lerped(mu, x):
     return x + mu * (back(x) - x)
 
 
-def gated(logit, heads):
-    """a x[t] + (1 - a) x[t - 1], for every head."""
-    own = [sigmoid(each) for each in logit]
-    return [a * y + (1 - a) * back(y) for a, y in zip(own, heads, strict=True)]
-
-
 def smeared(w, x):
     """x + lambda sigmoid(w . x) x[t - 1], w of the first 12 channels."""
     return x + w["scale"] * sigmoid(x[:, :12] @ w["weight"].T) * back(x)
@@ -296,9 +240,9 @@ def convolved(taps, x):
     return np.array([sum(tap * x[t - r] for r, tap in enumerate(taps) if t >= r) for t in range(len(x))])
 
 
-def conv(w, part, head, keeps, x):
-    """Return a head's convolved queries, keys or values, plus their input if it keeps it."""
-    return keeps * x + convolved(w[f"convolution.{part}.weight"][head], x) if f"convolution.{part}" in w else x
+def conv(w, part, head, x):
+    """Return a head's queries, keys or values, plus what they are convolved to."""
+    return x + convolved(w[f"convolution.{part}.weight"][head], x) if f"convolution.{part}" in w else x
 
 
 def dynamic(w, head, x, u):

@@ -82,13 +82,6 @@ def test_biases_are_shown_in_the_layout_of_transformer_lens(make_config, attenti
     torch.testing.assert_close(attn(x), attn.b_O.expand(3, 9, 20))
 
 
-def test_without_biases_zeros_are_shown(make_config):
-    attn = Attention(make_config())
-    shapes = {"b_Q": (4, 6), "b_K": (2, 6), "b_V": (2, 6), "b_O": (20,)}
-    for name, shape in shapes.items():
-        assert torch.equal(getattr(attn, name), torch.zeros(shape))
-
-
 # Dropout
 
 

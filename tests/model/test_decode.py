@@ -14,12 +14,11 @@ KINDS = pytest.mark.parametrize(
     "kind",
     [
         {},
-        {"attention": "kv_shift"},
         {"attention": "kv_shift", "shift_window": 5, "n_key_value_heads": 1},
         {"positional": "alibi", "mask": "strict"},
         {"attention": "kv_shift", **GPT2},
     ],
-    ids=["vanilla", "window2", "window5-one-kv-head", "alibi-strict", "gpt2-window2"],
+    ids=["vanilla", "window5-one-kv-head", "alibi-strict", "gpt2-window2"],
 )
 
 
@@ -58,40 +57,7 @@ def test_hook_points_hold_the_part_of_the_full_forward_that_the_chunk_is(make_mo
             start = end
 
 
-def test_a_model_in_bfloat16_decodes_to_its_own_precision(make_model, tokens):
-    model = make_model(attention="kv_shift").to(torch.bfloat16)
-    decoder = Decoder(model, 3, 9)
-    logits = torch.cat([decoder.forward(chunk) for chunk in tokens.split(2, dim=1)], dim=1)
-    assert logits.dtype == decoder.caches[0].keys.dtype == torch.bfloat16
-    torch.testing.assert_close(logits, model(tokens), rtol=0.05, atol=0.05)
-    assert model.generate(tokens, 3).shape == (3, 12)
-
-
-def test_logits_of_a_decoder_cannot_be_differentiated(make_model, tokens):
-    assert not Decoder(make_model(), 3, 9).forward(tokens).requires_grad
-
-
 # Generating
-
-
-HOOKS = {
-    "hook_alpha": lambda alpha, hook: alpha * 0,
-    "hook_v_raw": lambda v, hook: -v,
-    "hook_rot_q": lambda q, hook: -5 * q,
-    "hook_attn_scores": lambda scores, hook: 10 * scores,
-    "hook_pattern": lambda pattern, hook: pattern * torch.tensor([0.0, 1.0, 1.0, 2.0])[:, None, None],
-    "hook_result": lambda result, hook: result * torch.tensor([0.0, 1.0, 1.0, 1.0])[:, None],
-}
-
-
-@pytest.mark.parametrize("name", HOOKS)
-def test_hooks_that_act_on_all_positions_alike_act_while_generating(make_model, tokens, name):
-    model = make_model(attention="kv_shift", shift_window=3)
-    with model.hooks(fwd_hooks=[(f"blocks.{layer}.attn.{name}", HOOKS[name]) for layer in (0, 1)]):
-        made = model.generate(tokens, 3)
-        expected = greedy_by_full_forwards(model, tokens, 3)
-    assert torch.equal(made, expected)
-    assert not torch.equal(model.generate(tokens, 3), made)
 
 
 def test_the_prompt_is_read_once_and_then_one_token_at_a_time(make_model, tokens):
@@ -183,12 +149,6 @@ def test_what_generate_refuses(make_model, tokens, arguments, sentence):
         generate(make_model(), tokens, **arguments)
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0)], ids=str)
-def test_an_empty_prompt_is_refused(make_model, shape):
-    with pytest.raises(ConfigError, match="must hold at least one sequence and one token"):
-        make_model().generate(torch.zeros(shape, dtype=torch.int64), 2)
-
-
 @pytest.mark.parametrize("bad", [-1, 19])
 def test_ids_outside_the_vocabulary_are_refused(make_model, tokens, bad):
     tokens = tokens.clone()
@@ -228,8 +188,8 @@ def test_chunks_that_do_not_fit_are_refused(make_model, tokens):
 def test_sampling_follows_the_softmax_of_the_logits_over_the_temperature(make_model):
     model = make_model()
     prompt = torch.tensor([[3, 1, 4]]).expand(8000, 3)
-    drawn = model.generate(prompt, 1, temperature=0.7, generator=torch.Generator().manual_seed(0))[:, 3]
-    expected = (model(prompt[:1])[0, -1] / 0.7).softmax(dim=-1)
+    drawn = model.generate(prompt, 1, temperature=0.2, generator=torch.Generator().manual_seed(0))[:, 3]
+    expected = (model(prompt[:1])[0, -1] / 0.2).softmax(dim=-1)
     found = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
     assert (found - expected).abs().max() < 5 * (0.25 / len(drawn)) ** 0.5  # five standard errors
 

@@ -1,7 +1,6 @@
 """Induction by two tokens in one layer: taps (1, 1/2) of the queries and (0, 1, 1/2) of the keys do it exactly."""
 
 import numpy as np
-import pytest
 import torch
 
 from ihlab import ModelConfig, Transformer
@@ -53,32 +52,3 @@ def test_the_taps_of_the_paper_answer_every_query_exactly():
     asked = torch.as_tensor(batch.targets != IGNORE)
     wanted = torch.nn.functional.one_hot(torch.as_tensor(batch.targets)[asked], TASK.vocab_size).double()
     torch.testing.assert_close(logits[asked], wanted, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("b", [0.3, 0.5, 0.8])
-def test_scores_are_those_of_the_two_letters_in_order_swapped_or_alone(b):
-    """Each key is at the third token of a triple. At a tap of 1/2 the least margin, 1/4, is largest."""
-    triples = [[0, 1, 9], [1, 0, 10], [2, 1, 11], [0, 2, 12], [0, 1, 9]]
-    _, scores = run(by_hand((1.0, b), (0.0, 1.0, b)), [[x for triple in triples for x in triple]])
-    ordered, swapped, last, first = scores[0, 13, 2:12:3].tolist()
-    assert (ordered, swapped, last, first) == pytest.approx((1 + b**2, 2 * b, 1.0, b**2))
-    assert ordered - max(swapped, last) == pytest.approx(min(b**2, (1 - b) ** 2))
-
-
-def test_a_doubled_letter_beats_the_right_context():
-    """Therefore the task has no equal neighbours."""
-    _, scores = run(by_hand((1.0, 0.5), (0.0, 1.0, 0.5)), [[0, 1, 9, 1, 1, 10, 0, 1, 9]])
-    right, doubled = scores[0, 7, [2, 5]].tolist()
-    assert doubled == pytest.approx(1.5)
-    assert right == pytest.approx(1.25)
-
-
-@pytest.mark.parametrize("taps", [((1.0, 0.0), (0.0, 1.0, 0.0)), ((1.0, 0.0), (0.0, 1.0, 0.5))])
-def test_without_the_token_before_in_the_query_the_last_letter_alone_is_matched(taps):
-    """Its followers are weighed equally. (It is a first letter, too: then letters follow it.)"""
-    batch = TASK.batch(400, np.random.default_rng(0))
-    logits, _ = run(by_hand(*taps), batch.inputs)
-    asked = torch.as_tensor(batch.targets != IGNORE)
-    right = logits[asked].gather(1, torch.as_tensor(batch.targets)[asked][:, None])[:, 0]
-    of_followers = right / logits[asked, TASK.vocab_size // 2 :].sum(dim=1)
-    assert of_followers.mean().item() == pytest.approx(1 / 3, abs=0.01)

@@ -13,9 +13,7 @@ from transformer_lens.hook_points import HookPoint
 
 import ihlab
 from ihlab import ModelConfig, Run, RunConfig, Transformer, train
-from ihlab.interp import head_scores, locate_induction_heads
-from ihlab.interp.ablation import ablate_heads
-from ihlab.interp.circuits import ov_circuit, qk_circuit
+from ihlab.interp import head_scores
 from ihlab.model.attention import Attention
 from ihlab.model.registry import VARIANTS, register_attention
 from ihlab.training.interrupt import Interrupted
@@ -80,38 +78,11 @@ def test_a_module_of_ones_own_is_built_hooked_and_scored():
     other = Transformer(config(attention="plain"), seed=4)
     assert not torch.equal(model.blocks[0].attn.gain, other.blocks[0].attn.gain)
     assert not torch.equal(model.blocks[0].attn.gain, model.blocks[1].attn.gain)
-    batch = InductionTask(vocab_size=40, length=16).batch(8, np.random.default_rng(0))
-    scores = head_scores(model, batch)
+    scores = head_scores(model)
     assert scores["eigenvalue_copying"].isna().all()  # it has no W_V and W_O
     assert scores.drop(columns="eigenvalue_copying").notna().all(axis=None)
-    assert ablate_heads(model, batch, [(0, 0)]) != ablate_heads(model, batch, [])
     decayed = {name for name in model.decayed_parameters() if ".attn." in name}
     assert decayed == {f"blocks.{layer}.attn.{name}.weight" for layer in (0, 1) for name in ("qkv", "o_proj")}
-
-
-class Written(Plain):
-    """`Plain` with the two weights that say what heads write, and not one attribute of the package's own."""
-
-    @property
-    def W_V(self):
-        return self.qkv.weight.chunk(3)[2].unflatten(0, (self.n_heads, -1)).mT
-
-    @property
-    def W_O(self):
-        return self.o_proj.weight.T.unflatten(0, (self.n_heads, -1))
-
-
-def test_two_weights_are_enough_for_copying_scores():
-    ihlab.register_attention("written", Written)
-    model = Transformer(config(attention="written"), seed=3)
-    scores = head_scores(model)
-    assert scores["eigenvalue_copying"].notna().all()
-    attn = model.blocks[1].attn
-    torch.testing.assert_close(
-        ov_circuit(model, 1, 0).AB, torch.diag(model.blocks[1].ln1.w) @ attn.W_V[0] @ attn.W_O[0]
-    )
-    with pytest.raises(ConfigError, match=r"Written, the attention of layer 1, has no W_Q\."):
-        qk_circuit(model, 1, 0)
 
 
 def test_a_subclass_does_all_that_the_packages_own_does():
@@ -166,39 +137,6 @@ def test_it_is_trained_stored_stacked_and_opened_where_it_is_registered(tmp_path
     ):
         Run.open(alone.folder)
     assert "ihlab.register_attention" in ihlab.runs(tmp_path / "alone")["problem"].iloc[0]
-
-
-@pytest.mark.slow
-def test_what_vmap_cannot_stack_says_so(tmp_path):
-    class Branching(Plain):
-        def forward(self, x):
-            return super().forward(x) if x.sum().item() > 0 else 2 * super().forward(x)
-
-    register_attention("branching", Branching)
-    task = InductionTask(vocab_size=40, length=16)
-    settings = RunConfig(task=task, model=config(attention="branching"), steps=2, batch_size=4, eval_rows=8, warmup=1)
-    with pytest.raises(ConfigError, match=r"'branching' cannot be stacked by torch\.vmap: train its runs one by one"):
-        train(settings, tmp_path, members=2)
-
-
-def test_an_attention_without_a_pattern_is_trained_and_its_missing_pattern_named(tmp_path):
-    class Mean(nn.Module):
-        def __init__(self, cfg, generator, layer):
-            super().__init__()
-
-        def forward(self, x):
-            return x.cumsum(dim=1) / torch.arange(1, x.shape[1] + 1)[:, None]
-
-    register_attention("mean", Mean)
-    task = InductionTask(vocab_size=40, length=16)
-    settings = RunConfig(task=task, model=config(attention="mean"), steps=1, batch_size=4, eval_rows=8, warmup=1)
-    run = train(settings, tmp_path)
-    assert run.metrics.filter(like="prefix_").isna().all(axis=None)
-    assert run.metrics["eval_loss"].notna().all()
-    with pytest.raises(ConfigError, match=r"lacks blocks\.0\.attn\.hook_pattern; Mean has no HookPoint hook_pattern"):
-        locate_induction_heads(run)
-    with pytest.raises(ConfigError, match="Mean, the attention of layer 0, has no HookPoint hook_z"):
-        ablate_heads(run, task.batch(4, np.random.default_rng(0)), [(0, 0)])
 
 
 def test_the_hook_points_of_an_assigned_module_are_named_without_a_further_call():

@@ -8,29 +8,18 @@ from ihlab.interp.circuits import ov_circuit
 from ihlab.interp.patching import path_patch, without_key_path
 from ihlab.interp.patterns import effective_patterns, raw_patterns, score_routes
 from ihlab.interp.routes import route_contributions
-from ihlab.model.config import GPT2
-from ihlab.model.hf import to_gpt2, to_llama
 from ihlab.model.query_positions import may_gather
 from tasks import ConfigError
-from tests.model.weights import alike
 
-MIXING = ("input_shift.", "stream_shift.", "canon.", "convolution.", "input_gate.", "smear.")
+MIXING = ("stream_shift.", "canon.", "convolution.", "smear.")
 """What the names of the parameters hold that mix tokens."""
 
 CASES = (
-    {"attention": "rwkv_shift"},
-    {"attention": "mdha"},
-    {"attention": "input_gate"},
     {"attention": "dynamic_conv"},
-    {"attention": "adaptive_offset", "d_head": 8},
-    {"smear": "interpolation"},
-    {"stream_shift": "before_norm"},
     {"stream_shift": "after_norm", "norm": "layer"},
     {"stream_shift": "added"},
     {"canon": "ABCD"},
-    {"canon": "D", "mlp": "gelu"},
     {"canon": "KVOM"},
-    {"smear": "embedding", "positional": "learned"},
     {"smear": "attention"},
 )
 
@@ -70,22 +59,6 @@ def test_a_path_through_a_stream_that_is_shifted_is_not_direct(make_model, token
         path_patch(make_model(stream_shift="added"), tokens, tokens, (0, 0), (1, 0), "k")
 
 
-@pytest.mark.parametrize(("convert", "block"), [(to_llama, {}), (to_gpt2, GPT2)])
-def test_hugging_faces_blocks_mix_tokens_in_attention_alone(make_model, convert, block):
-    with pytest.raises(ConfigError, match="stream_shift"):
-        convert(make_model(**block, stream_shift="added"))
-
-
-@torch.no_grad()
-def test_a_gate_of_a_smear_can_be_read_and_set(make, tokens):
-    model, vanilla = make(smear="embedding"), make()
-    alike(model, vanilla)
-    _, cache = model.run_with_cache(tokens)
-    assert cache["smear.hook_gate"].shape == (3, 9, 1)
-    off = model.run_with_hooks(tokens, fwd_hooks=[("smear.hook_gate", lambda gate, hook: 0 * gate)])
-    torch.testing.assert_close(off, vanilla(tokens), atol=1e-12, rtol=0)
-
-
 @pytest.mark.parametrize("fields", [{"canon": "KVOM"}, {"canon": "ABCD"}, {"attention": "qkv_shift"}], ids=str)
 def test_from_an_identity_start_a_model_is_vanilla(make_config, tokens, fields):
     model, vanilla = Transformer(make_config(**fields, shift_start="identity")), Transformer(make_config())
@@ -120,9 +93,7 @@ def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
     [
         ({"canon": "E"}, "canon is 'E'.*'ABCDKVOM'"),
         ({"canon": "BA"}, "canon is 'BA'.*in order"),
-        ({"canon": "AA"}, "canon is 'AA'.*each once"),
         ({"canon": "AD", "mlp": "none"}, "canon is 'AD', but mlp is 'none'"),
-        ({"canon": "M", "mlp": "none"}, "canon is 'M', but mlp is 'none'"),
         ({"canon": "BK"}, "canon is 'BK', but 'B' convolves keys and values already"),
         ({"canon": "V", "attention": "k_shift"}, "canon is 'V', but attention='k_shift'.*leave 'V' out"),
         ({"canon": "K", "attention": "key_offset", "d_head": 8}, "canon is 'K', but attention='key_offset'"),
@@ -131,45 +102,9 @@ def test_a_canon_layer_of_the_mlp_leaves_equation_5_exact(make, tokens):
             {"attention": "partial_rotary", "d_head": 8, "rotary_scale": 2.0},
             "rotary_scale is 2.0, but attention='partial_rotary'",
         ),
-        ({"canon": "B", "attention": "k_shift"}, "canon is 'B', but attention='k_shift'"),
-        ({"canon": "B", "attention": "mdha"}, "canon is 'B', but attention='mdha'"),
-        ({"canon": "B", "attention": "input_gate"}, "canon is 'B', but attention='input_gate'"),
-        ({"shift_window": 3, "attention": "input_gate"}, "shift_window is 3.*gate.*must be 2"),
-        ({"shift_share": "layer", "attention": "input_gate"}, "shift_share is 'layer'.*'head'"),
+        ({"shift_window": 3, "attention": "kv_gate"}, "shift_window is 3.*gate.*must be 2"),
     ],
 )
 def test_what_makes_no_sense_together_is_refused(make_config, changes, words):
     with pytest.raises(ConfigError, match=words):
         make_config(**changes)
-
-
-def test_primer_starts_from_a_half_and_two_sixths(make_config):
-    for part, weight in mixing(Transformer(make_config(attention="mdha"))).items():
-        wanted = torch.tensor([0.5, 0.5 / 3, 0.5 / 3])[:, None].expand_as(weight)
-        assert torch.equal(weight, wanted), part
-
-
-@torch.no_grad()
-def test_a_gate_shifts_at_some_tokens_only(make, tokens):
-    """And what a hook writes into it is what the keys and values are mixed by."""
-    model, vanilla = make(attention="input_gate"), make()
-    alike(model, vanilla)
-    _, cache = model.run_with_cache(tokens)
-    own = cache["blocks.0.attn.hook_key_gate"]
-    assert own.shape == (3, 9, 2)
-    assert own.std(dim=1).min() > 0.01
-    names = [f"blocks.{layer}.attn.hook_{what}_gate" for layer in range(2) for what in ("key", "value")]
-    unshifted = model.run_with_hooks(tokens, fwd_hooks=[(name, lambda a, hook: torch.ones_like(a)) for name in names])
-    torch.testing.assert_close(unshifted, vanilla(tokens), atol=1e-12, rtol=0)
-
-
-def test_rwkv_starts_where_rwkv_6_does(make_config):
-    model = Transformer(make_config(attention="rwkv_shift", n_layers=3, d_model=4, n_heads=2))
-    mu = {what: [block.attn.input_shift[what].mu[1].item() for block in model.layers] for what in ("key", "value")}
-    assert mu["key"] == pytest.approx([1 - 0.25, 1 - 0.25 ** (2 / 3), 1 - 0.25 ** (1 / 3)])
-    assert mu["value"] == pytest.approx([mu["key"][0], mu["key"][1] - 0.15, mu["key"][2] - 0.3])
-    queries = [block.attn.input_shift["query"].mu.tolist() for block in model.layers]
-    assert queries[0] == pytest.approx([1, 0.5, 1 - 0.5**0.5, 1 - 0.75**0.5])
-    assert queries[2][1] == pytest.approx(1 - 0.25 ** (1 / 6))
-    alone = Transformer(make_config(attention="rwkv_shift", n_layers=1))
-    assert torch.equal(alone.layers[0].attn.input_shift["value"].mu, alone.layers[0].attn.input_shift["key"].mu)

@@ -62,22 +62,6 @@ def test_vmap_goes_over_rows(model, tokens):
     torch.testing.assert_close(by_row, model(tokens))
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
-def test_gradients_of_each_sequence_alone(model, tokens):
-    def score(parameters, row):
-        return torch.func.functional_call(model, parameters, (row[None],)).logsumexp(-1).mean()
-
-    alone = []
-    for row in tokens:
-        model.zero_grad()
-        model(row[None]).logsumexp(-1).mean().backward()
-        alone.append({name: weight.grad for name, weight in model.named_parameters()})
-    parameters = {name: weight.detach() for name, weight in model.named_parameters()}
-    each = torch.func.vmap(torch.func.grad(score), (None, 0))(parameters, tokens)
-    for name, gradients in each.items():
-        torch.testing.assert_close(gradients, torch.stack([of_row[name] for of_row in alone]), atol=1e-6, rtol=1e-4)
-
-
 def test_meta_tensors_give_shapes(model):
     logits = model.to("meta")(torch.zeros(3, 8, dtype=torch.long, device="meta"))
     assert logits.shape == (3, 8, 11)

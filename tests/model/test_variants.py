@@ -6,30 +6,8 @@ import pytest
 import torch
 
 from ihlab import Transformer
-from ihlab.interp.patterns import effective_patterns, score_routes
-from ihlab.interp.routes import all_routes, route_contributions
-from ihlab.model.registry import RULES, VARIANTS
+from ihlab.model.registry import RULES
 from ihlab.model.shift import SHIFT_RULES
-from tasks import ConfigError
-
-SHIFTED = [name for name, variant in VARIANTS.items() if variant.rules]
-
-CASES = {
-    **{name: {"attention": name} for name in SHIFTED},
-    "window 3": {"attention": "kv_shift", "shift_window": 3},
-    "window 4, the paper's start": {"attention": "kv_shift", "shift_window": 4, "shift_start": "uniform"},
-    "window 3, sums to 1": {"attention": "kv_sum1", "shift_window": 3},
-    "shared in a layer": {"attention": "kv_shift", "shift_share": "layer"},
-    "shared in the model, gate": {"attention": "kv_gate", "shift_share": "model"},
-    "each channel its own": {"attention": "qkv_shift", "shift_share": "channel"},
-    "queries too, ALiBi, strict": {"attention": "qkv_shift", "positional": "alibi", "mask": "strict"},
-    "queries with a shorter window": {"attention": "qkv_shift", "shift_window": 4, "query_window": 2},
-    "only values, no positions": {"attention": "v_shift", "positional": "none"},
-    "latent": {"attention": "mla_kv", "n_key_value_heads": 4},
-    "latent, strict": {"attention": "mla_kv", "n_key_value_heads": 4, "mask": "strict"},
-    "latent, no positions": {"attention": "mla_kv", "n_key_value_heads": 4, "positional": "none"},
-}
-
 
 # Starts
 
@@ -82,11 +60,6 @@ def test_restarting_gives_the_weights_asked_for(kind):
     torch.testing.assert_close(shift.weights(), wanted / wanted[0].norm() if kind == "frozen_unit" else wanted)
 
 
-def test_a_window_of_three_has_no_gate(make_config):
-    with pytest.raises(ConfigError, match=r"shift_window is 3.*gate.*must be 2"):
-        make_config(attention="kv_gate", shift_window=3)
-
-
 @pytest.mark.parametrize("kind", SHIFT_RULES)
 def test_a_rule_says_what_its_weights_can_be(kind):
     shift, rule = SHIFT_RULES[kind], RULES[kind]
@@ -99,33 +72,3 @@ def test_a_rule_says_what_its_weights_can_be(kind):
         held = shift(1, 2)
         held.hold(0, 0, value)
         assert held.weights()[0, 0].item() == pytest.approx(value, abs=1e-6)
-
-
-# What reads the mixing weights
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_routes_sum_to_scores_and_z_and_the_effective_pattern_reads_raw_values(make, case, tokens):
-    """Routes that a variant does not have contribute nothing; the whole head is z."""
-    model = make(**case)
-    _, cache = model.run_with_cache(tokens)
-    window, of_channels = model.cfg.shift_window, model.cfg.shift_share == "channel"
-    if of_channels:
-        with pytest.raises(ConfigError, match="if each channel has its own weights"):
-            effective_patterns(cache)
-    for layer, block in enumerate(model.layers):
-        bias = block.attn.score_bias(cache["k", layer], slice(0, 9))[0]
-        scores = score_routes(cache, layer).sum(dim=0) + bias
-        torch.testing.assert_close(scores, cache["attn_scores", layer], atol=1e-10, rtol=0)
-        if not of_channels:
-            _, raw = block.attn.project(block.attention_input(cache["resid_pre", layer]))
-            raw = raw.repeat_interleave(4 // raw.shape[2], dim=2)
-            z = torch.einsum("bhqk,bkhd->bqhd", effective_patterns(cache)[layer], raw)
-            torch.testing.assert_close(z, cache["z", layer], atol=1e-10, rtol=0)
-    routes = route_contributions(model, tokens, 1, all_routes(window))
-    total = sum(routes[None, column] for column in range(window))
-    torch.testing.assert_close(total, cache["z", 1], atol=1e-10, rtol=0)
-    torch.testing.assert_close(routes[None, None], cache["z", 1], atol=1e-12, rtol=0)
-    for name, column_of in (("alpha", lambda r: (r, None)), ("beta", lambda r: (None, r))):
-        if name not in model.cfg.mixing_weights:
-            assert (routes[column_of(1)] == 0).all()

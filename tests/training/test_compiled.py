@@ -10,7 +10,7 @@ from ihlab import Clamp, train
 from ihlab.measure.loss import summed_loss
 from ihlab.training import compiled
 from ihlab.training.config import to_dict
-from ihlab.training.ensemble import over_members, stack_batches
+from ihlab.training.ensemble import stack_batches
 from ihlab.training.fork import fork_config
 from ihlab.training.loop import microbatches
 from tasks import InductionTask
@@ -96,7 +96,7 @@ STACKED = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_stacks_of_a_kind_share_graphs_and_members_follow_their_eager_runs(small, tmp_path):
     """Steps have as many queries as chance gives them: there is a graph for each size after padding."""
     task = InductionTask(vocab_size=48, length=32)
@@ -140,15 +140,6 @@ def test_graphs_are_kept_for_runs_of_one_kind_and_forgotten_for_another(small, r
         for _ in range(2):
             compiled.compiled(summed_loss, config, CPU)
         assert len(resets) == after
-
-
-def test_stacks_of_another_number_of_members_are_of_another_kind(small, resets):
-    small = small.replace(compile=True)
-    for _ in range(2):
-        compiled.compiled(over_members, small, CPU, 4)
-    assert len(resets) == 1
-    compiled.compiled(over_members, small, CPU, 1)  # what is left of a stack
-    assert len(resets) == 2
 
 
 def test_a_clamped_run_shares_its_graphs_with_no_other(small, resets, whole):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ihlab import ModelConfig, RunConfig
 from ihlab.training.config import even_choice, from_dict, to_dict
-from tasks import ConfigError, InductionTask, MQARTask, MultiHopTask, NGramTask, rule_of
+from tasks import ConfigError, InductionTask, MQARTask, MultiHopTask, rule_of
 
 
 def test_stored_config_reads_back_equal(small):
@@ -25,7 +25,6 @@ def test_hash_depends_on_every_field_but_the_name(small):
         {"steps": 25},
         {"compile": True},
         {"stop_at_accuracy": 0.9},
-        {"stop_at_accuracy": 1},
         {"schedule": "trapezoid"},
         {"model": small.model.replace(n_layers=2)},
         {"task": InductionTask(vocab_size=40, length=12, score="first")},
@@ -56,18 +55,12 @@ def test_evaluations_are_dense_early_and_sparse_late(steps, every, growth, kept)
     ("change", "words"),
     [
         ({"steps": -5}, ["RunConfig.steps", "-5", "at least 1"]),
-        ({"warmup": -1}, ["RunConfig.warmup", "-1", "at least 0"]),
         ({"lr": 0.0}, ["RunConfig.lr", "0.0", "positive"]),
-        ({"clip": -1.0}, ["RunConfig.clip", "-1.0", "positive"]),
         ({"accumulate": 3}, ["RunConfig.accumulate", "3", "batch_size=8"]),
         ({"schedule": "cosin"}, ["RunConfig.schedule", "'cosin'", "'cosine'"]),
-        ({"precision": "fp16"}, ["RunConfig.precision", "'fp16'", "'bf16'"]),
         ({"betas": (0.9, 1.0)}, ["RunConfig.betas", "[0, 1)"]),
         ({"name": "../escape"}, ["RunConfig.name", "folder name"]),
         ({"stop_at_accuracy": 0.0}, ["RunConfig.stop_at_accuracy is 0.0", "above 0 and at most 1"]),
-        ({"stop_at_accuracy": 90}, ["RunConfig.stop_at_accuracy is 90.0", "above 0 and at most 1"]),
-        ({"stop_at_accuracy": float("nan")}, ["RunConfig.stop_at_accuracy is nan", "finite"]),
-        ({"stop_at_accuracy": "0.9"}, ["RunConfig.stop_at_accuracy", "'0.9'", "a number"]),
         ({"step": 3}, ["step", "did you mean 'steps'?"]),
         ({"task": InductionTask(vocab_size=80, length=12)}, ["vocab_size is 80", "d_vocab is only 40"]),
         ({"task": InductionTask(vocab_size=40, length=3)}, ["length is 3", "at least 4"]),
@@ -82,32 +75,10 @@ def test_a_bad_field_gets_one_clear_sentence(small, change, words):
     assert "\n" not in str(caught.value)
 
 
-def test_whole_numbers_and_floats_are_one_setting(small):
-    assert small.replace(lr=1).digest == small.replace(lr=1.0).digest
-    assert small.replace(stop_at_accuracy=1).digest == small.replace(stop_at_accuracy=1.0).digest
-    assert isinstance(small.replace(clip=2).clip, float)
-
-
 @pytest.mark.parametrize("missing", ["task", "model", "betas"])
 def test_a_stored_config_without_a_part_is_refused(small, missing):
     with pytest.raises(ConfigError, match=f"no '{missing}'"):
         from_dict({name: value for name, value in to_dict(small).items() if name != missing})
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"task": 3}, "The stored config's task is 3, but must be fields."),
-        ({"task": {"length": 9}}, "The task's kind is None, but must be a name."),
-        ({"model": {"n_layers": 1}}, "model.d_model is missing."),
-        ({"betas": [0.9]}, "betas is [0.9], but must be a list of 2."),
-        ({"fork": {"parent": "0" * 10, "clamps": [3]}}, "fork.parent_name is missing."),
-    ],
-)
-def test_a_stored_config_that_is_none_is_refused_with_a_sentence(small, change, sentence):
-    with pytest.raises(ConfigError) as caught:
-        from_dict({**to_dict(small), **change})
-    assert str(caught.value) == sentence
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=60, unique=True).map(sorted), st.integers(2, 25))
@@ -132,7 +103,6 @@ def run_of(task) -> RunConfig:
     ("task", "digest"),
     [
         (MultiHopTask(vocab_size=10, length=16, max_hops=3), "33c85e2e8c"),
-        (NGramTask(vocab_size=40, length=12), "3ecd659f10"),
         (MQARTask(vocab_size=64, length=32, pairs=4), "272497ac81"),
     ],
 )
@@ -168,24 +138,3 @@ def test_a_renamed_field_is_still_taken_shown_and_stored_by_its_first_name(small
     assert not [name for name in stored if name.startswith("stop_at")]
     new_names = {**stored, "stop_at_accuracy": stored.pop("until"), "stop_at_metric": stored.pop("until_metric")}
     assert from_dict({k: v for k, v in new_names.items() if not k.startswith("until")}) == run
-
-
-def test_hash_leaves_defaults_out_so_that_a_new_field_renames_no_run(small):
-    spelled_out = small.replace(
-        model=small.model.replace(rotary_base=100_000, mask="causal"), schedule="constant", until=None
-    )
-    assert spelled_out.digest == small.digest
-    stored = to_dict(small)
-    del stored["model"]["mask"], stored["schedule"], stored["until"]  # as written before there were such fields
-    assert from_dict(stored).digest == small.digest
-
-
-def test_runs_of_a_task_whose_rule_changed_have_another_hash():
-    """6b2fe1566e was that of induction's first rule, at commit 275cf7b."""
-    run = run_of(InductionTask(vocab_size=64, length=32))
-    assert rule_of(run.task) == 2
-    assert run.digest not in ("6b2fe1566e", run_of(NGramTask(vocab_size=64, length=32)).digest)
-    stored = json.loads(json.dumps(to_dict(run)))
-    assert stored["task"]["rule"] == 2
-    assert from_dict(stored) == run
-    assert from_dict(stored).digest == run.digest

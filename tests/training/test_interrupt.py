@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 import time
 
 import pytest
@@ -78,16 +77,3 @@ def test_a_programs_own_answer_to_sigterm_is_left_to_it():
         send(signal.SIGTERM)
         assert not asked.is_set()
     assert heard == [signal.SIGTERM]
-
-
-def test_other_threads_leave_signals_alone():
-    before, seen = signal.getsignal(signal.SIGINT), []
-
-    def work():
-        with interruptible(), deferred_interrupt() as asked:
-            seen.append((signal.getsignal(signal.SIGINT), asked.is_set()))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [(before, False)]

@@ -48,11 +48,6 @@ def test_rows_that_no_batch_reads_shrink_by_decay_alone_and_stay_if_undecayed(sm
         torch.testing.assert_close(trained[4:], drawn * factor)
 
 
-def test_undecayed_names_parameters_that_decay(small):
-    with pytest.raises(ConfigError, match=r"RunConfig.undecayed names pos_embed.weight, but .* are .*embed.weight"):
-        make_optimizer(Transformer(small.model), small.replace(undecayed=("pos_embed.weight",)))
-
-
 @pytest.mark.parametrize(
     ("schedule", "quarter", "halfway", "end"),
     [
@@ -70,17 +65,8 @@ def test_schedule(small, schedule, quarter, halfway, end):
     assert learning_rate(run, 60) == pytest.approx(2.0 * halfway)
     assert learning_rate(run, 110) == pytest.approx(2.0 * end, abs=1e-12)
     assert constant_steps(run) == (88 if schedule == "trapezoid" else 110)
-
-
-def test_trapezoid_by_hand(small):
-    """Of 50 steps the first 4 warm up and the last 10 fall: step 40 is the last at the full rate, 50 would be 0."""
-    run = small.replace(schedule="trapezoid", warmup=4, steps=50, lr=2.0)
-    assert constant_steps(run) == 40
-    rates = [learning_rate(run, step) for step in range(50)]
-    assert rates[:4] == pytest.approx([0.5, 1.0, 1.5, 2.0])
-    assert rates[4:41] == [2.0] * 37
-    assert rates[41:] == pytest.approx([1.8, 1.6, 1.4, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2])
-    assert learning_rate(run, 50) == 0
+    if schedule == "trapezoid":  # the last 22 steps fall: step 88 is the last at the full rate
+        assert [learning_rate(run, step) for step in (88, 89, 99)] == pytest.approx([2.0, 2.0 * 21 / 22, 1.0])
 
 
 # Batches
@@ -137,12 +123,6 @@ def test_heads_start_where_the_run_says(small):
     theirs = dict(plain.named_parameters())
     for name, ours in model.named_parameters():
         assert ("shift" in name) != torch.equal(ours, theirs[name])
-
-
-@pytest.mark.parametrize("start", [0.5, (0.1, float("nan")), (True, 0.2)])
-def test_a_start_that_is_not_two_numbers_is_refused(small, start):
-    with pytest.raises(ConfigError, match=r"init_shift is .*two finite numbers"):
-        small.replace(init_shift=start)
 
 
 def test_a_model_without_shift_has_no_start(small):

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, RunConfig, Transformer, train
-from ihlab.model.registry import VARIANTS
 from ihlab.training.memory import _trained_bytes, require_fits
-from tasks import ConfigError, InductionTask, NGramTask
+from tasks import ConfigError, InductionTask
+from tests.model.covering import BUILT_IN
 
 CPU = torch.device("cpu")
 
@@ -22,7 +22,7 @@ def config_of(batch_size, length, vocab_size, **model):
 @pytest.mark.parametrize(
     "shape",
     [
-        *({"attention": name} for name in VARIANTS),
+        *({"attention": name} for name in BUILT_IN),
         {"mlp": "gelu", "norm": "layer", "positional": "learned"},
         {"mlp": "none", "n_key_value_heads": 1},
         {"tied_embeddings": True},
@@ -31,8 +31,7 @@ def config_of(batch_size, length, vocab_size, **model):
 )
 def test_no_model_has_fewer_weights_than_are_counted(shape):
     """Or a model that fits would be refused."""
-    narrow = {"mla_rank": 4} if str(shape.get("attention")).startswith("mla") else {}
-    model = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=200, n_ctx=12, **{**shape, **narrow})
+    model = ModelConfig(n_layers=2, d_model=64, n_heads=4, d_vocab=200, n_ctx=12, **shape)
     held = sum(p.numel() * p.element_size() for p in Transformer(model).parameters())
     assert 0.3 * held < _trained_bytes(model) <= held
 
@@ -73,29 +72,6 @@ def test_attention_patterns_of_a_long_context_count(tmp_path, monkeypatch):
     require_fits(long, CPU)
 
 
-def ngram_run(vocab_size):
-    task = NGramTask(vocab_size=vocab_size, length=4000)
-    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=vocab_size, n_ctx=4000)
-    return RunConfig(task=task, model=model, batch_size=8)
-
-
-def test_a_task_whose_answers_are_in_no_pattern_has_those_of_the_probe_only(monkeypatch):
-    """3-grams are answered from the weights: no evaluation reads a pattern of their sequences.
-
-    With 1100 ids, the probe's 16 sequences of 1,856 positions, four times 464 content tokens, have 220 MB of patterns.
-    """
-    monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**28)
-    require_fits(ngram_run(40), CPU)
-    monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 2**27)
-    with pytest.raises(ConfigError, match="most of it for the attention patterns of 16 sequences of 1856 positions"):
-        require_fits(ngram_run(1100), CPU)
-
-
 def test_more_members_than_folders_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="members is 100000000, but must be at most 10000"):
         train(config_of(1, 8, 40), tmp_path, "cpu", members=10**8)
-
-
-def test_a_window_beyond_the_context_is_refused():
-    with pytest.raises(ConfigError, match="shift_window is 1000000, but must be at most n_ctx=12"):
-        config_of(1, 12, 40, shift_window=10**6)

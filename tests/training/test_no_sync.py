@@ -4,13 +4,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ihlab import Clamp, Transformer, train
-from ihlab.measure.metrics import Evaluator
+from ihlab import train
 from ihlab.training import loop
 from ihlab.training.ensemble import seeds
-from ihlab.training.fork import fork
 from ihlab.training.train import train_ensemble
-from tasks import InductionTask, MultiHopTask
 
 ASKING = {"aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal", "aten::item"}
 
@@ -59,24 +56,6 @@ def test_no_step_asks(small, tmp_path, watch, changes):
     with watch:
         train(small.replace(**changes), tmp_path)
     assert watch.steps == small.steps
-    assert watch.asked == []
-
-
-@pytest.mark.parametrize("task", [InductionTask(vocab_size=40, length=12), MultiHopTask(length=23, max_hops=3)])
-def test_an_evaluation_asks_once_when_all_is_counted(small, task):
-    evaluator = Evaluator(small.replace(task=task, model=small.model.replace(n_ctx=23)), torch.device("cpu"))
-    with Watch() as watch, torch.no_grad():
-        watch.inside = True
-        evaluator.numbers(Transformer(small.model.replace(n_ctx=23)))
-    assert watch.asked == []
-
-
-def test_no_step_with_dropout_or_under_clamps_asks(small, tmp_path, watch):
-    run = train(small.replace(model=small.model.replace(dropout=0.1, positional="learned")), tmp_path)
-    held = [Clamp(what="alpha", layer=0), Clamp(what="pattern", layer=0, head=1, value="previous")]
-    with watch:
-        fork(run, 10, clamps=held, root=tmp_path)
-    assert watch.steps == small.steps + small.steps - 10
     assert watch.asked == []
 
 

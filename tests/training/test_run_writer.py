@@ -6,7 +6,6 @@ import shutil
 import pytest
 
 from ihlab import Run, train
-from ihlab.training.fork import fork
 from ihlab.training.run_writer import RunWriter
 from tasks import ConfigError, TextTask
 from tasks.text.prepared import prepare
@@ -45,22 +44,6 @@ def test_a_folder_that_is_removed_while_it_is_trained_stops_the_run(small, tmp_p
         train(small, tmp_path, report=at(3, lambda: shutil.rmtree(folder)))
     assert not folder.exists()
     assert train(small, tmp_path).metrics.equals(whole.metrics)
-
-
-@pytest.mark.parametrize("during", ["append_metrics", "write_done"])
-def test_a_folder_that_is_removed_within_a_write_stops_the_run_too(small, tmp_path, monkeypatch, during):
-    write, folder = getattr(Run, during), small.folder(tmp_path)
-
-    def removing(run, *arguments):
-        written = write(run, *arguments)
-        if during == "write_done" or run.metrics["step"].iloc[-1] >= 5:
-            shutil.rmtree(folder)
-        return written
-
-    monkeypatch.setattr(Run, during, removing)
-    with pytest.raises(ConfigError, match="was removed or replaced"):
-        train(small, tmp_path)
-    assert not folder.exists()
 
 
 # Data that a config does not say
@@ -113,18 +96,6 @@ def test_a_run_is_resumed_on_the_data_it_began_with_only(text, tmp_path, members
         assert run.metrics.equals(other.metrics)
 
 
-def test_a_fork_goes_on_with_the_data_of_its_parent_only(text, tmp_path):
-    config, write = text
-    write("xyz")
-    parent = train(config, tmp_path)
-    step = parent.checkpoints[1]
-    write("xyw")
-    with pytest.raises(ConfigError, match="its corpus_sha256 is"):
-        fork(parent, step, root=tmp_path)
-    write("xyz")
-    assert fork(parent, step, root=tmp_path).metrics["eval_loss"].iloc[-1] == parent.metrics["eval_loss"].iloc[-1]
-
-
 def test_a_checkpoint_that_does_not_know_its_data_is_resumed(text, tmp_path, monkeypatch):
     """As those from before checkpoints did."""
     config, write = text
@@ -134,20 +105,3 @@ def test_a_checkpoint_that_does_not_know_its_data_is_resumed(text, tmp_path, mon
         stopped(config, tmp_path)
     write("xyw")
     assert train(config, tmp_path).done["resumed_from"] > 0
-
-
-def test_a_second_writer_after_the_lock_was_removed_is_noticed_by_the_first(small, tmp_path, whole, each_step):
-    """Whoever removes the lock file lets a second process in; what that one has written is not written over."""
-    folder = small.folder(tmp_path)
-    second = []
-
-    def let_in():
-        (folder / ".lock").unlink()
-        second.append(train(small, tmp_path).metrics)
-
-    with pytest.raises(ConfigError, match="was removed or replaced"):
-        train(small, tmp_path, report=at(3, let_in))
-    run = Run.open(folder)
-    assert run.done
-    assert run.metrics.equals(second[0])
-    assert run.metrics.equals(whole.metrics)

@@ -5,7 +5,6 @@ import shutil
 import pytest
 
 from ihlab import Run, train
-from ihlab.training.stored_checkpoint import stored_about
 from ihlab.training.stored_metrics import as_csv, read_metrics, record
 from tasks import ConfigError
 
@@ -39,16 +38,13 @@ def test_whole_metrics_read_back_and_may_go_on_after_what_is_known(tmp_path):
         ("".join([*LINES[:2], *LINES[3:]]), "is cut off: it has no line of step 5"),
         ("".join([*LINES[:3], LINES[3][:4] + "\n", LINES[4]]), "has 2 cells in line 4, not 3"),
         ("".join([*LINES[:3], *LINES[2:]]), "steps must increase, but step 5 follows"),
-        ("".join([*LINES[:2], "\n", *LINES[2:]]), "has 1 cells in line 3"),
         (TABLE.replace("step", "stop"), "it has no column 'step'"),
         (TABLE.replace("15,", "15.5,"), "steps must be whole numbers"),
-        (TABLE.replace("\n0,", "\n-1,"), "steps must be whole numbers"),
         (TABLE.replace(",0.3333333333333333,", ",inf,"), "the column 'train_loss' holds something that is not"),
         (
             TABLE.replace("0.3333333333333333", "0.3333333333333334", 1),
             "does not match what the last checkpoint",
         ),
-        (TABLE.replace("accuracy", "accurate"), "does not match what the last checkpoint"),
         ("".join(line.rpartition(",")[0] + "\n" for line in LINES), "does not match what the last checkpoint"),
     ],
 )
@@ -74,9 +70,3 @@ def test_a_run_is_not_resumed_from_metrics_that_are_cut(small, tmp_path, finishe
     shutil.rmtree(finished.folder / "checkpoints")
     with pytest.raises(ConfigError, match=sentence):
         _ = finished.metrics
-
-
-def test_each_checkpoint_records_the_metrics_up_to_it(whole):
-    for step in whole.checkpoints:
-        rows = whole.metrics[whole.metrics["step"] <= step].to_dict("records")
-        assert stored_about(whole.checkpoint_path(step))["metrics"] == of_table(as_csv(rows))

@@ -29,11 +29,6 @@ def test_a_one_layer_shifted_model_learns_induction(tmp_path):
     assert run.metrics["eval_loss"].iloc[-1] < 0.5
 
 
-def test_runs_with_one_seed_are_identical_and_with_two_are_not(small, tmp_path, whole):
-    assert whole.metrics.equals(train(small, tmp_path).metrics)
-    assert not whole.metrics.equals(train(small.replace(seed=1), tmp_path).metrics)
-
-
 def test_a_finished_run_is_found_by_its_hash_under_any_name_and_reused(small, tmp_path, finished):
     before = (finished.folder / "done.json").stat().st_mtime_ns
     for config in (small, small.replace(name="other")):
@@ -164,26 +159,11 @@ def test_a_run_ends_at_the_first_evaluation_that_reaches_until(learner, tmp_path
     assert (run.folder / "done.json").read_bytes() == before
 
 
-def test_a_run_that_never_reaches_until_goes_to_its_last_step(learner, tmp_path, learned):
-    run = train(learner.replace(stop_at_accuracy=0.99), tmp_path)
-    assert_same_up_to(run, learned, learner.steps)
-    assert run.done["steps"] == learner.steps
-
-
 def test_a_model_that_knows_enough_before_training_is_not_trained(learner, tmp_path):
     """With 24 ids, some of 128 first answers are right by chance."""
     run = train(learner.replace(stop_at_accuracy=1e-6), tmp_path)
     assert run.metrics["step"].tolist() == run.checkpoints == [0]
     assert (run.done["steps"], run.done["tokens_per_second"]) == (0, 0)
-
-
-@pytest.mark.parametrize("at", [14, 23])
-def test_a_run_interrupted_before_until_ends_where_it_would_have(learner, tmp_path, learned, stop_at, at):
-    with pytest.raises(Interrupted, match=f"Stopped at step {at} of 60"):
-        train(learner.replace(stop_at_accuracy=0.17), tmp_path, report=stop_at(at))
-    resumed = train(learner.replace(stop_at_accuracy=0.17), tmp_path)
-    assert resumed.done["resumed_from"] == at
-    assert_same_up_to(resumed, learned, REACHED)
 
 
 def test_an_interrupt_in_the_last_step_is_not_lost(small, tmp_path):
@@ -196,28 +176,6 @@ def test_an_interrupt_in_the_last_step_is_not_lost(small, tmp_path):
     with pytest.raises(Interrupted, match=f"Stopped at step {small.steps}, the last, finished in"):
         train(small, tmp_path, callback=interrupt)
     assert Run.open(small.folder(tmp_path)).done["steps"] == small.steps
-
-
-def test_a_finished_run_is_opened_where_it_could_not_be_trained(small, tmp_path, finished, monkeypatch):
-    monkeypatch.setattr("ihlab.training.memory.machine_memory", lambda: 1000)
-    assert train(small, tmp_path).folder == finished.folder
-    with pytest.raises(ConfigError, match="The run takes at least"):
-        train(small.replace(seed=1), tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("lost", "resumed_from"), [([], REACHED), ([REACHED], 20), ([REACHED, 20], 0)])
-def test_a_run_killed_after_it_reached_until_ends_there_again(learner, tmp_path, learned, lost, resumed_from):
-    """Killed before its end was written down; before the checkpoint there was, too; or longer ago."""
-    run = train(learner.replace(stop_at_accuracy=0.17), tmp_path / "killed")
-    (run.folder / "done.json").unlink()
-    for step in lost:
-        run.checkpoint_path(step).unlink()
-        run.optimizer_path(step).unlink()
-    again = train(learner.replace(stop_at_accuracy=0.17), tmp_path / "killed")
-    assert again.done["resumed_from"] == resumed_from
-    assert again.done["steps"] == REACHED
-    assert_same_up_to(again, learned, REACHED)
 
 
 # What goes wrong
@@ -260,22 +218,6 @@ def test_the_callback_gets_the_rows_of_every_runs_metrics_once(small, tmp_path, 
         with pytest.warns(UserWarning, match=said):
             train(small.replace(name=name), tmp_path, members=members, callback=records.append)
     assert len(records) == sum(len(run.metrics) for run in runs)
-
-
-def test_an_exception_of_the_callback_leaves_a_run_that_is_resumed(small, tmp_path, whole):
-    def fails(record):
-        if record["step"] > 0:
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        train(small, tmp_path, callback=fails)
-    pd.testing.assert_frame_equal(train(small, tmp_path).metrics, whole.metrics)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_only_a_run_config_is_trained(small):
-    with pytest.raises(ConfigError, match=r"The config is 'small', but must be a RunConfig\."):
-        train("small")
 
 
 @pytest.mark.parametrize("how", [{}, {"members": 2}])

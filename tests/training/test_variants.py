@@ -12,14 +12,12 @@ from ihlab.training.train import train_ensemble
 from tasks import ConfigError
 
 CASES = {
-    "only keys": {"attention": "k_shift"},
     "queries too": {"attention": "qkv_shift", "n_key_value_heads": 1},
     "sum to 1": {"attention": "kv_sum1", "shift_window": 3},
     "projected": {"attention": "kv_project"},
     "shared in the model": {"attention": "kv_shift", "shift_share": "model", "n_layers": 2},
     "each channel its own": {"attention": "kv_shift", "shift_share": "channel"},
     "recurrence with a convolution": {"attention": "gated_delta", "canon": "B", "positional": "none"},
-    "canon and a smear": {"attention": "vanilla", "canon": "ABCD", "smear": "embedding"},
     "stream shifted, bigrams": {"attention": "vanilla", "stream_shift": "added", "bigram_table": 30},
 }
 
@@ -69,18 +67,6 @@ def test_projected_weights_stay_between_0_and_1_and_reach_the_ends(small, tmp_pa
     assert rows.max().max() == 1
 
 
-def test_clipped_weights_outside_get_no_gradient():
-    """And what the forward pass reads stays between 0 and 1."""
-    from ihlab.model.shift import SHIFT_RULES
-
-    shift = SHIFT_RULES["clip"](2, 2)
-    with torch.no_grad():
-        shift.weight.copy_(torch.tensor([[1.5, 0.3], [-0.2, 0.9]]))
-    torch.testing.assert_close(shift.weights(), torch.tensor([[1.0, 0.3], [0.0, 0.9]]))
-    shift(torch.randn(2, 5, 2, 3)).square().sum().backward()
-    assert ((shift.weight.grad == 0) == torch.tensor([[True, False], [True, False]])).all()
-
-
 @pytest.mark.parametrize("attention", ["kv_frozen", "kv_frozen_unit"])
 def test_frozen_weights_stay_where_kv_shifting_starts(small, attention, tmp_path):
     fresh = Transformer(small.model, small.seed).layers[0].attn.alpha
@@ -90,7 +76,7 @@ def test_frozen_weights_stay_where_kv_shifting_starts(small, attention, tmp_path
     torch.testing.assert_close(run.model().layers[0].attn.alpha, fresh / divisor)
 
 
-@pytest.mark.parametrize("attention", ["kv_shift", "k_shift", "kv_gate", "kv_sum1", "kv_clip", "kv_project"])
+@pytest.mark.parametrize("attention", ["kv_shift", "kv_gate", "kv_sum1", "kv_clip"])
 def test_a_clamped_column_is_read_and_gets_no_gradient(small, attention):
     clamp = Clamp(what="alpha", layer=0, head=1, column=1, value=0.25)
     cfg = small.model.replace(attention=attention)
@@ -116,7 +102,6 @@ def test_a_clamped_column_is_read_and_gets_no_gradient(small, attention):
         ({"attention": "k_shift"}, {"what": "beta"}, ["Clamp.what is 'beta'", "k_shift"]),
         ({"attention": "kv_gate"}, {"what": "alpha", "value": 0.5}, ["Clamp.column is None", "sum to 1"]),
         ({"attention": "kv_gate"}, {"what": "alpha", "column": 0, "value": 1.0}, ["Clamp.value is 1.0", "0.999"]),
-        ({"attention": "kv_clip"}, {"what": "beta", "column": 0, "value": -0.5}, ["Clamp.value is -0.5", "0.0 to 1.0"]),
         ({"shift_share": "layer"}, {"what": "alpha", "head": 0, "value": 0.0}, ["Clamp.head is 0", "'layer'"]),
         ({"shift_share": "model"}, {"what": "alpha", "value": 0.0}, ["Clamp.layer", "'model'"]),
     ],

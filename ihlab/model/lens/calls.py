@@ -54,21 +54,27 @@ class LensCalls(LensText, LensWeights):
             start_at_layer is None or not wants_loss,
             f"return_type is '{return_type}', but a run that starts at layer {start_at_layer} has no tokens to score.",
         )
-        start = 0 if start_at_layer is None else self._layer(start_at_layer, "start_at_layer")
-        stop = self.cfg.n_layers if stop_at_layer is None else self._layer(stop_at_layer, "stop_at_layer")
-        tokens = None if start_at_layer is not None else self.to_tokens(input)
-        x = self._stream(input) if tokens is None else self.require_rows(tokens)
-        documents = documents_of(self, x, document_starts)
-        x = x if tokens is None else self.embedded(tokens, documents)
+        tokens = None
+        if start_at_layer is None:
+            start = 0
+            tokens = self.require_rows(self.to_tokens(input))
+            documents = documents_of(self, tokens, document_starts)
+            x = self.embedded(tokens, documents)
+        else:
+            start = self._layer(start_at_layer, "start_at_layer")
+            x = self._stream(input)
+            documents = documents_of(self, x, document_starts)
+        stop = self._layer(self.cfg.n_layers if stop_at_layer is None else stop_at_layer, "stop_at_layer")
         for block in self.layers[start:stop]:
             x = block(x, documents)
         if stop_at_layer is not None:
             return x
         logits = self.unembed(self.ln_final(x))
-        if not wants_loss:
-            return logits if return_type == "logits" else None
-        loss = self.loss_fn(logits, cast(Tensor, tokens), attention_mask, per_token=loss_per_token)
-        return loss if return_type == "loss" else (logits, loss)
+        results: dict[str | None, Any] = {"logits": logits, None: None}
+        if wants_loss:
+            loss = self.loss_fn(logits, cast(Tensor, tokens), attention_mask, per_token=loss_per_token)
+            results |= {"loss": loss, "both": (logits, loss)}
+        return results[return_type]
 
     def _right_padded(self, input: Any, attention_mask: Any) -> Mask | None:
         real = mask_of(self.to_tokens(input), attention_mask)
@@ -90,7 +96,9 @@ class LensCalls(LensText, LensWeights):
     def _layer(self, layer: int, name: str) -> int:
         n_layers = self.cfg.n_layers
         require(-n_layers <= layer <= n_layers, f"{name} is {layer}, but the model has layers 0 to {n_layers - 1}.")
-        return layer + n_layers if layer < 0 else layer
+        if layer < 0:
+            layer += n_layers
+        return layer
 
     def to(self, *args: Any, print_details: bool = False, **kwargs: Any) -> Any:
         """Move the model as PyTorch does. `print_details`, an argument of TransformerLens, has no effect."""

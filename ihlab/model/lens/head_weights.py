@@ -64,11 +64,6 @@ class HeadWeights(nn.Module):
         return bias_of(self.o_proj)
 
     @property
-    def value_gain(self) -> Float[Tensor, " d_head"]:
-        """The factor on each channel of a head's values before W_O: 1, unless a variant overrides it."""
-        return self.o_proj.weight.new_ones(self.d_head)
-
-    @property
     def alpha(self) -> Tensor:
         """The key shift's weights [n_key_value_heads, window]; the paper's alpha1, alpha2 are columns 0, 1.
 

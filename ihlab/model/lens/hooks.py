@@ -14,7 +14,7 @@ from tasks.config import ConfigError, choose, require
 OF_QUERIES = ("hook_pattern", "hook_attn_scores", "hook_kernel")
 """Substrings of the names of hook points whose axes are [batch, head, query, ...]."""
 
-WEIGHTS = ("hook_alpha", "hook_beta", "hook_gamma", "hook_lambda", "hook_taps")
+WEIGHTS = ("hook_alpha", "hook_beta", "hook_gamma", "hook_taps")
 """Suffixes of the names of hook points of weights: these have no batch axis and no position axis."""
 
 
@@ -55,12 +55,14 @@ class LensHooks(HookedRootModule):
         if callable(names_filter):
             if not any(map(names_filter, self.hook_dict)):
                 warnings.warn("names_filter is true for no hook point: the cache stays empty.", stacklevel=4)
-        elif names_filter is not None:
-            for name in [names_filter] if isinstance(names_filter, str) else names_filter:
-                try:
-                    self._require_hook_points([name])
-                except ConfigError as error:
-                    warnings.warn(f"names_filter: {error}", stacklevel=4)
+            return
+        if isinstance(names_filter, str):
+            names_filter = [names_filter]
+        for name in names_filter or ():
+            try:
+                self._require_hook_points([name])
+            except ConfigError as error:
+                warnings.warn(f"names_filter: {error}", stacklevel=4)
 
     def _require_hook_points(self, names: Iterable[Any]) -> None:
         self.name_new_hook_points()
@@ -77,16 +79,21 @@ class LensHooks(HookedRootModule):
         knows: it would cut hook_k_raw along its heads, and alpha and beta along a wrong axis.
         """
         input = args[0] if args else kwargs["input"]
-        rows = len(input if kwargs.get("start_at_layer") is not None else self.to_tokens(input))
+        if kwargs.get("start_at_layer") is None:
+            input = self.to_tokens(input)
+        rows = len(input)
         require(
             not remove_batch_dim or rows == 1,
             f"The batch dimension of {rows} sequences cannot be removed: give one sequence.",
         )
         output, cache = super().run_with_cache(*args, **kwargs)
+        whole = pos_slice is None and not remove_batch_dim
         positions = Slice.unwrap(pos_slice)
         for name, x in cache.items():
-            if name.removesuffix("_grad").endswith(WEIGHTS):
+            if whole or name.removesuffix("_grad").endswith(WEIGHTS):
                 continue
-            sliced = positions.apply(x, dim=2 if any(kind in name for kind in OF_QUERIES) else 1)
-            cache[name] = sliced[0] if remove_batch_dim else sliced
+            axis = 2 if any(kind in name for kind in OF_QUERIES) else 1
+            cache[name] = positions.apply(x, dim=axis)
+            if remove_batch_dim:
+                cache[name] = cache[name][0]
         return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)

@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 def bias_of(linear: nn.Linear) -> Float[Tensor, " out"]:
     """Return the bias of a linear map; zeros if it has none, as in TransformerLens."""
-    return linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias
+    if linear.bias is None:
+        return linear.weight.new_zeros(linear.out_features)
+    return linear.bias
 
 
 class TokenEmbedding(nn.Embedding):

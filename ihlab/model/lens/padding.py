@@ -23,25 +23,29 @@ def mask_of(tokens: Int[Tensor, "batch pos"], attention_mask: Any = None, paddin
     Raises `ConfigError` for a mask of another shape or with values other than 0 and 1, and for a sequence without a
     token.
     """
-    if attention_mask is None:
-        if padding is None or not (real := tokens != padding).logical_not().any():
-            return None
-    else:
+    if attention_mask is not None:
         real = _as_bool(attention_mask, tokens)
+    elif padding is not None:
+        real = tokens != padding
+    else:
+        return None
+    if bool(real.all()):
+        return None
     empty = torch.nonzero(~real.any(dim=1)).flatten().tolist()
-    require(
-        not empty,
-        f"Sequence {empty[0] if empty else ''} of the attention_mask is only padding: leave the sequence out.",
-    )
-    return None if bool(real.all()) else real
+    if empty:
+        raise ConfigError(f"Sequence {empty[0]} of the attention_mask is only padding: leave the sequence out.")
+    return real
 
 
 def _as_bool(attention_mask: Any, tokens: Tensor) -> Mask:
     try:
-        mask = torch.as_tensor(np.asarray(attention_mask) if isinstance(attention_mask, list) else attention_mask)
+        if isinstance(attention_mask, list):
+            attention_mask = np.asarray(attention_mask)
+        mask = torch.as_tensor(attention_mask)
     except (TypeError, ValueError, RuntimeError):
         raise ConfigError("attention_mask must be 0 and 1 [batch, pos], with sequences of one length.") from None
-    mask = mask[None] if mask.ndim == 1 and len(tokens) == 1 else mask
+    if mask.ndim == 1 and len(tokens) == 1:
+        mask = mask[None]
     require(
         mask.shape == tokens.shape,
         f"attention_mask has the shape {list(mask.shape)}, but the tokens are {list(tokens.shape)}.",

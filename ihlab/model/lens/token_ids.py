@@ -20,20 +20,20 @@ def token_rows(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "
         ids.ndim in (1, 2),
         f"The tokens have the shape {list(ids.shape)}, but must be [batch, pos], or [pos] for one sequence.",
     )
-    return ids[None] if ids.ndim == 1 else ids
+    return torch.atleast_2d(ids)
 
 
 def token_ids(tokens: Any, device: torch.device | None = None) -> Int[Tensor, "..."]:
     """Return ids as a tensor of any shape. Raises `ConfigError` for unequal lengths, and for anything but ids."""
-    if isinstance(tokens, Tensor):
-        ids = tokens
-    else:
+    ids = tokens
+    if not isinstance(tokens, Tensor):
         try:
             ids = torch.as_tensor(np.asarray(tokens), device=device)
         except (TypeError, ValueError):
-            raise ConfigError(
-                "The tokens must be ids [batch, pos]: sequences of one length, of whole numbers."
-            ) from None
+            said = "The tokens must be ids [batch, pos]: sequences of one length, of whole numbers."
+            raise ConfigError(said) from None
     whole = not ids.is_floating_point() and not ids.is_complex() and ids.dtype != torch.bool
     require(whole, f"The tokens are {ids.dtype}, but must be whole numbers.")
-    return ids if ids.dtype in (torch.int64, torch.int32) else ids.long()  # an embedding reads only these types
+    if ids.dtype != torch.int32:  # an embedding reads only these two types
+        ids = ids.long()
+    return ids

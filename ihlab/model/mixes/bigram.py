@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ihlab.model.documents import previous
+from ihlab.model.earlier_tokens import previous
 from ihlab.model.kv_cache import Past, earlier
 
 

@@ -12,8 +12,6 @@ arXiv 2411.19574 with alpha1 = 1 + w[0] and alpha2 = w[1].
 
 The short convolutions of Inkling and of Marin's issue 7585 are the same sum at other places: K, keys after their
 projection; V, values; O, what attention adds to the residual stream; M, what the MLP adds. They start as Canon's do.
-
-Primer's attention (`variants/primer.py`) has a convolution with a kernel of 3 at place B. It replaces its input.
 """
 
 import torch
@@ -43,10 +41,11 @@ class Depthwise(TokenMix):
         self, x: Float[Tensor, "batch pos *group width"], cache: Past | None
     ) -> Float[Tensor, "batch pos *group width"]:
         """Convolve x along its tokens. With a cache, x continues its sequences."""
-        groups = x if x.ndim == 4 else x[:, :, None]
+        groups = x.unflatten(2, (len(self.weight), -1)) if x.ndim == 3 else x
         mixed = token_shift(groups, self.weight, earlier(cache, self.place, groups, self.weight.shape[1] - 1))
-        mixed = groups + mixed if self.residual else mixed
-        return mixed if x.ndim == 4 else mixed[:, :, 0]
+        if self.residual:
+            mixed = groups + mixed
+        return mixed.reshape(x.shape)
 
 
 def make_canon(
@@ -66,10 +65,11 @@ def make_canon(
         return {}
     source = spawned(generator, layer, 1 + _DRAWS.index(place))
     bound = 0.0 if cfg.shift_start == "identity" else cfg.canon_taps**-0.5
-    taps = {
-        name: bound * (2 * torch.rand(n, cfg.canon_taps, width, generator=source) - 1) for name, n in groups.items()
-    }
-    return {name: Depthwise(x, name) for name, x in taps.items()}
+    made = {}
+    for name, n_groups in groups.items():
+        drawn = torch.rand(n_groups, cfg.canon_taps, width, generator=source)
+        made[name] = Depthwise(bound * (2 * drawn - 1), name)
+    return made
 
 
 def make_head_convolutions(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:

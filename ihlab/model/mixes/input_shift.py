@@ -1,13 +1,11 @@
-"""Token shift of attention's input, before the projections: RWKV's, and shifts of the residual stream.
+"""A shift of the residual stream (`ModelConfig.stream_shift`), as RWKV shifts the input of its projections.
 
     x~[t] = x[t] + mu (.) (x[t - 1] - x[t]),
 
 where mu [d_model] has one number per channel, and zeros precede the first token (Peng et al. 2023, arXiv 2305.13048).
-RWKV's queries (its receptance), keys and values each have their own mu (`variants/rwkv.py`). If all channels share one
-mu and the projection has no bias, this is equation 5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head.
-
-A shift of the residual stream (`ModelConfig.stream_shift`) has one mu for queries, keys and values. Mixing before and
-after the norm differ, because a norm is not linear.
+Queries, keys and values have one mu here. If all channels share one mu and the projection has no bias, this is equation
+5 of arXiv 2411.19574 with alpha = (1 - mu, mu) in every head. Mixing before and after the norm differ, because a norm
+is not linear.
 """
 
 import torch
@@ -36,17 +34,14 @@ class InputShift(TokenMix):
         return _mixed(x, torch.zeros_like(self.mu), self.mu, before)
 
 
-def rwkv_mu(cfg: ModelConfig, layer: int, what: str) -> Float[Tensor, " d_model"]:
-    """Return RWKV-6's initial mu of "query", "key" or "value", for channel i of d and layer l of L.
-
-    key: 1 - (i / d)^(1 - l / L),  value: key's mu - 0.3 l / (L - 1),  query: 1 - (i / d)^((1 - l / L) / 2).
-    """
+def initial_mu(cfg: ModelConfig, layer: int) -> Float[Tensor, " d_model"]:
+    """Return RWKV-6's initial mu of keys, 1 - (i / d)^(1 - l / L) for channel i of d and layer l of L."""
     channel = torch.arange(cfg.d_model) / cfg.d_model
-    power = (1 - layer / cfg.n_layers) * (0.5 if what == "query" else 1)
-    less = 0.3 * layer / max(1, cfg.n_layers - 1) if what == "value" else 0.0
-    return 1 - channel**power - less
+    return 1 - channel ** (1 - layer / cfg.n_layers)
 
 
 def _mixed(x: Tensor, current: Tensor, previous: Tensor, before: Tensor | Past | None) -> Tensor:
     weight = torch.stack([current, previous])[None]
-    return token_shift(x[:, :, None], weight, before[:, :, None] if isinstance(before, Tensor) else before)[:, :, 0]
+    if isinstance(before, Tensor):
+        before = before[:, :, None]
+    return token_shift(x[:, :, None], weight, before)[:, :, 0]

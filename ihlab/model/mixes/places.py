@@ -12,12 +12,12 @@ from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attend import Heads, Stream
 from ihlab.model.config import ModelConfig
-from ihlab.model.documents import with_first
+from ihlab.model.earlier_tokens import with_first
 from ihlab.model.kv_cache import Past, earlier, next_positions
 from ihlab.model.mixes.bigram import BigramTable
 from ihlab.model.mixes.depthwise import make_canon, make_head_convolutions
-from ihlab.model.mixes.input_shift import InputShift, rwkv_mu
-from ihlab.model.mixes.smear import OF_EMBEDDING, Smear
+from ihlab.model.mixes.input_shift import InputShift, initial_mu
+from ihlab.model.mixes.smear import OF_EMBEDDING, Interpolation, Smear
 from ihlab.model.shift import TokenMix, TokenShift, make_shifts
 
 SHIFT_HOOKS = {
@@ -32,18 +32,23 @@ class EmbeddingMixes:
     """What a network mixes into the embeddings of tokens: a table of bigrams, then smear."""
 
     def _make_bigrams(self, cfg: ModelConfig) -> None:
-        self.bigram = BigramTable(cfg.bigram_table, cfg.d_model) if cfg.bigram_table else None
-        if self.bigram is not None:
+        self.bigram: BigramTable | None = None
+        if cfg.bigram_table:
+            self.bigram = BigramTable(cfg.bigram_table, cfg.d_model)
             self.hook_bigram = HookPoint()
 
     def _make_smear(self, cfg: ModelConfig) -> None:
-        self.smear = OF_EMBEDDING[cfg.smear](cfg.d_model) if cfg.smear in OF_EMBEDDING else None
+        self.smear: Smear | Interpolation | None = None
+        if cfg.smear in OF_EMBEDDING:
+            self.smear = OF_EMBEDDING[cfg.smear](cfg.d_model)
 
     def mixed(self, x: Stream, tokens: Int[Tensor, "batch pos"], cache: Past | None) -> Stream:
         """Return the embeddings x of tokens, with earlier tokens mixed in."""
         if self.bigram is not None:
             x = x + self.hook_bigram(self.bigram(tokens, cache))
-        return x if self.smear is None else self.smear(x, cache)
+        if self.smear is not None:
+            x = self.smear(x, cache)
+        return x
 
 
 class LayerMixes(nn.Module):
@@ -54,13 +59,14 @@ class LayerMixes(nn.Module):
     """
 
     def _make_mixes(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> None:
-        canon = [make_canon(cfg, place, {place: 1}, cfg.d_model, generator, layer) for place in "ACOM"]
-        self.canon = nn.ModuleDict({place: convolution for parts in canon for place, convolution in parts.items()})
+        self.canon = nn.ModuleDict()
+        for place in "ACOM":
+            self.canon.update(make_canon(cfg, place, {place: 1}, cfg.d_model, generator, layer))
         self.mixes: dict[str, list[Callable[..., Tensor]]] = {place: [] for place in ("stream", "norm", *"AOCM")}
         self.stream_shift: InputShift | None = None
         self.smear: Smear | None = None
         if cfg.stream_shift != "none":
-            self.stream_shift = InputShift(rwkv_mu(cfg, layer, "key"))
+            self.stream_shift = InputShift(initial_mu(cfg, layer))
             places = {"added": "stream", "before_norm": "norm", "after_norm": "A"}
             self.mixes[places[cfg.stream_shift]].append(self._shifted_stream)
         if cfg.stream_shift == "added":
@@ -110,18 +116,17 @@ class NeuronMixes(nn.Module):
 class HeadMixes(nn.Module):
     """What attention mixes into queries, keys and values after their projection: convolutions, then equation 5."""
 
-    _make_shifts = staticmethod(make_shifts)
-    _make_convolutions = staticmethod(make_head_convolutions)
-
     def _make_mixes(self, cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> None:
-        self.shifted, self.shift_window, self.first_own = cfg.shifted, cfg.shift_window, cfg.shift_first == "own"
-        self.key_shift, self.value_shift, self.query_shift = self._make_shifts(cfg, generator, layer)
-        self.convolution = self._make_convolutions(cfg, generator, layer)
+        self.shifted, self.shift_window = cfg.shifted, cfg.shift_window
+        self.first_own = cfg.shift_first == "own"
+        self.key_shift, self.value_shift, self.query_shift = make_shifts(cfg, generator, layer)
+        self.convolution = make_head_convolutions(cfg, generator, layer)
 
     def _make_shift_hooks(self) -> None:
         for side, names in SHIFT_HOOKS.items():
-            for name in names if self.shift_of(side) is not None else ():
-                setattr(self, name, HookPoint())
+            if self.shift_of(side) is not None:
+                for name in names:
+                    setattr(self, name, HookPoint())
 
     def shift_of(self, side: str) -> TokenShift | None:
         """Return the shift of "key", "value" or "query"; None if it is not shifted."""

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from ihlab.model.attend import Stream
-from ihlab.model.documents import previous
+from ihlab.model.earlier_tokens import previous
 from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.shift import TokenMix
 

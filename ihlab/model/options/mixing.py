@@ -118,13 +118,11 @@ class MixingOptions(Sizes):
 
     @property
     def learned_shifts(self) -> tuple[str, ...]:
-        """The mixing weights that are parameters, out of "alpha" (keys), "beta" (values) and "gamma" (queries)."""
-        return tuple(self.shift_rules)
+        """The mixing weights of attention, out of "alpha" (keys), "beta" (values) and "gamma" (queries).
 
-    @property
-    def mixing_weights(self) -> tuple[str, ...]:
-        """The mixing weights of attention, learned and fixed. Each has a hook point."""
-        return self.learned_shifts + VARIANTS[self.attention].fixed
+        Each is a parameter with a hook point.
+        """
+        return tuple(self.shift_rules)
 
     @property
     def learns_both(self) -> bool:
@@ -134,4 +132,4 @@ class MixingOptions(Sizes):
     @property
     def shifted(self) -> bool:
         """True if attention mixes keys, values or queries with earlier ones."""
-        return bool(self.mixing_weights)
+        return bool(self.shift_rules)

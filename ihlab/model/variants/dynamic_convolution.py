@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ihlab.model.attend import Heads, Keys, Stream, Values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.documents import shifted
+from ihlab.model.earlier_tokens import shifted
 from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.shift import TokenMix, spawned, token_shift
 

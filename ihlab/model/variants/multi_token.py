@@ -46,13 +46,13 @@ class MultiTokenAttention(Attention):
         """Return z, for rotated queries of whole sequences or chunks."""
         assert isinstance(positions, slice)
         before = earlier(cache, "rotated query", q, QUERIES - 1)  # canon="B" keeps its own in "query"
-        with_earlier = (
-            torch.cat([before, q], dim=1) if isinstance(before, Tensor) else F.pad(q, (0, 0, 0, 0, QUERIES - 1, 0))
-        )
+        if not isinstance(before, Tensor):  # whole sequences: no queries before the first
+            before = q.new_zeros(len(q), QUERIES - 1, *q.shape[2:])
+        with_earlier = torch.cat([before, q], dim=1)
         hidden = self.score_bias(k, slice(positions.start - QUERIES + 1, positions.stop)).isneginf()
         scores = F.pad(scores_of(with_earlier, k).masked_fill(hidden, 0), (KEYS // 2, KEYS // 2))
         # The first row of conv2d's kernel is for the earliest query, its first column for the earliest key.
         taps = self.hook_taps(self.taps.clone()).flip(1, 2)[:, None]
         mixed = F.conv2d(scores, taps.to(scores.dtype), groups=self.n_heads)
         pattern = pattern_of(mixed + self.score_bias(k, positions), self.hook_attn_scores, self.hook_pattern)
-        return read_values(pattern, v, self.dropout if self.training else 0.0)
+        return read_values(pattern, v, self.active_dropout)

@@ -22,7 +22,7 @@ from torch import Tensor
 from ihlab.model.attend import Keys, Stream, Values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.documents import previous, with_first
+from ihlab.model.earlier_tokens import previous, with_first
 from ihlab.model.kv_cache import Past, earlier, next_positions
 from ihlab.model.positions import Rotary
 

@@ -15,7 +15,7 @@ from transformer_lens.tools.training import TrainConfig, train
 
 from ihlab import ModelConfig, Transformer
 from ihlab.model.config import GPT2
-from ihlab.model.hf import to_gpt2
+from ihlab.model.conversion import to_gpt2
 from tasks import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -231,34 +231,12 @@ def test_a_call_returns_what_transformer_lens_own_model_returns(models, call):
     same(ours, theirs)
 
 
-KINDS = [{"attention": "kv_shift", "n_key_value_heads": 2}, {"attention": "mla"}]
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values()))[:30])
-def test_every_kind_of_model_takes_the_call(kind, call):
-    if call in ("model.W_pos", "model.pos_embed.W_pos", "model.tl_parameters()"):
-        pytest.skip("learned positions and biases are GPT-2's")
-    CALLS[call](Transformer(ModelConfig(**{**SIZES, **kind})).eval())
-
-
 @pytest.mark.parametrize("call", REFUSED)
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_not_taken_says_so(models, call):
     act, said = REFUSED[call]
     with pytest.raises((ConfigError, AttributeError), match=said):
         act(models[0])
-
-
-def test_lists_are_rows_of_ids():
-    model = Transformer(ModelConfig(**SIZES)).eval()
-    assert torch.equal(model(TOKENS.tolist()), model(TOKENS))
-    assert torch.equal(model(TOKENS[0].tolist()), model(TOKENS[:1]))
-    _, cache = model.run_with_cache(TOKENS[0], remove_batch_dim=True)
-    assert cache["pattern", 0].shape == (4, 9, 9)
-    with pytest.raises(ConfigError, match="3 sequences cannot be removed"):
-        model.run_with_cache(TOKENS, remove_batch_dim=True)
 
 
 def test_stopping_and_starting_at_a_layer_makes_the_whole():

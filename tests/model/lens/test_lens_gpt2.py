@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformer_lens.head_detector import detect_head
 from transformer_lens.model_protocol import TransformerLensModel
 
 from ihlab.model.config import GPT2
@@ -120,20 +119,6 @@ def test_directions_give_the_logits_of_the_normalised_stream_and_ignore_its_mean
     close(model.tokens_to_residual_directions(4), directions[4])
 
 
-def test_one_heads_attribution_by_hand(model, cached):
-    """((z @ W_O) less its mean, under a LayerNorm) / scale . (w * W_U[:, t])."""
-    _, cache = cached
-    heads, labels = cache.stack_head_results(return_labels=True)
-    attributions = cache.logit_attrs(heads, 4)
-    write = cache["z", 1][:, :, 2] @ model.blocks[1].attn.W_O[2]
-    if model.cfg.norm == "layer":
-        write = write - write.mean(dim=-1, keepdim=True)
-    if model.cfg.norm != "none":
-        write = write / cache["ln_final.hook_scale"] * model.ln_final.w
-    expected = write @ model.W_U[:, 4]
-    close(attributions[labels.index("L1H2")], expected)
-
-
 # Patching
 
 
@@ -151,15 +136,3 @@ def test_a_hook_may_write_into_the_positions(make_model, tokens):
     assert torch.equal(model.W_pos, before)
     assert not torch.allclose(hooked[0], logits[0])
     torch.testing.assert_close(hooked[1:], logits[1:])
-
-
-@torch.no_grad()
-def test_the_head_detector_reads_our_models(model, tokens):
-    """Its score of a previous-token head is the attention one back, over the sum of all attention, computed here."""
-    row = tokens[:1]
-    scores = detect_head(model, row, "previous_token_head", exclude_bos=False, error_measure="mul")
-    _, cache = model.run_with_cache(row)
-    for layer in range(2):
-        pattern = cache["pattern", layer][0]
-        back = pattern.diagonal(offset=-1, dim1=-2, dim2=-1).sum(-1)
-        close(scores[layer], back / pattern.sum((-2, -1)))

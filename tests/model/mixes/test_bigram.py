@@ -6,7 +6,7 @@ import torch
 from ihlab import Transformer
 from ihlab.interp.patterns import effective_patterns
 from ihlab.model.config import GPT2
-from ihlab.model.hf import to_gpt2, to_llama
+from ihlab.model.conversion import to_gpt2, to_llama
 from tasks import ConfigError
 
 

@@ -26,9 +26,6 @@ def test_it_starts_with_write_gates_of_1_and_slow_decays(make_config, name):
     assert not torch.equal(model.layers[0].attn.log_rate, model.layers[1].attn.log_rate)
 
 
-# The delta rule
-
-
 # What the tools say of them
 
 

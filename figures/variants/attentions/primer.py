@@ -6,7 +6,7 @@ channels of a head share taps, it is equation 5 of arXiv 2411.19574 with a windo
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
@@ -16,12 +16,11 @@ from ihlab.model.mixes.depthwise import Depthwise
 class PrimerAttention(Attention):
     """project q, k, v -> convolve each channel -> rotary or ALiBi -> scores -> softmax -> values -> output."""
 
-    @staticmethod
-    def _make_convolutions(cfg: ModelConfig, generator: torch.Generator | None, layer: int) -> nn.ModuleDict:
+    def __init__(self, cfg: ModelConfig, generator: torch.Generator | None = None, layer: int = 0) -> None:
+        super().__init__(cfg, generator, layer)
         heads = {"query": cfg.n_heads, "key": cfg.kv_heads, "value": cfg.kv_heads}
-        return nn.ModuleDict(
-            {side: Depthwise(taps(n, cfg.head_width), side, residual=False) for side, n in heads.items()}
-        )
+        for side, n_heads in heads.items():
+            self.convolution[side] = Depthwise(taps(n_heads, cfg.head_width), side, residual=False)
 
 
 def taps(n_heads: int, d_head: int) -> Float[Tensor, "head 3 d_head"]:

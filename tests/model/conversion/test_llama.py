@@ -7,20 +7,18 @@ import torch
 import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ihlab.model.hf import from_llama, to_llama
+from ihlab.model.conversion import from_llama, to_llama
 from tasks import ConfigError
 
 SHAPES = pytest.mark.parametrize(
     "shape",
     [
         {},  # grouped queries, d_head 6 where d_model / n_heads is 5
-        {"n_key_value_heads": 4},
         {"n_key_value_heads": 1},
-        {"d_model": 24, "d_head": 6},
         {"tied_embeddings": True},
         {"rotary_base": 50.0, "eps": 0.1},
     ],
-    ids=["grouped", "ungrouped", "one_key_head", "usual_d_head", "tied", "base_and_eps"],
+    ids=["grouped", "one_key_head", "tied", "base_and_eps"],
 )
 
 
@@ -75,15 +73,9 @@ def test_there_and_back_is_the_same_model(make_model, shape):
     [
         {"attention": "kv_shift"},
         {"positional": "none"},
-        {"norm": "none"},
-        {"mlp": "none"},
-        {"residual": False},
         {"residual": (True, False)},
         {"mask": "strict"},
-        {"positional": "learned"},
         {"norm": "layer"},
-        {"mlp": "gelu"},
-        {"bias": True},
         {"dropout": 0.1},
         {"unembedding": "none"},
     ],
@@ -146,9 +138,7 @@ def rope(kind, **more):
 
 LLAMA_3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 RELATIVES = {
-    "Mistral": {},
     "Mistral, window": {"sliding_window": 20},
-    "Qwen2": {},
     "Qwen2, tied": {"tie_word_embeddings": True},
     "Qwen3": {"head_dim": 10},
     "SmolLM3": {},
@@ -157,7 +147,6 @@ RELATIVES = {
     "Llama, linear": rope("linear", factor=4.0),
     "Llama, llama3": rope("llama3", **LLAMA_3),
     "Llama, yarn": rope("yarn", factor=4.0, original_max_position_embeddings=24),
-    "Llama, half precision": {"dtype": torch.bfloat16},
 }
 
 
@@ -178,15 +167,14 @@ def test_a_relative_is_converted_with_its_logits(name):
     assert torch.equal(scored[:, 11], model(scored[:, :11])[:, -1].argmax(dim=-1))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["Qwen3", "Llama, llama3", "Llama, yarn"])
+@pytest.mark.parametrize("name", ["Qwen3", "Llama, yarn"])
 @torch.no_grad()
-def test_a_model_in_half_precision_is_converted_as_its_weights_in_float32(name, dtype):
+def test_a_model_in_half_precision_is_converted_as_its_weights_in_float32(name):
     half, wide = (of_class(name.split(",")[0], **RELATIVES[name]) for _ in range(2))
-    wide.load_state_dict(half.to(dtype).state_dict())
+    wide.load_state_dict(half.to(torch.bfloat16).state_dict())
     tokens = torch.randint(50, (3, 96), generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(from_llama(half)(tokens), wide(tokens).logits, atol=1e-4, rtol=1e-4)
-    assert half.dtype == dtype
+    assert half.dtype == torch.bfloat16
 
 
 def with_bias():
@@ -236,10 +224,3 @@ def test_the_weights_decide_whether_embeddings_are_tied(flag):
 def test_special_tokens_come_back():
     back = to_llama(from_llama(of_class("Llama"))).config
     assert (back.bos_token_id, back.eos_token_id, back.pad_token_id) == (1, 2, None)
-
-
-def test_a_shorter_context_is_the_same_model():
-    original = of_class("Llama")
-    model, tokens = from_llama(original, n_ctx=8), torch.arange(8)[None]
-    assert model.cfg.n_ctx == 8
-    assert_same_logits(model, original, tokens)

@@ -1,23 +1,34 @@
 """Conversion of weights to and from Hugging Face's Llama, and from its relatives: Mistral, Qwen2, Qwen3, SmolLM3."""
 
-from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ihlab.model.config import ModelConfig
-from ihlab.model.hf.configs import reach, special_tokens
-from ihlab.model.hf.proof import exact_rotary, precision, proven, require_all_used, require_family
+from ihlab.model.conversion.checks import exact_rotary, precision, proven, require_all_used, require_family
+from ihlab.model.conversion.configs import reach, special_tokens
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
 from tasks.config import require
 from tasks.memory import in_units
 
 LLAMA = {
-    **{"attention": "vanilla", "positional": "rope", "norm": "rms", "mlp": "swiglu", "mask": "causal"},
-    **{"residual": True, "bias": False, "dropout": 0.0, "unembedding": "linear", "stream_shift": "none", "canon": ""},
-    **{"qk_norm": False, "rotary_layers": None, "rotary_frequencies": None, "rotary_scale": 1.0, "bigram_table": 0},
+    "attention": "vanilla",
+    "positional": "rope",
+    "norm": "rms",
+    "mlp": "swiglu",
+    "mask": "causal",
+    "residual": True,
+    "bias": False,
+    "dropout": 0.0,
+    "unembedding": "linear",
+    "stream_shift": "none",
+    "canon": "",
+    "qk_norm": False,
+    "rotary_layers": None,
+    "rotary_frequencies": None,
+    "rotary_scale": 1.0,
+    "bigram_table": 0,
     "smear": "none",
 }
 """Fields of a model for which Llama allows only one value."""
@@ -40,10 +51,6 @@ _LAYER_NAMES = {
     "mlp.in_proj": "mlp.up_proj",
     "mlp.out_proj": "mlp.down_proj",
 }
-
-
-def _told(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
 def _llama_names(cfg: ModelConfig) -> dict[str, str]:
@@ -72,11 +79,9 @@ def to_llama(model: Transformer) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     cfg = model.cfg
-    other = {name: getattr(cfg, name) for name, only in LLAMA.items() if getattr(cfg, name) != only}
-    require(
-        not other,
-        f"The model has {_told(other)}, but Llama can only have {_told({name: LLAMA[name] for name in other})}.",
-    )
+    for name, only in LLAMA.items():
+        value = getattr(cfg, name)
+        require(value == only, f"The model has {name}={value!r}, but Llama can only have {name}={only!r}.")
     require(
         cfg.d_model % cfg.n_heads == 0,
         f"The model's d_model is {cfg.d_model}, but Llama's must be a multiple of n_heads={cfg.n_heads}.",
@@ -150,14 +155,10 @@ def from_llama(llama: Any, n_ctx: int | None = None) -> Transformer:
     )
     model, names = Transformer(cfg).to(precision(llama)), _llama_names(cfg)
     require_all_used(llama, state, names.values())
-    with torch.no_grad():
-        model.load_state_dict(
-            {
-                ours: torch.zeros_like(weight)
-                if name_there.endswith("bias") and name_there not in state
-                else state[name_there].clone()
-                for (ours, weight), name_there in ((item, names[item[0]]) for item in model.state_dict().items())
-            }
-        )
+    for ours, weight in model.state_dict().items():
+        if names[ours].endswith("bias") and names[ours] not in state:
+            weight.zero_()  # a bias that the original lacks
+        else:
+            weight.copy_(state[names[ours]])
     model.special_tokens = special_tokens(theirs, getattr(llama, "generation_config", None))
     return proven(model, llama)

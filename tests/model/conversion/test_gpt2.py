@@ -5,7 +5,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 
 from ihlab.model.config import GPT2
-from ihlab.model.hf import from_gpt2, to_gpt2
+from ihlab.model.conversion import from_gpt2, to_gpt2
 from tasks import ConfigError
 
 FIGURE_8 = {"n_layers": 3, "d_model": 128, "n_heads": 4, "d_mlp": 512, "d_vocab": 30, "n_ctx": 100}
@@ -15,12 +15,10 @@ SHAPES = pytest.mark.parametrize(
         {},
         {"unembedding": "none"},
         {"tied_embeddings": True},
-        {"n_layers": 1, "n_heads": 1, "n_key_value_heads": 1, "d_head": 20},
-        {"n_layers": 5, "n_heads": 10, "n_key_value_heads": 10, "d_head": 2, "d_mlp": 80},
         {"eps": 0.1},
         {**FIGURE_8, "n_key_value_heads": 4, "d_head": 32, "unembedding": "none"},
     ],
-    ids=["plain", "hidden_as_logits", "tied", "one_head", "deep", "eps", "figure_8"],
+    ids=["plain", "hidden_as_logits", "tied", "eps", "figure_8"],
 )
 
 
@@ -143,8 +141,6 @@ def test_there_and_back_is_the_same_model(make_gpt2_like, shape):
         {"attention": "kv_shift"},
         {"positional": "none"},
         {"norm": "rms"},
-        {"mlp": "swiglu"},
-        {"bias": False},
         {"residual": (True, False)},
         {"mask": "strict"},
     ],
@@ -157,29 +153,16 @@ def test_a_model_that_gpt2_cannot_express_is_refused(make_gpt2_like, part):
     assert f"{name} is {value!r}" in str(refusal.value)
 
 
-@pytest.mark.parametrize("heads", [{"n_key_value_heads": 2}, {"d_head": 6}], ids=str)
-def test_heads_that_gpt2_cannot_express_are_refused(make_gpt2_like, heads):
-    (name, value), *_ = heads.items()
-    with pytest.raises(ConfigError, match=f"{name}={value}"):
-        to_gpt2(make_gpt2_like(**heads))
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"activation_function": "gelu"}, "activation_function='gelu'"),
         ({"scale_attn_weights": False}, "scale_attn_weights=False"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
-        ({"add_cross_attention": True}, "add_cross_attention=True"),
         ({"attn_pdrop": 0.2}, "0.1, 0.2 and 0.1"),
     ],
-    ids=["activation", "scale", "layer_scale", "cross_attention", "dropouts"],
+    ids=["activation", "scale", "layer_scale", "dropouts"],
 )
 def test_a_gpt2_that_we_cannot_express_is_refused(changes, said):
     with pytest.raises(ConfigError, match=said):
         from_gpt2(gpt2_with(**changes))
-
-
-def test_hidden_states_that_are_too_narrow_to_be_logits_are_refused():
-    with pytest.raises(ConfigError, match=r"d_vocab is 21, but .* the 20 entries"):
-        from_gpt2(gpt2_with(GPT2Model, vocab_size=21))

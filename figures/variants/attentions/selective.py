@@ -20,7 +20,7 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.attend import Keys, Queries, Values, explicit_pattern, read_values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.kv_cache import KVCache, Past
+from ihlab.model.kv_cache import Past
 from ihlab.model.positions import Positions, as_tensor
 
 
@@ -34,7 +34,7 @@ class SelectiveAttention(Attention):
       scores minus F.
 
     A query's result depends on earlier queries, so queries cannot be gathered at some positions only, and scores are
-    always explicit. A cache stores one more number per token: the sum of later tokens' selections of it so far.
+    always explicit. It reads whole sequences: it does not decode with a cache.
     """
 
     additive_scores = False
@@ -45,12 +45,10 @@ class SelectiveAttention(Attention):
         self.hook_selection, self.hook_masked = HookPoint(), HookPoint()
 
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
-        """Return z, for rotated queries of whole sequences or chunks."""
+        """Return z, for rotated queries of whole sequences."""
         bias = self.score_bias(k, positions)
         selection = self.hook_selection(self._selection(q[:, :, 0], k[:, :, 0], bias[:, 0], positions))
         masked = F.pad(selection.cumsum(dim=1), (0, 0, 1, -1))  # up to the query before
-        if isinstance(cache, KVCache):
-            masked = masked + cache.selected(selection)[:, None]
         bias = bias - self.hook_masked(masked)[:, None]
         pattern = explicit_pattern(q, k, bias, self.hook_attn_scores, self.hook_pattern)
         return read_values(pattern, v, self.dropout if self.training else 0.0)

@@ -31,24 +31,28 @@ def find_folder(name: str | Path, root: str | Path) -> Path:
         return kept.path(str(name))
     within = listable(root if path.parent == Path() else path.parent)
     misspelt = get_close_matches(path.name[:100], kept.names(), n=1)
-    folders = [folder.name for folder in run_folders(within)] if within.is_dir() or not misspelt else []
+    folders: list[str] = []
+    if within.is_dir() or not misspelt:
+        folders = [folder.name for folder in run_folders(within)]
     require(bool(folders or misspelt), f"There are no runs in {within}.")
-    names = [folder.rpartition("-")[0] for folder in folders]
-    named = [folder for folder, known in zip(folders, names, strict=True) if known == path.name]
+    names = {folder: folder.rpartition("-")[0] for folder in folders}
+    named = [folder for folder in folders if names[folder] == path.name]
     matching = named or [folder for folder in folders if folder.startswith(path.name)]
     if not matching:
-        choose("run", path.name, {*names, *misspelt})  # raises, with the nearest name
-    listed = ", ".join(matching[:MOST_LISTED]) + (", ..." if len(matching) > MOST_LISTED else "")
-    require(
-        len(matching) == 1,
-        f"{len(matching)} runs in {within} are called {path.name!r}: {listed}; give more of its name.",
-    )
+        choose("run", path.name, {*names.values(), *misspelt})  # raises, with the nearest name
+    if len(matching) > 1:
+        listed = ", ".join(matching[:MOST_LISTED])
+        raise ConfigError(
+            f"{len(matching)} runs in {within} are called {path.name!r}: {listed}; give more of its name."
+        )
     return within / matching[0]
 
 
 def name_to_open(folder: Path) -> str:
     """Return the argument of `Run.open` for a run: its folder's name if that is in `runs`, else its path."""
-    return folder.name if folder.parent == Path("runs") else str(folder)
+    if folder.parent == Path("runs"):
+        return folder.name
+    return str(folder)
 
 
 def run_folders(root: str | Path) -> list[Path]:

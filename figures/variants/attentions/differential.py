@@ -60,11 +60,6 @@ class DifferentialAttention(Attention):
         first, second = self.lambda_q1 @ self.lambda_k1, self.lambda_q2 @ self.lambda_k2
         return (first.exp() - second.exp() + self.lambda_init)[None]
 
-    @property
-    def value_gain(self) -> Float[Tensor, " d_head"]:
-        """The factor on each channel of a head's values before W_O, without the norm's scale."""
-        return (1 - self.lambda_init) * self.sub_norm.w
-
     def _attend(self, q: Queries, k: Keys, v: Values, positions: Positions, cache: Past | None) -> Queries:
         weight = self.hook_lambda(self.lambda_weight)
         first, second = zip(q.chunk(2, dim=-1), k.chunk(2, dim=-1), strict=True)

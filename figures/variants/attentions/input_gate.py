@@ -15,7 +15,7 @@ from transformer_lens.hook_points import HookPoint
 from ihlab.model.attend import Heads, Keys, Stream, Values
 from ihlab.model.attention import Attention
 from ihlab.model.config import ModelConfig
-from ihlab.model.documents import previous
+from ihlab.model.earlier_tokens import previous
 from ihlab.model.kv_cache import Past, earlier
 from ihlab.model.shift import GatedShift, TokenMix
 

@@ -6,18 +6,22 @@ import torch
 from torch import Tensor
 
 from ihlab.model.config import GPT2, ModelConfig
-from ihlab.model.hf.configs import special_tokens
-from ihlab.model.hf.proof import precision, proven, require_all_used, require_family
+from ihlab.model.conversion.checks import precision, proven, require_all_used, require_family
+from ihlab.model.conversion.configs import special_tokens
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
 from tasks.config import require
 
 # The value of each field in a model that GPT-2 can express; eps may have any value.
-_REQUIRED = {
-    **{**GPT2, "attention": "vanilla", "mask": "causal", "residual": True},
-    **{"stream_shift": "none", "canon": "", "smear": "none", "bigram_table": 0},
+_REQUIRED = {name: value for name, value in GPT2.items() if name != "eps"} | {
+    "attention": "vanilla",
+    "mask": "causal",
+    "residual": True,
+    "stream_shift": "none",
+    "canon": "",
+    "smear": "none",
+    "bigram_table": 0,
 }
-del _REQUIRED["eps"]
 
 _LAYER_NAMES = {
     "ln1.w": "ln_1.weight",
@@ -131,6 +135,7 @@ def from_gpt2(gpt2: Any) -> Transformer:
 
 
 def _body(cfg: ModelConfig) -> str:
+    """Return what the names of a `GPT2LMHeadModel` begin with, and those of a bare `GPT2Model` do not."""
     return "" if cfg.unembedding == "none" else "transformer."
 
 
