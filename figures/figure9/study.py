@@ -190,12 +190,14 @@ def view(data: pd.DataFrame) -> Figure:
     for panel, size in zip(figure.subplots(1, len(sizes), sharey=True), sizes, strict=True):
         runs = table[table["size"] == size].assign(curve=table["model"])
         learning_curves(panel, runs, "step", "accuracy", LINES)
+        for (arm, _), run in runs.groupby(["curve", "seed"]):  # a median hides that some seeds learn and some do not
+            panel.plot(run["step"], run["accuracy"], color=LINES[arm].color, linewidth=0.6, alpha=0.5)
         panel.set_title(f"{size}\n{runs['n_params'].min():,} parameters, {runs['seed'].nunique()} seeds", fontsize=10)
         panel.set(xlabel="training step", ylim=(-0.02, 1.02))
         panel.xaxis.set_major_locator(MaxNLocator(4))
         panel.label_outer()
     figure.axes[0].set_ylabel("accuracy on $x_3$")
-    figure.legend(figure.axes[0].get_lines(), LINES, loc="outside lower center", ncols=len(LINES))
+    figure.legend(figure.axes[0].get_lines()[: len(LINES)], LINES, loc="outside lower center", ncols=len(LINES))
     return figure
 
 
@@ -227,7 +229,7 @@ FIGURE9 = Study(
     heading="Figure 9: does the shift help with 3-grams?",
     by_default=True,
     title="Does KV shifting help to learn 3-grams?",
-    caption="Line: median of the seeds. Band: all seeds.",
+    caption="Thick line: median of the seeds. Thin lines: seeds. Band: all seeds.",
     declared="2026-11-22",
     cells=cells_of(LAPTOP_SIZES),
     config=config,

@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from ihlab.model.config import GPT2, ModelConfig
 from ihlab.plots.curves import Line
-from ihlab.plots.style import BLUE, GREEN, ORANGE, PAGE, PINK, RED, new_figure
+from ihlab.plots.style import BLUE, ORANGE, PAGE, new_figure
 from ihlab.plots.views import dots
 from ihlab.recipes.hop_horizon import SMALL_ERROR, Cell, by_hops, hop_measures, horizon_table
 from ihlab.recipes.labels import KV, VANILLA
@@ -201,29 +202,44 @@ def figure8_asks(layers: Sequence[int], most: int) -> list[Ask]:
     return asks
 
 
-DEPTHS = {2: (BLUE, "o"), 3: (ORANGE, "s"), 4: (GREEN, "^"), 5: (PINK, "D"), 6: (RED, "v")}
-"""Colour and marker of each number of layers; the paper's pink line is five."""
+MARKERS = {2: "o", 3: "s", 4: "^", 5: "D", 6: "v"}
+"""Marker of each number of layers."""
+
+GREYS = {2: "#B0B0B0", 3: "#808080", 4: "#585858", 5: "#303030", 6: "#000000"}
+"""Where colour does not show the attention, it shows the number of layers."""
+
+BASE = {VANILLA: ORANGE, KV: BLUE}
+
+
+def shade(label: str, depth: int) -> tuple[float, ...]:
+    """Return the colour of an attention, lighter for two layers and darker for more than three."""
+    target, part = ("white", 0.45) if depth == 2 else ("black", 0.2 * (depth - 3))
+    base, end = np.array(to_rgb(BASE[label])), np.array(to_rgb(target))
+    return tuple((1 - part) * base + part * end)
 
 
 def errors_by_hops(data: pd.DataFrame) -> Figure:
     """Draw errors over a log2 axis of hops, as in the paper: a panel for each attention, a curve for each depth.
 
-    The published errors are dotted. Marks at an error of `SMALL_ERROR` show how many hops hand-built models follow.
+    A panel has the colour of its attention in all figures. The published errors are dotted. Marks at an error of
+    `SMALL_ERROR` show how many hops hand-built models follow.
     """
     figure, errors = new_figure(PAGE, 4.6), by_hops(data)
     for axes, label in zip(figure.subplots(1, 2, sharey=True), (VANILLA, KV), strict=True):
         panel = errors[(errors["attention"] == label) & (errors["hops"] > 0)]
-        for depth, (color, marker) in DEPTHS.items():
+        for depth, marker in MARKERS.items():
+            color = shade(label, depth)
             of_depth = panel[panel["n_layers"] == depth].groupby("hops")["error"]
             if not of_depth.ngroups:
                 continue
             middle = of_depth.median()
-            axes.plot(middle.index, middle, color=color, marker=marker, markersize=6, label=f"{depth} layers")
+            axes.plot(middle.index, middle, color=color, marker=marker, markersize=6)
             axes.fill_between(middle.index, of_depth.min(), of_depth.max(), color=color, alpha=0.18, linewidth=0)
             if label == VANILLA:
                 there = origin().query("n_layers == @depth and 1 <= hops <= @panel.hops.max()").sort_values("hops")
-                dotted = {"color": color, "ls": ":", "marker": marker, "mfc": "white", "ms": 5}
-                axes.plot(there["hops"], there["error"], **dotted, label=f"{depth} layers, published")
+                axes.plot(there["hops"], there["error"], ":", color=color, marker=marker, mfc="white", ms=5)
+                axes.plot([], [], color="0.4", marker=marker, label=f"{depth} layers")
+                axes.plot([], [], ":", color="0.4", marker=marker, mfc="white", label=f"{depth} layers, published")
         axes.set(ylim=(-0.02, 0.8))
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -232,7 +248,7 @@ def errors_by_hops(data: pd.DataFrame) -> Figure:
         axes.plot([], [], "|", color="0.4", ms=10, mew=2.5, label="reached by hand")
         for depth in sorted(set(data["n_layers"])):
             if most := Cell(label, depth).by_hand():
-                mark = {"color": DEPTHS[depth][0], "lw": 2.5, "solid_capstyle": "butt", "zorder": 1}
+                mark = {"color": shade(label, depth), "lw": 2.5, "solid_capstyle": "butt", "zorder": 1}
                 axes.plot([most, most], [SMALL_ERROR - 0.03, SMALL_ERROR + 0.03], **mark)
         axes.axhline(0.75, color="0.5", lw=1, ls=(0, (1, 3)), label="guessing one of four letters")
         axes.set(xlabel="hops")
@@ -258,7 +274,7 @@ def explore_errors(data: pd.DataFrame, title: str) -> Any:
 
     errors = by_hops(data)
     shown = errors[errors["hops"] > 0].assign(layers=errors["n_layers"].map("{} layers".format))
-    lines = {f"{layers} layers": Line(color) for layers, (color, _) in DEPTHS.items()}
+    lines = {f"{layers} layers": Line(color) for layers, color in GREYS.items()}
     return interactive.curves(shown, "hops", "error", "layers", "attention", lines, title, "hops", "error")
 
 

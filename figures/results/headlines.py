@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ihlab.study.claim import NOT_TESTED, as_stated
+from ihlab.study.claim import NOT_TESTED, as_stated, margin
 from ihlab.study.markdown import MARKS, Unit, escaped, interval, needed, value
 
 ClaimsOf = Callable[[str], Sequence[dict[str, Any]]]
@@ -65,6 +65,7 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
     ),
     "With the same number of layers, KV shifting makes fewer errors on multi-hop induction.": (
         Asked("figure8", "multi_hop_bias", "error changes by {}"),
+        Asked("figure8_tuned", "multi_hop_bias", "error changes by {} after four times the steps"),
         Asked("figure8_learned", "multi_hop_bias", "with learned positions, error changes by {}"),
     ),
     "Both halves of the shift matter, for induction and for 3-grams.": (
@@ -72,9 +73,10 @@ HEADLINES: dict[str, tuple[Asked, ...]] = {
         Asked("figure7", "both_halves.value", "{} times the steps"),
     ),
     "On longer sequences one layer with KV shifting keeps its accuracy, better than two vanilla layers.": (
-        Asked("lengths_16", "helps", "accuracy higher by {} at eight times the length", also="untrained_positions"),
+        Asked("lengths_16", "helps.kv_shifting_1_layer", "accuracy higher by {} at eight times the length"),
+        Asked("untrained_positions", "helps", "accuracy higher by {} at eight times the length"),
         Asked("lengths", "helps", "accuracy higher by {} at eight times the length"),
-        Asked("lengths", "keeps", "accuracy changes by {} at eight times the length"),
+        Asked("lengths", "keeps.kv1", "accuracy changes by {} at eight times the length"),
     ),
     "KV shifting lowers the loss on real text at equal numbers of tokens.": (
         Asked("text", "better_on_text", "bits per byte change by {}"),
@@ -96,8 +98,8 @@ def answer(
     """Return a headline's answer, and its least favourable number with the setting, as Markdown.
 
     The answer is yes, no, undecided or not tested if all tested claims agree; otherwise it gives the number of claims
-    with each verdict, and the settings in which the headline does not hold. The number comes from a claim that fails,
-    else from an undecided one, else from the one nearest to its threshold. None if there are no stored claims. `link`
+    with each verdict, and the settings in which the headline does not hold. The number is the one nearest to its
+    threshold, or farthest on the wrong side, relative to the threshold. None if there are no stored claims. `link`
     makes a number a link to its experiment.
     """
     every = [(question, claim) for question in asked for claim in question.of(claims_of)]
@@ -147,10 +149,9 @@ def _words_of(claims: Sequence[dict[str, Any]], condition: str) -> dict[str | No
 
 
 def _number(numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str, str], str]) -> str:
-    """Return the least favourable number of the headline, its setting, and the threshold if the number misses it."""
+    """Return the least favourable number of the headline, its setting and its threshold."""
     claims = [claim for _, claim in numbers]
-    order = ("fails", "undecided", "holds")
-    question, claim = min(numbers, key=lambda pair: (order.index(pair[1]["verdict"]), _margin(pair[1])))
+    question, claim = min(numbers, key=lambda pair: margin(pair[1]))
     shown = link(value(claim, question.unit), claim["experiment"])
     if claim["verdict"] == "undecided":
         shown += interval(claim, question.unit)
@@ -158,16 +159,7 @@ def _number(numbers: Sequence[tuple[Asked, dict[str, Any]]], link: Callable[[str
     if setting := _setting(claim, claims):
         number += f" ({setting})"
     limit = needed(claim, unit=question.unit)
-    if limit and claim["verdict"] != "holds":
-        number += f"; needed: {limit}"
-    return number
-
-
-def _margin(claim: dict[str, Any]) -> float:
-    """Return how far a number is beyond its threshold (negative if it misses it), relative to the threshold's size."""
-    threshold = claim["threshold"] or 0.0
-    distance = (claim["value"] - threshold) / (abs(threshold) or 1.0)
-    return distance if claim["right_side"] == "above" else -distance
+    return f"{number}; needed: {limit}" if limit else number
 
 
 def _setting(claim: dict[str, Any], claims: Sequence[dict[str, Any]]) -> str:

@@ -189,7 +189,7 @@ def with_verdicts(readme_text: str, root: Path) -> str:
     for sentence, answered in answers.items():
         if answered and HEADLINES[sentence][0].experiment == FIRST:
             words, number = answered
-            bullets.append(f"- {escaped(sentence)} **{words}.** Least favourable number: {number}.")
+            bullets.append(f"- {escaped(sentence)} **{words}**: {number}.")
     parts = [START, "\n".join(bullets), coverage.counted(root), END]
     between = f"{re.escape(START)}.*?{re.escape(END)}"
     return re.sub(between, lambda _: "\n\n".join(filter(None, parts)), readme_text, flags=re.DOTALL)
