@@ -22,7 +22,7 @@ from ihlab.suite.members import load
 from ihlab.suite.truth import prompts
 from tasks.config import choose, require
 
-VERSION = 2
+VERSION = 3
 """The version of the standard set. It rises when a problem is added, left out or changed."""
 
 _FILE = Path(__file__).with_name("standard.csv")
@@ -35,6 +35,11 @@ def standard_set() -> pd.DataFrame:
     of the weights and the prompts, the same for all metrics.
     """
     return pd.read_csv(_FILE).merge(pd.DataFrame({"metric": list(METRICS)}), how="cross")
+
+
+def digest_of_set() -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of the list of all problems and their digests."""
+    return sha256(_FILE.read_bytes()).hexdigest()[:16]
 
 
 def standard_problem(member: str, step: int, corruption: str, metric: str) -> Problem:
