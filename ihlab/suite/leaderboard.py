@@ -94,7 +94,8 @@ def page(entries: Iterable[Entry]) -> str:
     ranked = table[table["ranked"]]
     rows = summary(entries, ranked)
     heads, whole = rows[rows["nodes"] == "head"], rows[rows["whole"]]
-    deep = summary(entries, table[table["last"] & ~table["ranked"] & (table["nodes"] == "head")])
+    of_deep = (table["layers"] > 2) & (table["nodes"] == "head") & (table["corruption"] == "key")
+    deep = summary(entries, table[of_deep])
     informed = whole[(whole["nodes"] != "head") & ~whole["method"].isin(CONTROLS)]
     others = informed.pivot_table(list(RANKS[:2]), "method", "nodes", sort=False)
     has_truths = set(TRUTHS) <= set(whole["method"])
@@ -104,7 +105,7 @@ def page(entries: Iterable[Entry]) -> str:
         members=ranked[ranked["nodes"] == "head"]["member"].nunique(),
         heads=heads[heads["whole"]].to_dict("records"),
         deep=deep.set_index("method").to_dict("index"),
-        n_deep=int((table["last"] & ~table["ranked"] & (table["nodes"] == "head")).sum()),
+        n_deep=of_deep.sum(),
         others={method: others.loc[method] for method in others.index},
         partial=rows[~rows["whole"] & (rows["settings"] > 0)].to_dict("records"),
         passes={entry["method"]: entry["passes"] for entry in entries},

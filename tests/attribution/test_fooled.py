@@ -117,11 +117,6 @@ def test_shuffled_answers_are_hardly_ever_taken_for_answers():
     assert sum(accepted) <= 1
 
 
-def test_a_metric_without_prompts_is_not_shuffled():
-    p = small()
-    assert problem(p.model, clean=p.clean, corrupted=p.corrupted, metric=lambda x: x[:, -1, 3]).answered
-
-
 def test_the_metric_turned_round_changes_no_score():
     p = problem(Run.open("vanilla-2-layers"), size=8)
     turned = problem(p.model, clean=p.clean, corrupted=p.corrupted, metric=lambda logits: -p.metric(logits))
@@ -275,22 +270,3 @@ def test_prompts_padded_on_the_left_need_a_mask(pad):
 
 
 # All circuits
-
-
-@torch.no_grad()
-def test_a_circuit_keeps_its_heads_and_patches_the_others():
-    p = small()
-    model, (_, cache) = p.model.module, p.model.module.run_with_cache(p.corrupted)
-    for mask in (0b001011, 0b110100):
-
-        def hook(z, hook, mask=mask):
-            out = [node for node in range(3) if not mask >> (3 * hook.layer() + node) & 1]
-            z[:, :, out] = cache[hook.name][:, :, out]
-            return z
-
-        hooks = [(lambda name: name.endswith("hook_z"), hook)]
-        kept = p.metric(model.run_with_hooks(p.clean, fwd_hooks=hooks)).mean().item()
-        none = [(hooks[0][0], lambda z, hook: cache[hook.name])]
-        zero = p.metric(model.run_with_hooks(p.clean, fwd_hooks=none)).mean().item()
-        expected = (kept - zero) / (p.ends[0].mean().item() - zero)
-        assert circuits(p).loc[mask, "faithfulness"] == pytest.approx(expected, rel=1e-3)
