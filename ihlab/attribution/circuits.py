@@ -130,7 +130,12 @@ def circuits(problem: Problem, nodes: str = "head", measured: Faithfulness | Non
     `ConfigError` for more than `MOST_NODES` nodes, for edges, and for inputs of a model with grouped keys. `measured`
     caches the measured circuits, for later curves.
     """
-    measured = measured or Faithfulness(_measurable(problem, nodes), nodes)
+    require(nodes in ("head", "input"), f"A circuit has heads or inputs, but nodes is {nodes!r}.")
+    require(
+        curves_known(problem, nodes),
+        "Sets of inputs can be patched in ihlab's own models whose heads share no keys: choose nodes='head'.",
+    )
+    measured = measured or Faithfulness(problem, nodes)
     n = len(measured.places)
     require(
         n <= MOST_NODES,
@@ -142,15 +147,6 @@ def circuits(problem: Problem, nodes: str = "head", measured: Faithfulness | Non
     )
 
 
-def _measurable(problem: Problem, nodes: str) -> Problem:
-    require(nodes in ("head", "input"), f"A circuit has heads or inputs, but nodes is {nodes!r}.")
-    require(
-        curves_known(problem, nodes),
-        "Sets of inputs can be patched in ihlab's own models whose heads share no keys: choose nodes='head'.",
-    )
-    return problem
-
-
 def curves_known(problem: Problem, nodes: str) -> bool:
     """Return whether sets of these nodes can be patched: heads, and inputs of our models if no heads share a key."""
     if nodes != "input" or not isinstance(problem.model, OurModel):
@@ -159,16 +155,8 @@ def curves_known(problem: Problem, nodes: str) -> bool:
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the best and the worst circuit of every size, from the table of `circuits`.
-
-    Columns: size, best, best_mask, worst and worst_mask.
-    """
-    by_size = table.groupby("size")["faithfulness"]
-    columns = {}
-    for name, row in (("best", by_size.idxmax()), ("worst", by_size.idxmin())):
-        columns[name] = table.loc[row, "faithfulness"].to_numpy()
-        columns[f"{name}_mask"] = table.loc[row, "mask"].to_numpy()
-    return pd.DataFrame(columns, index=by_size.size().index).reset_index()
+    """Return the best circuit of every size, from the table of `circuits`: its rows, in the order of size."""
+    return table.loc[table.groupby("size")["faithfulness"].idxmax()].reset_index(drop=True)
 
 
 def best_area(table: pd.DataFrame) -> float:
@@ -177,7 +165,7 @@ def best_area(table: pd.DataFrame) -> float:
     It is an upper limit for methods that rank nodes, because the best circuits of two sizes need not be nested.
     """
     curve = best(table)
-    return float(np.trapezoid(curve["best"], curve["size"] / curve["size"].max()))
+    return float(np.trapezoid(curve["faithfulness"], curve["size"] / curve["size"].max()))
 
 
 @own_settings()
