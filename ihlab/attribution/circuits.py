@@ -60,14 +60,14 @@ class Faithfulness:
     def measured(self, circuits: Iterable[int]) -> dict[int, Any]:
         """Return the mean metric of the circuits that `metric` does not have."""
         missing = [each for each in dict.fromkeys(circuits) if each not in self.metric]
-        found: dict[int, Any] = {}
+        of_circuit: dict[int, Any] = {}
         if not missing:
-            return found
+            return of_circuit
         for start in tracked(range(0, len(missing), AT_A_TIME), "patching circuits"):
             some = missing[start : start + AT_A_TIME]
             metric = patched(self.problem, self.problem.clean, [self._without(each) for each in some])
-            found |= dict(zip(some, metric.double().mean(dim=-1).tolist(), strict=True))
-        return found
+            of_circuit |= dict(zip(some, metric.double().mean(dim=-1).tolist(), strict=True))
+        return of_circuit
 
     def _without(self, circuit: int) -> Patch:
         heads: dict[tuple[str, int], list[int]] = {}

@@ -18,6 +18,10 @@ RANKS = ("rank", "reverse_rank", "shapley_rank")
 """The scores that the order depends on, one for each of the `TRUTHS`. Only heads have the last."""
 
 
+DEEP = ("hops-vanilla-3-layers", "hops-vanilla-4-layers")
+"""Models of three and four layers, whose heads have a column of their own beside the ranked ones."""
+
+
 def scores_table(entries: Iterable[Entry]) -> pd.DataFrame:
     """Return one row per method and setting: the columns of `settings`, `method`, and `SCORES`."""
     rows = []
@@ -49,9 +53,9 @@ def summary(entries: Iterable[Entry], table: pd.DataFrame) -> pd.DataFrame:
                 row = {"nodes": nodes, "method": entry["method"], "settings": len(group), "refused": refused}
                 rows.append(row | {"whole": len(group) == len(wanted)} | _means(group))
     columns = ["nodes", "method", "settings", "refused", "whole", *SCORES, "low", "high"]
-    found = pd.DataFrame(rows, columns=[*columns, "worst", "worst_setting", "worst_regret"])
-    found = found.assign(lowest=found[list(RANKS)].min(axis=1), kind=found["nodes"].map(list(KINDS).index))
-    order = found.sort_values(["kind", "whole", "lowest"], ascending=[True, False, False], kind="stable")
+    means = pd.DataFrame(rows, columns=[*columns, "worst", "worst_setting", "worst_regret"])
+    means = means.assign(lowest=means[list(RANKS)].min(axis=1), kind=means["nodes"].map(list(KINDS).index))
+    order = means.sort_values(["kind", "whole", "lowest"], ascending=[True, False, False], kind="stable")
     return order.drop(columns="kind").reset_index(drop=True)
 
 
@@ -94,7 +98,7 @@ def page(entries: Iterable[Entry]) -> str:
     ranked = table[table["ranked"]]
     rows = summary(entries, ranked)
     heads, whole = rows[rows["nodes"] == "head"], rows[rows["whole"]]
-    of_deep = (table["layers"] > 2) & (table["nodes"] == "head") & (table["corruption"] == "key")
+    of_deep = table["member"].isin(DEEP) & (table["nodes"] == "head")
     deep = summary(entries, table[of_deep])
     informed = whole[(whole["nodes"] != "head") & ~whole["method"].isin(CONTROLS)]
     others = informed.pivot_table(list(RANKS[:2]), "method", "nodes", sort=False)

@@ -99,22 +99,22 @@ def truth(
     most_hops = hops_of(name, task)
     facts["hops"] = most_hops if hops is None else hops
     facts["proof"] = kept.proof(name) if seed == 0 and step in (None, facts["step"]) else None
-    p = problem(model, hops=facts["hops"])
-    pair: PromptPair = p.metric.pair  # type: ignore[attr-defined]
-    facts |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": p.swing}
+    patching = problem(model, hops=facts["hops"])
+    pair: PromptPair = patching.metric.pair  # type: ignore[attr-defined]
+    facts |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": patching.swing}
     constructed = HAND_SET.get(name) if facts["hops"] == most_hops else None
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
         few = kind == "edge" and model.cfg.n_layers > 2
-        table, swing = _edges_of_few(model, pair) if few else (exact(p, kind), p.swing)
-        facts[f"{kind}s"] = table.assign(true=(_size(table) >= TRUE_LEAST * abs(swing)) & p.answered)
+        table, swing = _edges_of_few(model, pair) if few else (exact(patching, kind), patching.swing)
+        facts[f"{kind}s"] = table.assign(true=(_size(table) >= TRUE_LEAST * abs(swing)) & patching.answered)
         if constructed:
             circuit, nodes = constructed.nodes(kind), table[COLUMNS[kind]].itertuples(index=False)
             facts[f"{kind}s"]["built"] = [tuple(node) in circuit for node in nodes]
     if constructed:
         facts["built"] = constructed.table()
-    facts["worst_ablation"] = worst_ablation(p, facts["heads"]["true"].to_numpy()) if p.answered else {}
+    facts["worst_ablation"] = worst_ablation(patching, facts["heads"]["true"].to_numpy()) if patching.answered else {}
     if model.cfg.recurrent:  # its heads have no pattern
-        return facts | {"state": state_effects(p)}
+        return facts | {"state": state_effects(patching)}
     facts["attention"] = attention_to_positions(model, pair)
     facts["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
     facts["pairs"] = find_induction_pair(model)
