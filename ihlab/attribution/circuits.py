@@ -41,7 +41,8 @@ class Faithfulness:
 
     def __init__(self, problem: Problem, nodes: str = "head") -> None:
         self.problem, table = problem, problem.nodes(nodes)
-        kinds, of_node = ("z",), ["z"] * len(table)
+        kinds: tuple[str, ...] = ("z",)
+        of_node = ["z"] * len(table)
         if nodes == "input":
             kinds, of_node = INPUTS, table["input"].tolist()
         self.places = list(zip(of_node, table["layer"].tolist(), table["head"].tolist(), strict=True))

@@ -98,7 +98,7 @@ def eap_gp(problem: Problem, nodes: str, steps: int = 5) -> Estimates:
         target = problem.model.differentiable_logits(problem.corrupted)
     distance = replace(problem, metric=lambda logits: (logits - target).square().sum(dim=(1, 2)))
 
-    def descent(clean: Tensor, _: Tensor) -> list[Tensor]:
+    def descent(clean: Tensor, corrupted: Tensor) -> list[Tensor]:
         points = [clean]
         for _ in range(steps):
             slope = gradients(distance, problem.clean, [START], holding({START: points[-1]}, [START]))[1][START]

@@ -150,7 +150,8 @@ class ProblemScores:
         """Return the scores of a control: means over its draws, and the interval of its rank correlation."""
         rows = pd.DataFrame([self.of(estimate) for estimate in drawn(self.problem, method, nodes)])
         low, high = rows["rank_correlation"].quantile([0.025, 0.975])
-        return rows.mean().to_dict() | {"low": low, "high": high}
+        scores: dict[str, float] = {str(name): mean for name, mean in rows.mean().items()}
+        return scores | {"low": low, "high": high}
 
     def _areas(self, estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
         """Return CPR, CMD and regret, mean over the orders of equal estimates."""

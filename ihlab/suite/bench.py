@@ -155,7 +155,8 @@ def run_bench(
 
 def _measure(setting: "Setting", key: str, entry: Entry, stored: Entry | None) -> dict[str, float]:
     """Write a method's estimates and scores in a setting into its entry; return its cost if it was run."""
-    method, cost = entry["method"], {}
+    method: str = entry["method"]
+    cost: dict[str, float] = {}
     try:
         if stored is not None and (stored["estimates"] or method not in CONTROLS):
             estimate = setting.stored_estimate(key, stored)

@@ -61,7 +61,7 @@ def summary(entries: Iterable[Entry], table: pd.DataFrame) -> pd.DataFrame:
 
 def _means(group: pd.DataFrame) -> dict[str, Any]:
     by_member = group.groupby("member")[list(SCORES)].mean()
-    row: dict[str, Any] = by_member.mean().to_dict()
+    row: dict[str, Any] = {str(name): mean for name, mean in by_member.mean().items()}
     ranks = by_member["rank"].dropna().tolist()
     if len(ranks) > 1:
         interval = stats.mean(ranks, (-1.0, 1.0))
