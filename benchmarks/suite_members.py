@@ -9,15 +9,13 @@ from typing import Any
 
 import tyro
 from circuit import LEAST_SWING, Measured, circuits
-from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
 from ihlab.plots.style import write_picture
 from ihlab.storage.files import write_text
+from ihlab.study.page import template
 from ihlab.suite.members import HAND_SET, LEARNED, accuracy_of, models, run, task_of
 from ihlab.suite.truth import truth
-
-PAGES = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
 
 def write(folder: Path, root: Path = Path("runs")) -> Path:
@@ -42,8 +40,8 @@ def write(folder: Path, root: Path = Path("runs")) -> Path:
             tasks.append({"name": task, "rows": rows, "picture": picture.name})
     path = folder / "suite_members.md"
     versions = {package: version(package) for package in ("ihlab", "torch")}
-    template = PAGES.from_string(Path(__file__).with_suffix(".md.jinja").read_text(encoding="utf-8"))
-    write_text(path, template.render(date=datetime.now().date(), **versions, least=LEARNED, tasks=tasks))
+    page = template(Path(__file__).with_suffix(".md.jinja"))
+    write_text(path, page.render(date=datetime.now().date(), **versions, least=LEARNED, tasks=tasks))
     return path
 
 
@@ -53,18 +51,21 @@ def _measured(name: str, seed: int, root: str | Path) -> Measured:
 
 
 def _row(name: str, seeds: Iterable[Measured]) -> dict[str, Any]:
-    """Return a member's name and its numbers, one for each seed."""
+    """Return the cells of a member's row."""
     of_seeds = [truths for _, truths in seeds]
     answering = [each["heads"] if abs(each["swing"]) >= LEAST_SWING else each["heads"][:0] for each in of_seeds]
     largest = [heads.groupby("layer")["fraction"].max() for heads in answering]
     n_layers = of_seeds[0]["heads"]["layer"].max() + 1
+    accuracies = [each["accuracy"][accuracy_of(name)] for each in of_seeds]
+    layers = [_span([by_layer.get(layer) for by_layer in largest], 2) for layer in range(n_layers)]
     return {
         "member": name,
-        "accuracies": [each["accuracy"][accuracy_of(name)] for each in of_seeds],
-        "random_repeats": [each["control"]["accuracy"] for each in of_seeds if each["control"]],
-        "onsets": [each.get("onset") for each in of_seeds],
-        "swings": [each["swing"] for each in of_seeds],
-        "layers": [[by_layer.get(layer) for by_layer in largest] for layer in range(n_layers)],
+        "learned": f"{sum(each >= LEARNED for each in accuracies)} of {len(accuracies)}",
+        "accuracy": _span(accuracies, 2),
+        "random_repeats": _span([each["control"]["accuracy"] for each in of_seeds if each["control"]], 2),
+        "onset": _span([each.get("onset") for each in of_seeds], 0),
+        "swing": _span([each["swing"] for each in of_seeds], 1),
+        "layers": ", ".join(filter(None, layers)),
     }
 
 
@@ -76,8 +77,6 @@ def _span(values: list[float | None], digits: int) -> str:
     missing = f" ({len(values) - len(there)} without)" if there and len(there) < len(values) else ""
     return "–".join(dict.fromkeys(there[:1] + there[-1:])) + missing
 
-
-PAGES.filters["span"] = _span
 
 if __name__ == "__main__":
     print(tyro.cli(write))

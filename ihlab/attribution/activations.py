@@ -119,6 +119,11 @@ def activations(
     return x
 
 
+def clean_and_corrupted(problem: Problem, places: Sequence[Place]) -> tuple[dict[Place, Tensor], dict[Place, Tensor]]:
+    """Return activations on the clean and on the corrupted prompts. Raises `ConfigError` as `activations` does."""
+    return activations(problem, problem.clean, places), activations(problem, problem.corrupted, places)
+
+
 @torch.no_grad()
 def patched(
     problem: Problem, tokens: Int[Tensor, "batch pos"], patches: Sequence[Patch]
@@ -131,8 +136,10 @@ def patched(
     metrics = []
     for start in range(0, len(patches), at_a_time):
         some = patches[start : start + at_a_time]
-        places = {place for patch in some for place in patch}
-        with edited(problem, {place: _replacing([patch.get(place) for patch in some]) for place in places}):
+        edits = {}
+        for place in set().union(*some):
+            edits[place] = _replacing([patch.get(place) for patch in some])
+        with edited(problem, edits):
             logits = problem.model.differentiable_logits(tokens.repeat(len(some), 1))
         metrics += [problem.metric(each) for each in logits.unflatten(0, (len(some), -1))]
     return require_finite(torch.stack(metrics))

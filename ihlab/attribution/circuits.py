@@ -1,15 +1,16 @@
 """All circuits of a model: the faithfulness of every set of nodes, the best sets, and each node's Shapley value."""
 
-from collections.abc import Iterable
-from itertools import permutations
+from collections.abc import Iterable, Sequence
+from itertools import chain, permutations, product
 from math import factorial, prod
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
 from ihlab.attribution.activations import Patch, activations, in_each_layer, patched
-from ihlab.attribution.problems import INPUTS, Problem
+from ihlab.attribution.problems import INPUTS, Problem, with_all_metrics
 from ihlab.interp.head_model import OurModel
 from ihlab.runtime.progress import tracked
 from ihlab.runtime.settings import own_settings
@@ -40,24 +41,34 @@ class Faithfulness:
 
     def __init__(self, problem: Problem, nodes: str = "head") -> None:
         self.problem, table = problem, problem.nodes(nodes)
-        kinds = ("z",) if nodes == "head" else INPUTS
-        kind = ["z"] * len(table) if nodes == "head" else table["input"].tolist()
-        self.places = list(zip(kind, table["layer"].tolist(), table["head"].tolist(), strict=True))
+        kinds: tuple[str, ...] = ("z",)
+        of_node = ["z"] * len(table)
+        if nodes == "input":
+            kinds, of_node = INPUTS, table["input"].tolist()
+        self.places = list(zip(of_node, table["layer"].tolist(), table["head"].tolist(), strict=True))
         self.all = (1 << len(table)) - 1
         self._corrupted = activations(problem, problem.corrupted, in_each_layer(problem, *kinds))
-        self._metric: dict[int, float] = {}
+        self.metric: dict[int, float] = {}
 
     def __call__(self, circuits: Iterable[int]) -> Float[np.ndarray, " circuit"]:
         """Return the faithfulness of circuits. NaN if no circuit can change the metric."""
         wanted = list(circuits)
-        missing = [each for each in dict.fromkeys([0, self.all, *wanted]) if each not in self._metric]
+        self.metric |= self.measured([0, self.all, *wanted])
+        none, whole = self.metric[0], self.metric[self.all]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (np.array([self.metric[each] for each in wanted]) - none) / np.float64(whole - none)
+
+    def measured(self, circuits: Iterable[int]) -> dict[int, Any]:
+        """Return the mean metric of the circuits that `metric` does not have."""
+        missing = [each for each in dict.fromkeys(circuits) if each not in self.metric]
+        of_circuit: dict[int, Any] = {}
+        if not missing:
+            return of_circuit
         for start in tracked(range(0, len(missing), AT_A_TIME), "patching circuits"):
             some = missing[start : start + AT_A_TIME]
             metric = patched(self.problem, self.problem.clean, [self._without(each) for each in some])
-            self._metric |= dict(zip(some, metric.double().mean(dim=1).tolist(), strict=True))
-        none, whole = self._metric[0], self._metric[self.all]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return (np.array([self._metric[each] for each in wanted]) - none) / np.float64(whole - none)
+            of_circuit |= dict(zip(some, metric.double().mean(dim=-1).tolist(), strict=True))
+        return of_circuit
 
     def _without(self, circuit: int) -> Patch:
         heads: dict[tuple[str, int], list[int]] = {}
@@ -77,8 +88,23 @@ class Faithfulness:
         n = len(size)
         counts = np.unique(np.linspace(0, n, min(n, MOST_KEPT) + 1).round().astype(int))
         draws = draws or (DRAWS if n <= DRAWN_NODES else FEW_DRAWS)
-        circuits = [mask_of(order[:k]) for order in orders(-size, draws) for k in counts]
+        circuits = []
+        for order in orders(-size, draws):
+            circuits += [mask_of(order[:k]) for k in counts]
         return counts / n, self(circuits).reshape(-1, len(counts))
+
+
+def faithfulness_by_metric(problems: Sequence[Problem]) -> list[Faithfulness]:
+    """Return the faithfulness of all sets of heads, for problems that differ only in their metric.
+
+    All metrics come from the same passes. The problems have at most `MOST_NODES` heads.
+    """
+    each = [Faithfulness(problem) for problem in problems]
+    together = Faithfulness(with_all_metrics(problems))
+    for circuit, metrics in together.measured(range(together.all + 1)).items():
+        for faithfulness, metric in zip(each, metrics, strict=True):
+            faithfulness.metric[circuit] = metric
+    return each
 
 
 def mask_of(nodes: Iterable[int]) -> int:
@@ -90,12 +116,9 @@ def orders(x: Float[np.ndarray, " node"], draws: int) -> list[list[int]]:
     """Return orders of the nodes by rising x: every order of ties, or `draws` random orders (seed 0) if fewer."""
     ties = [np.flatnonzero(x == value).tolist() for value in np.unique(x)]
     if prod(factorial(min(len(tie), 12)) for tie in ties) <= draws:
-        lists: list[list[int]] = [[]]
-        for tie in ties:
-            lists = [[*start, *more] for start in lists for more in permutations(tie)]
-        return lists
+        return [list(chain.from_iterable(parts)) for parts in product(*map(permutations, ties))]
     rng = np.random.default_rng(0)
-    return [np.concatenate([rng.permutation(tie) for tie in ties]).tolist() for _ in range(draws)]
+    return [np.concatenate(list(map(rng.permutation, ties))).tolist() for _ in range(draws)]
 
 
 @own_settings()
@@ -108,7 +131,12 @@ def circuits(problem: Problem, nodes: str = "head", measured: Faithfulness | Non
     `ConfigError` for more than `MOST_NODES` nodes, for edges, and for inputs of a model with grouped keys. `measured`
     caches the measured circuits, for later curves.
     """
-    measured = measured or Faithfulness(_measurable(problem, nodes), nodes)
+    require(nodes in ("head", "input"), f"A circuit has heads or inputs, but nodes is {nodes!r}.")
+    require(
+        curves_known(problem, nodes),
+        "Sets of inputs can be patched in ihlab's own models whose heads share no keys: choose nodes='head'.",
+    )
+    measured = measured or Faithfulness(problem, nodes)
     n = len(measured.places)
     require(
         n <= MOST_NODES,
@@ -120,15 +148,6 @@ def circuits(problem: Problem, nodes: str = "head", measured: Faithfulness | Non
     )
 
 
-def _measurable(problem: Problem, nodes: str) -> Problem:
-    require(nodes in ("head", "input"), f"A circuit has heads or inputs, but nodes is {nodes!r}.")
-    require(
-        curves_known(problem, nodes),
-        "Sets of inputs can be patched in ihlab's own models whose heads share no keys: choose nodes='head'.",
-    )
-    return problem
-
-
 def curves_known(problem: Problem, nodes: str) -> bool:
     """Return whether sets of these nodes can be patched: heads, and inputs of our models if no heads share a key."""
     if nodes != "input" or not isinstance(problem.model, OurModel):
@@ -137,15 +156,8 @@ def curves_known(problem: Problem, nodes: str) -> bool:
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the best and the worst circuit of every size, from the table of `circuits`.
-
-    Columns: size, best, best_mask, worst and worst_mask.
-    """
-    by_size = table.groupby("size")["faithfulness"]
-    columns: dict[str, np.ndarray] = {}
-    for name, row in (("best", by_size.idxmax()), ("worst", by_size.idxmin())):
-        columns |= {name: table.loc[row, "faithfulness"].to_numpy(), f"{name}_mask": table.loc[row, "mask"].to_numpy()}
-    return pd.DataFrame(columns, index=by_size.size().index).reset_index()
+    """Return the best circuit of every size, from the table of `circuits`: its rows, in the order of size."""
+    return table.loc[table.groupby("size")["faithfulness"].idxmax()].reset_index(drop=True)
 
 
 def best_area(table: pd.DataFrame) -> float:
@@ -154,25 +166,29 @@ def best_area(table: pd.DataFrame) -> float:
     It is an upper limit for methods that rank nodes, because the best circuits of two sizes need not be nested.
     """
     curve = best(table)
-    return float(np.trapezoid(curve["best"], curve["size"] / curve["size"].max()))
+    return float(np.trapezoid(curve["faithfulness"], curve["size"] / curve["size"].max()))
 
 
 @own_settings()
 def shapley(problem: Problem) -> pd.DataFrame:
-    """Return the heads with their Shapley value: what a head adds to faithfulness, mean over all orders of the heads.
+    """Return the heads with their `shapley` value (`shapley_values`). Raises `ConfigError` as `circuits` does."""
+    return problem.nodes("head").assign(shapley=shapley_values(circuits(problem)["faithfulness"].to_numpy()))
+
+
+def shapley_values(faithfulness: Float[np.ndarray, " circuit"]) -> Float[np.ndarray, " node"]:
+    """Return what each node adds to the faithfulness of all circuits, mean over all orders of the nodes.
 
         sum over sets S without i of |S|! (n - |S| - 1)! / n! (f(S and i) - f(S))       (Shapley 1953)
 
-    The values add up to 1. Raises `ConfigError` as `circuits` does.
+    The circuits are in the order of their bit mask. The values add up to 1.
     """
-    f = circuits(problem)["faithfulness"].to_numpy()
-    names = problem.nodes("head")
-    n = len(names)
-    masks = np.arange(len(f))
+    n = len(faithfulness).bit_length() - 1
+    masks = np.arange(len(faithfulness))
     size = np.array([mask.bit_count() for mask in masks.tolist()])
     weight = np.array([factorial(k) * factorial(n - k - 1) / factorial(n) for k in range(n)])
     value = []
     for node in range(n):
         without = masks[masks >> node & 1 == 0]
-        value.append((weight[size[without]] * (f[without | 1 << node] - f[without])).sum())
-    return names.assign(shapley=value)
+        gain = faithfulness[without | 1 << node] - faithfulness[without]
+        value.append((weight[size[without]] * gain).sum())
+    return np.array(value)

@@ -1,5 +1,6 @@
 """The package's attribution methods: published variants and controls. Each estimates the column `effect` of `exact`."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,8 +14,10 @@ from torch import Tensor
 from ihlab.attribution.activations import (
     START,
     Edits,
+    Patch,
     Place,
     activations,
+    clean_and_corrupted,
     gradients,
     holding,
     in_each_layer,
@@ -74,12 +77,51 @@ def eap_ig(problem: Problem, nodes: str, steps: int = 5, frozen_norms: bool = Fa
     is the residual stream before the first layer: all inputs move together. The paper takes five steps.
     """
     require_integer("steps", steps, 1)
-    places, estimates = places_of(problem, nodes), []
-    clean, corrupted = (activations(problem, tokens, [START, *places]) for tokens in (problem.clean, problem.corrupted))
-    for k in range(1, steps + 1):
-        between = {START: corrupted[START] + k / steps * (clean[START] - corrupted[START])}
+
+    def line(clean: Tensor, corrupted: Tensor) -> list[Tensor]:
+        return [corrupted + k / steps * (clean - corrupted) for k in range(1, steps + 1)]
+
+    return _along_a_path(problem, nodes, line, frozen_norms)
+
+
+@register_method("eap-gp")
+def eap_gp(problem: Problem, nodes: str, steps: int = 5) -> Estimates:
+    """Return EAP with GradPath (Zhang et al. 2025, arXiv 2502.06852): EAP-IG along a path that avoids flat regions.
+
+        x_0 = x(clean),   x_k = x_{k-1} - g / |g|,   g = gradient of |logits(x_{k-1}) - logits(corrupted)|^2
+
+    The gradient of the metric is averaged over x_1 .. x_steps. The paper takes five steps of length 1, and a path for
+    each node. As other implementations do, we take one path, of the residual stream before the first layer.
+    """
+    require_integer("steps", steps, 1)
+    with torch.no_grad():
+        target = problem.model.differentiable_logits(problem.corrupted)
+    distance = replace(problem, metric=lambda logits: (logits - target).square().sum(dim=(1, 2)))
+
+    def descent(clean: Tensor, corrupted: Tensor) -> list[Tensor]:
+        points = [clean]
+        for _ in range(steps):
+            slope = gradients(distance, problem.clean, [START], holding({START: points[-1]}, [START]))[1][START]
+            length = slope.flatten(1).norm(dim=1).clamp_min(torch.finfo(slope.dtype).tiny)
+            points.append(points[-1] - slope / length[:, None, None])
+        return points[1:]
+
+    return _along_a_path(problem, nodes, descent)
+
+
+def _along_a_path(
+    problem: Problem, nodes: str, path: Callable[[Tensor, Tensor], list[Tensor]], frozen_norms: bool = False
+) -> Estimates:
+    """Return (clean - corrupted activation) . gradient, mean over the points of a path.
+
+    `path` maps the residual streams before the first layer, clean and corrupted, to the points.
+    """
+    places = places_of(problem, nodes)
+    clean, corrupted = clean_and_corrupted(problem, [START, *places])
+    estimates = []
+    for point in path(clean[START], corrupted[START]):
         change = lambda place, _: clean[place] - corrupted[place]  # noqa: E731
-        estimates.append(linear(problem, nodes, problem.clean, change, holding(between, between), frozen_norms))
+        estimates.append(linear(problem, nodes, problem.clean, change, holding({START: point}, [START]), frozen_norms))
     return torch.stack(estimates).mean(dim=0)
 
 
@@ -97,7 +139,7 @@ def integrated_gradients(problem: Problem, nodes: str, steps: int = 10) -> Estim
         nodes in ("head", "input"), f"The method 'integrated-gradients' scores heads and inputs, not nodes={nodes!r}."
     )
     places = places_of(problem, nodes)
-    clean, corrupted = (activations(problem, tokens, places) for tokens in (problem.clean, problem.corrupted))
+    clean, corrupted = clean_and_corrupted(problem, places)
     require(
         all(x.shape[2] == problem.model.n_heads for x in clean.values()),
         "In this model several heads share a key, which cannot move for one of them alone: patch inputs exactly "
@@ -120,10 +162,10 @@ def integrated_gradients(problem: Problem, nodes: str, steps: int = 10) -> Estim
             _, slopes = gradients(several, several.corrupted, [place], {place: partial(_with_head, head, only)})
             slope = slopes[place][:, :, head].unflatten(0, (steps, -1)).mean(dim=0)
             estimates[place[0], place[1], head] = (change[:, :, head] * slope).sum(dim=(1, 2))
-    order = [
-        ("z", *row) if nodes == "head" else (row[2], *row[:2]) for row in problem.nodes(nodes).itertuples(index=False)
-    ]
-    return torch.stack([estimates[each] for each in order], dim=1)
+    table = problem.nodes(nodes)
+    kinds = table["input"] if nodes == "input" else ["z"] * len(table)
+    order = zip(kinds, table["layer"], table["head"], strict=True)
+    return torch.stack([estimates[place] for place in order], dim=1)
 
 
 def _with_head(
@@ -159,17 +201,17 @@ def atp_star(problem: Problem, nodes: str) -> Estimates:
     layers, no term of a first-layer head has the gradient through the second layer: only the head's direct effect is
     left. With one layer the estimate is that of "atp-qk".
     """
-    changes, layers = _pattern_changes(problem, nodes), range(problem.transformer.cfg.n_layers)
+    changes = _pattern_changes(problem, nodes)
     whole = _atp(problem, nodes, changes, {})
-    if len(layers) == 1:
+    if problem.model.n_layers == 1:
         return whole
-    outputs = [
-        ("attn_out", "mlp_out") if block.mlp is not None else ("attn_out",) for block in problem.transformer.layers
-    ]
-    each = [
-        _atp(problem, nodes, changes, {(kind, layer): Tensor.detach for kind in outputs[layer]}) for layer in layers
-    ]
-    return whole.sign() * torch.stack(each).abs().sum(dim=0) / (len(layers) - 1)
+    sizes = torch.zeros_like(whole)
+    for layer, block in enumerate(problem.transformer.layers):
+        outputs = [("attn_out", layer)]
+        if block.mlp is not None:
+            outputs.append(("mlp_out", layer))
+        sizes += _atp(problem, nodes, changes, dict.fromkeys(outputs, Tensor.detach)).abs()
+    return whole.sign() * sizes / (problem.model.n_layers - 1)
 
 
 @register_method("atp-edges")
@@ -244,8 +286,10 @@ def direct_logit_attribution(problem: Problem, nodes: str) -> Estimates:
     end: Place = (f"blocks.{n_layers - 1}.hook_resid_post", 0)
     direction = gradients(problem, problem.clean, [end], dict.fromkeys(norm_scales(problem), Tensor.detach))[1][end]
     written = activations(problem, problem.clean, in_each_layer(problem, "result"))
-    reaches_end = [not replacing_layers(model, layer, n_layers) for layer in range(n_layers)]
-    estimates = [torch.einsum("bphm,bpm->bh", x, direction) * reaches_end[layer] for (_, layer), x in written.items()]
+    estimates = []
+    for (_, layer), x in written.items():
+        reaches_end = not replacing_layers(model, layer, n_layers)
+        estimates.append(torch.einsum("bphm,bpm->bh", x, direction) * reaches_end)
     return torch.cat(estimates, dim=1)
 
 
@@ -253,11 +297,10 @@ def _ablation(how: str) -> None:
     @register_method(f"{how}-ablation")
     def ablated(problem: Problem, nodes: str, seed: int = 0) -> Estimates:
         heads_only(f"{how}-ablation", nodes)
-        patches = [
-            {place: ([head], replacement(z, how, seed))}
-            for place, z in activations(problem, problem.clean, in_each_layer(problem, "z")).items()
-            for head in range(problem.model.n_heads)
-        ]
+        patches: list[Patch] = []
+        for place, z in activations(problem, problem.clean, in_each_layer(problem, "z")).items():
+            ablated_z = replacement(z, how, seed)
+            patches += [{place: ([head], ablated_z)} for head in range(problem.model.n_heads)]
         return (problem.ends[0] - patched(problem, problem.clean, patches)).T
 
     ablated.__doc__ = (

@@ -294,6 +294,11 @@ def _checked(problem: Problem) -> Problem:
     return problem
 
 
+def with_all_metrics(problems: Sequence[Problem]) -> Problem:
+    """Return one problem whose metric is [metric, batch], of problems that differ only in their metric."""
+    return replace(problems[0], metric=lambda logits: torch.stack([each.metric(logits) for each in problems]))
+
+
 def require_finite(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Return the values of a metric. Raises `ConfigError` unless all are finite."""
     wrong = values.detach()[~values.detach().isfinite()]

@@ -22,7 +22,7 @@ from ihlab.attribution.circuits import (
     mask_of,
     orders,
 )
-from ihlab.attribution.estimates import NotFiniteError, estimated, examined
+from ihlab.attribution.estimates import NotFiniteError, examined
 from ihlab.attribution.libraries import LIBRARIES, METHODS
 from ihlab.attribution.problems import Problem, over_prompts
 from ihlab.attribution.truth import exact_effects
@@ -69,7 +69,7 @@ def compare(
       `sign_errors`: how many true nodes have an estimate that is 0 or has the wrong sign;
     - `cpr`: the area below the faithfulness (`Faithfulness`) of circuits that keep ever more nodes, ranked by effect
       in the direction of the swing; `cmd`: the area between faithfulness and 1, ranked by |effect| (MIB, Mueller et al.
-      2025, arXiv 2504.13151); NaN for edges and for inputs of models with grouped keys; `cpr_gap`: cpr of the exact
+      2025, arXiv 2504.13151); NaN for edges and for inputs of models with grouped keys; `cpr_gap`: cpr of the true
       effects minus cpr of the method; `regret`: the area below the best circuits of every size minus cpr
       (`best_area`), NaN for more than `REGRET_NODES` nodes;
     - `forward`, `backward`: passes of all prompts through the model; `seconds`, and `relative` to those of exact
@@ -84,125 +84,132 @@ def compare(
     Raises `ConfigError` as `attribute` does for a method that is named.
     """
     choose("truth", truth, TRUTHS)
-    default = [name for name in METHODS if libraries or name not in LIBRARIES]
-    asked = list(default if methods is None else methods)
-    names = [name for name in asked if methods is not None or name not in CONTROLS]
+    if methods is None:
+        last = CONTROLS if libraries else (*CONTROLS, *LIBRARIES)
+        names = [name for name in METHODS if name not in last]
+    else:
+        names = list(methods)
     names += [name for name in CONTROLS if name not in names]
     for name in names:
         choose("method", name, METHODS)
     effects, exact_cost = _timed(problem, "exact", nodes)
-    scores = ProblemScores(problem, nodes, effects if truth == "effect" else -exact_effects(problem.swapped, nodes))
+    right = effects if truth == "effect" else -exact_effects(problem.swapped, nodes)
+    measured = Faithfulness(problem, nodes) if curves_known(problem, nodes) else None
+    scores = ProblemScores(problem, over_prompts(right), measured)
     rows: list[dict[str, Any]] = []
     for method in tracked(names, "methods"):
+        row: dict[str, Any] = {"method": method, "note": ""}
+        rows.append(row)
+        if method in CONTROLS:
+            row |= scores.control(method, nodes) | dict.fromkeys(exact_cost, 0.0)
+            continue
         try:
-            if method in CONTROLS:
-                rows.append({"method": method, **scores.control(method), **dict.fromkeys(exact_cost, 0.0), "note": ""})
-                continue
             estimates, cost = (effects, exact_cost) if method == "exact" else _timed(problem, method, nodes)
         except ConfigError as refused:
             if methods is not None and not isinstance(refused, NotFiniteError):
                 raise
-            rows.append({"method": method, "note": str(refused)})
+            row["note"] = str(refused)
             continue
-        rows.append({"method": method, **scores.scores(estimates), **cost, "note": ""})
+        row |= scores.of(over_prompts(estimates)) | interval(estimates, right) | cost
     table = pd.DataFrame(rows, columns=COLUMNS)
-    return table.assign(relative=table["seconds"] / exact_cost["seconds"])
+    gap = scores.of(over_prompts(right))["cpr"] - table["cpr"]
+    return table.assign(cpr_gap=gap, relative=table["seconds"] / exact_cost["seconds"])
 
 
 class ProblemScores:
-    """Scores estimates of a problem against its ground truth, and keeps the circuits that were measured.
+    """Scores mean estimates of a problem against its mean effects.
 
-    `brief`: areas for heads only, regret for at most `DRAWN_NODES` heads, and few orders of equal estimates.
+    `measured`: the faithfulness of its circuits, which areas need. With at most `REGRET_NODES` nodes, all circuits are
+    measured for the regret.
     """
 
-    def __init__(self, problem: Problem, nodes: str, truth: Float[Tensor, "prompt node"], brief: bool = False) -> None:
-        self.problem, self.nodes, self.truth = problem, nodes, truth
-        self.draws = FEW_DRAWS if brief or truth.shape[1] > DRAWN_NODES else DRAWS
-        self.sign = np.sign(problem.swing)
-        self.swing = problem.swing if problem.answered else np.inf  # inf: no node is true
-        known = nodes == "head" if brief else curves_known(problem, nodes)
-        self.measured = Faithfulness(problem, nodes) if known else None
-        self.best_area, self.circuits = np.nan, None
-        if self.measured is not None and truth.shape[1] <= (DRAWN_NODES if brief else REGRET_NODES):
-            self.circuits = circuits(problem, nodes, self.measured)
-            self.best_area = best_area(self.circuits)
-        self.exact_cpr, _ = self._areas(over_prompts(truth))
+    def __init__(
+        self, problem: Problem, effect: Float[np.ndarray, " node"], measured: Faithfulness | None = None
+    ) -> None:
+        self.problem, self.effect, self.measured = problem, without_noise(effect), measured
+        self.draws = FEW_DRAWS if len(effect) > DRAWN_NODES else DRAWS
+        self.true = np.abs(effect) >= TRUE_LEAST * abs(problem.swing)
+        if not problem.answered:
+            self.true = np.zeros_like(self.true)
+        self.circuits = None
+        if measured is not None and len(effect) <= REGRET_NODES:
+            self.circuits = circuits(problem, measured=measured)
 
-    def scores(self, estimates: Float[Tensor, "prompt node"]) -> dict[str, float]:
+    def of(self, estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
         """Return the scores of estimates; see `compare`."""
-        return self._with_areas(agreement(estimates, self.truth, self.swing), over_prompts(estimates))
+        estimate = without_noise(estimate)
+        size = np.abs(estimate)
+        scores = {
+            "rank_correlation": float(rank_correlations(size[None], np.abs(self.effect)[None])[0]),
+            "recall": expected_recall(size, self.true),
+            "sign_errors": float((np.sign(estimate) != np.sign(self.effect))[self.true].sum()),
+        }
+        return scores | self._areas(estimate)
 
-    def scores_of_mean(self, estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
-        """Return the scores of estimates that are means over prompts: those of `scores` without an interval."""
-        return self._with_areas(scores_of_means(estimate, over_prompts(self.truth), self.swing), estimate)
+    def control(self, method: str, nodes: str) -> dict[str, float]:
+        """Return the scores of a control: means over its draws, and the interval of its rank correlation."""
+        rows = pd.DataFrame([self.of(estimate) for estimate in drawn(self.problem, method, nodes)])
+        low, high = rows["rank_correlation"].quantile([0.025, 0.975])
+        scores: dict[str, float] = {str(name): mean for name, mean in rows.mean().items()}
+        return scores | {"low": low, "high": high}
 
-    def control(self, method: str) -> dict[str, float]:
-        """Return the scores of a control: means over its draws."""
-        n = self.truth.shape[1]
-        if method == "constant":
-            return self.scores(estimated(self.problem, method, self.nodes))
-        option, draws = ("start", range(n)) if method == "previous-position" else ("seed", range(DRAWS))
-        drawn = [
-            over_prompts(torch.as_tensor(METHODS[method](self.problem, self.nodes, **{option: draw}))) for draw in draws
-        ]
-        effect = over_prompts(self.truth)
-        rows = [scores_of_means(estimate, effect, self.swing) for estimate in drawn]
-        measured = drawn[:: -(-len(drawn) // self.draws)]
-        areas = pd.DataFrame([self._with_areas({}, estimate) for estimate in measured])
-        mean = pd.concat([pd.DataFrame(rows).mean(), areas.mean()]).to_dict()
-        low, high = np.quantile([row["rank_correlation"] for row in rows], [0.025, 0.975])
-        return mean | {"low": float(low), "high": float(high)}
+    def _areas(self, estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
+        """Return CPR, CMD and regret, mean over the orders of equal estimates."""
+        if self.measured is None:
+            return dict.fromkeys(("cpr", "cmd", "regret"), np.nan)
+        fractions, signed = self.measured.curves(estimate * np.sign(self.problem.swing), self.draws)
+        _, absolute = self.measured.curves(np.abs(estimate), self.draws)
+        cpr = float(np.trapezoid(signed, fractions).mean())
+        cmd = float(np.trapezoid(np.abs(1 - absolute), fractions).mean())
+        best = np.nan if self.circuits is None else best_area(self.circuits)
+        return {"cpr": cpr, "cmd": cmd, "regret": best - cpr}
 
-    def _with_areas(self, scores: dict[str, float], estimate: Float[np.ndarray, " node"]) -> dict[str, float]:
-        cpr, cmd = self._areas(estimate)
-        gaps = {"cpr_gap": self.exact_cpr - cpr, "regret": self.best_area - cpr}
-        return scores | {"cpr": cpr, "cmd": cmd, "worst_ablation": self._worst_ablation(estimate)} | gaps
-
-    def _worst_ablation(self, estimate: Float[np.ndarray, " node"]) -> float:
+    def worst_ablation(self, estimate: Float[np.ndarray, " node"]) -> float:
         """Return the lowest faithfulness of a circuit of the n nodes with the largest estimates, if n nodes are true.
 
         The other nodes are patched in every combination. NaN if recall is NaN, or if not all circuits are measured.
         """
-        size, effect = np.abs(estimate), over_prompts(self.truth)
-        n = int((np.abs(effect) >= TRUE_LEAST * abs(self.swing)).sum())
-        if self.circuits is None or n in (0, len(size)):
+        n = int(self.true.sum())
+        if self.circuits is None or n in (0, len(self.true)):
             return np.nan
         mask, f = self.circuits["mask"], self.circuits["faithfulness"]
-        chosen = [mask_of(order[:n]) for order in orders(-size, self.draws)]
+        chosen = [mask_of(order[:n]) for order in orders(-np.abs(without_noise(estimate)), self.draws)]
         return float(np.mean([f[mask & circuit == circuit].min() for circuit in chosen]))
 
-    def _areas(self, estimate: Float[np.ndarray, " node"]) -> tuple[float, float]:
-        """Return CPR and CMD, mean over the orders of equal estimates."""
-        if self.measured is None:
-            return np.nan, np.nan
-        fractions, signed = self.measured.curves(estimate * self.sign, self.draws)
-        _, absolute = self.measured.curves(np.abs(estimate), self.draws)
-        cpr, cmd = np.trapezoid(signed, fractions), np.trapezoid(np.abs(1 - absolute), fractions)
-        return float(cpr.mean()), float(cmd.mean())
+
+def drawn(problem: Problem, method: str, nodes: str) -> list[Float[np.ndarray, " node"]]:
+    """Return the estimates of a control, one array for each of its draws."""
+    option, draws = {
+        "constant": (None, 1),
+        "previous-position": ("start", len(problem.nodes(nodes))),
+        "random": ("seed", DRAWS),
+    }[method]
+    estimates = []
+    for draw in range(draws):
+        options = {option: draw} if option else {}
+        estimates.append(over_prompts(torch.as_tensor(METHODS[method](problem, nodes, **options))))
+    return estimates
 
 
-def agreement(
-    estimates: Float[Tensor, "prompt node"], truth: Float[Tensor, "prompt node"], swing: float
-) -> dict[str, float]:
-    """Return rank correlation with its interval, recall and sign errors; see `compare`."""
+NOISE = 1e-5
+"""An estimate or an effect below this fraction of the largest one is a rounding error of float32, and counts as 0."""
+
+
+def without_noise(x: Float[np.ndarray, " node"]) -> Float[np.ndarray, " node"]:
+    """Return estimates or effects with rounding errors as 0: their order differs between processors."""
+    return np.where(np.abs(x) < NOISE * np.abs(x).max(initial=0), 0, x)
+
+
+def interval(estimates: Float[Tensor, "prompt node"], truth: Float[Tensor, "prompt node"]) -> dict[str, float]:
+    """Return the 95% interval of the rank correlation, `low` and `high`; see `compare`."""
     x, y = (each.double().cpu().numpy() for each in (estimates, truth))
     n = len(x)
-    drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)  # how often each prompt
-    sample = rank_correlations(np.abs(drawn @ x), np.abs(drawn @ y))
-    low, high = np.nanquantile(sample, [0.025, 0.975]) if not np.isnan(sample).all() else (np.nan, np.nan)
-    return scores_of_means(x.mean(axis=0), y.mean(axis=0), swing) | {"low": float(low), "high": float(high)}
-
-
-def scores_of_means(
-    estimate: Float[np.ndarray, " node"], effect: Float[np.ndarray, " node"], swing: float
-) -> dict[str, float]:
-    """Return rank correlation, recall and sign errors of mean estimates; see `compare`."""
-    true = np.abs(effect) >= TRUE_LEAST * abs(swing)
-    return {
-        "rank_correlation": float(rank_correlations(np.abs(estimate)[None], np.abs(effect)[None])[0]),
-        "recall": expected_recall(np.abs(estimate), true),
-        "sign_errors": float((np.sign(estimate) != np.sign(effect))[true].sum()),
-    }
+    counts = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)  # how often each prompt
+    sample = rank_correlations(np.abs(counts @ x), np.abs(counts @ y))
+    if np.isnan(sample).all():
+        return {"low": np.nan, "high": np.nan}
+    low, high = np.nanquantile(sample, [0.025, 0.975])
+    return {"low": float(low), "high": float(high)}
 
 
 def expected_recall(size: Float[np.ndarray, " node"], true: Bool[np.ndarray, " node"]) -> float:
@@ -216,6 +223,12 @@ def expected_recall(size: Float[np.ndarray, " node"], true: Bool[np.ndarray, " n
     last = np.sort(size)[-n]
     above, tied = size > last, size == last
     return float(true[above].sum() + (n - above.sum()) * true[tied].mean()) / n
+
+
+def largest_first(size: Float[np.ndarray, " node"], largest: int) -> float:
+    """Return whether a node has the largest size, 0 or 1; with ties, the chance that it is drawn first."""
+    tied = size == size.max()
+    return float(tied[largest] / tied.sum())
 
 
 def rank_correlations(x: Float[np.ndarray, "row node"], y: Float[np.ndarray, "row node"]) -> Float[np.ndarray, " row"]:

@@ -8,8 +8,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ihlab.attribution.activations import Patch, activations, holding, in_each_layer, patched, require_inputs
-from ihlab.attribution.problems import INPUTS, Problem, table_of
+from ihlab.attribution.activations import (
+    Patch,
+    activations,
+    clean_and_corrupted,
+    holding,
+    in_each_layer,
+    patched,
+    require_inputs,
+)
+from ihlab.attribution.problems import INPUTS, Problem, table_of, with_all_metrics
 from ihlab.interp.ablation import Head
 from ihlab.runtime.settings import own_settings
 
@@ -56,8 +64,7 @@ def effects_by_metric(
     chosen = range(first.model.n_layers) if layers is None else sorted(set(layers))
     patches_of = {"head": _heads, "input": _inputs, "edge": _edges, "position": _positions}[nodes]
     patches = list(patches_of(first, chosen))
-    together = replace(first, metric=lambda logits: torch.stack([each.metric(logits) for each in problems]))
-    values = patched(together, first.corrupted, patches)
+    values = patched(with_all_metrics(problems), first.corrupted, patches)
     return [(values[:, i] - each.ends[1]).T for i, each in enumerate(problems)]
 
 
@@ -70,11 +77,13 @@ def _heads(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
 def _positions(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
     """Yield patches of z at some positions. A head's z elsewhere stays that of the corrupted prompt."""
     places = [("z", layer) for layer in layers]
-    clean, corrupted = (activations(problem, tokens, places) for tokens in (problem.clean, problem.corrupted))
+    clean, corrupted = clean_and_corrupted(problem, places)
+    masks = problem.position_masks()[..., None, None]
     for place in places:
-        z = [torch.where(mask[..., None, None], clean[place], corrupted[place]) for mask in problem.position_masks()]
+        z = [torch.where(mask, clean[place], corrupted[place]) for mask in masks]
         for head in range(problem.model.n_heads):
-            yield from ({place: ([head], at_positions)} for at_positions in z)
+            for at_positions in z:
+                yield {place: ([head], at_positions)}
 
 
 def _inputs(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
@@ -83,18 +92,20 @@ def _inputs(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
     clean = activations(problem, problem.clean, in_each_layer(problem, *INPUTS))
     for layer in layers:
         place = ("z", layer)
-        z = [
-            activations(problem, problem.corrupted, [place], holding(clean, [(kind, layer)]))[place] for kind in INPUTS
-        ]
+        z = {}
+        for kind in INPUTS:
+            z[kind] = activations(problem, problem.corrupted, [place], holding(clean, [(kind, layer)]))[place]
         for head in range(problem.model.n_heads):
-            yield from ({place: ([head], of_input)} for of_input in z)
+            for kind in INPUTS:
+                yield {place: ([head], z[kind])}
 
 
 def _edges(problem: Problem, layers: Sequence[int]) -> Iterator[Patch]:
     z = {(sender, layer, kind): value for sender, layer, kind, value in patched_paths(problem, layers, INPUTS, "z")}
     for sender, layer in dict.fromkeys(path[:2] for path in z):
         for head in range(problem.model.n_heads):
-            yield from ({("z", layer): ([head], z[sender, layer, kind])} for kind in INPUTS)
+            for kind in INPUTS:
+                yield {("z", layer): ([head], z[sender, layer, kind])}
 
 
 @torch.no_grad()
@@ -109,11 +120,13 @@ def patched_paths(
     """
     require_inputs(problem, "edge")
     places = [("result", layer) for layer in layers]
-    clean, corrupted = (activations(problem, tokens, places) for tokens in (problem.clean, problem.corrupted))
+    clean, corrupted = clean_and_corrupted(problem, places)
     for place in places:
         for head in range(problem.model.n_heads):
             change = (clean[place] - corrupted[place])[:, :, head]
-            for late in (layer for layer in layers if layer > place[1]):
+            for late in layers:
+                if late <= place[1]:
+                    continue
                 moved = {("resid_pre", late): change.add}
                 read = activations(problem, problem.corrupted, [(each, late) for each in inputs], moved)
                 for each in inputs:

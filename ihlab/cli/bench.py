@@ -1,13 +1,17 @@
 """The command `bench`: run attribution methods on the standard set, check entries, write the leaderboard."""
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from ihlab.cli.named import registered_method
 from ihlab.cli.terminal import console, text
 from tasks.config import require
+
+if TYPE_CHECKING:
+    from ihlab.suite.bench import Entry
 
 ENTRIES = Path("benchmarks/entries")
 
@@ -21,47 +25,60 @@ def bench(
     verify: tuple[Path, ...] = (),
     leaderboard: Path | None = None,
 ) -> None:
-    """Score attribution methods on the standard set against exact effects, or check entries of others.
+    """Score attribution methods on the standard set against three truths, or check entries of others.
 
     Args:
         methods: Names of methods, your own as my_file:my_method, or files with estimates (.json: an entry without
             scores); by default all methods of ihlab.
-        quick: Score only one setting of each member and kind of nodes.
+        quick: Score only one setting of each small member and kind of nodes: about a minute.
         member: Score only on these members of the standard set.
-        out: Write one entry per method, METHOD.json, to this folder.
+        out: Write one entry per method, METHOD.json, to this folder, after each problem.
         verify: Measure these entries again. At the first entry that differs, the command prints the first difference
             and exits with 1. To run a method of your own again, name it, too.
         leaderboard: Write the page of the entries in benchmarks/entries here, and measure nothing.
     """
+    report("Loading.")
     from ihlab.storage.files import write_text
-    from ihlab.suite.bench import default_methods, differences, entry_text, read_entry, run_bench, settings
-    from ihlab.suite.leaderboard import page, scores_table, summary
+    from ihlab.suite.bench import default_methods, run_bench, settings
+    from ihlab.suite.entries import differences, entry_text, read_entries, read_entry, require_name
+    from ihlab.suite.leaderboard import page, summary
 
     if leaderboard is not None:
         paths = sorted(ENTRIES.glob("*.json"))
         require(bool(paths), f"There are no entries in {ENTRIES}: write them with --out {ENTRIES}.")
-        write_text(leaderboard, page(map(read_entry, paths)))
+        write_text(leaderboard, page(read_entries(paths).values()))
         return
     files = [name for name in methods if name.endswith(".json")]
     named = [registered_method(name) if ":" in name else name for name in methods if name not in files]
     if verify:
         for path in verify:
-            differ = differences(read_entry(path), member)
+            differ = differences(read_entry(path), member, report)
             print(text(f"{path}: " + ("as stored" if not differ else f"{len(differ)} differ, first {differ[0]}")))
             if differ:
                 raise SystemExit(1)
         return
     if not methods:
         named = default_methods()
-    entries = run_bench(
-        dict.fromkeys(named) | {entry["method"]: entry for entry in map(read_entry, files)}, settings(quick, member)
-    )
-    if out is not None:
+    stored = read_entries(files)
+    for name in named:
+        require_name(name)
+        require(name not in stored, f"The method {name!r} is named, and has a file: give one of them.")
+
+    def save(entries: "dict[str, Entry]") -> None:
         for name, entry in entries.items():
-            write_text(out / f"{name}.json", entry_text(entry))
-    columns = ["nodes", "method", "settings", "rank", "worst_rank", "recall", "sign_errors", "regret", "largest"]
-    rows = summary(scores_table(entries.values()))[columns]
+            if out is not None:
+                write_text(out / f"{name}.json", entry_text(entry))
+
+    table = settings(quick, member)
+    entries = run_bench(dict.fromkeys(named) | stored, table, report, save)
+    columns = ["nodes", "method", "settings", "rank", "reverse_rank", "shapley_rank", "worst", "recall", "regret"]
+    rows = summary(entries.values(), table)[columns]
     console().print(rows.round(2).to_string(index=False, na_rep=""), soft_wrap=True)
     for name, entry in entries.items():
         for note in dict.fromkeys(entry["notes"].values()):
             print(text(f"{name}: {note}"))
+
+
+def report(line: str) -> None:
+    """Print a line of progress."""
+    print(text(line), file=sys.stderr, flush=True)

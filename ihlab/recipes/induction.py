@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ihlab.measure.guess import guess_of
 from ihlab.model.config import ModelConfig
 from ihlab.study.ask import Cell
 from ihlab.study.learning_curves import EVAL_GROWTH
@@ -125,14 +126,10 @@ def panels(positional: str) -> list[str]:
 
 
 def guessing_accuracy(task: Task) -> float:
-    """Return the accuracy, at first repeats, of a uniform guess among the other tokens of the sequence so far.
+    """Return the accuracy of a guess (`guess_of`) at first repeats, from 4096 sequences, rounded to four decimals.
 
     A model reaches it if it knows that the answer is in the sequence and is not the current token, but not where it is.
-    No rule without matching does better. (At laptop scale, always answering the previous or the second token is as
-    good to within .01. The current token is never right.) It is measured on 4096 sequences and rounded to four
-    decimals.
     """
     batch = task.batch(4096, np.random.default_rng(0))
     first = (batch.answers != IGNORE).argmax(axis=1)
-    shares = [1 / (len(np.unique(row[: t + 1])) - 1) for row, t in zip(batch.inputs, first, strict=True)]
-    return round(float(np.mean(shares)), 4)
+    return round(guess_of(batch, np.arange(batch.inputs.shape[1]) == first[:, None]), 4)

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, Template
+from jinja2 import Environment, StrictUndefined, Template
 
 from ihlab.storage.files import write_text
 from ihlab.storage.stored import read_json
@@ -79,9 +79,11 @@ def frozen(home: Path) -> dict[str, str] | None:
 
 @cache
 def template(path: Path) -> Template:
-    """Return the template of a page of Markdown. Lines of only a tag leave no line."""
-    text = path.read_text(encoding="utf-8")
-    return Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).from_string(text)
+    """Return the template of a page of Markdown. Lines of only a tag leave no line, and a misspelt name raises."""
+    pages = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    pages.filters["two"] = lambda number: f"{number:z.2f}"
+    pages.filters["three"] = lambda number: f"{number:.3f}"
+    return pages.from_string(path.read_text(encoding="utf-8"))
 
 
 def _section(folder: Folder) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from ihlab.runtime.lazy import lazy
 from ihlab.suite.members import build, load, models, run
-from ihlab.suite.truth import problem, stages, truth
+from ihlab.suite.truth import problem, truth
 
 if TYPE_CHECKING:
     from ihlab.suite.hub_folder import card, export, read_truth
 
 _HOME = dict.fromkeys(("card", "export", "read_truth"), "ihlab.suite.hub_folder")
 
-__all__ = ["build", "card", "export", "load", "models", "problem", "read_truth", "run", "stages", "truth"]
+__all__ = ["build", "card", "export", "load", "models", "problem", "read_truth", "run", "truth"]
 
 __getattr__, __dir__ = lazy(__name__, _HOME)

@@ -1,4 +1,4 @@
-"""Measure where each head attends to from the scored position: mean attention to named positions, and a sentence."""
+"""Measure where each head attends to from the scored position: mean attention to named positions."""
 
 import pandas as pd
 import torch
@@ -7,14 +7,9 @@ from ihlab.interp.prompt_pair import PromptPair
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.modes import in_eval_mode
 
-POSITIONS = {
-    "itself": "itself",
-    "previous": "the previous token",
-    "earlier": "the earlier occurrence of its token",
-    "after": "the token after the earlier occurrence",
-    "first": "the first token",
-}
-"""The named positions, in words."""
+POSITIONS = ("itself", "previous", "earlier", "after", "first")
+"""The named positions: the scored one, the one before it, the earlier occurrence of its token, the one after that, and
+the first of the sequence."""
 
 
 @in_eval_mode
@@ -22,7 +17,7 @@ POSITIONS = {
 def attention_to_positions(model: Transformer, pair: PromptPair) -> pd.DataFrame:
     """Return each head's attention from the scored position of the clean prompts, mean over prompts.
 
-    Columns: `layer`, `head`, one for each of `POSITIONS` (two can name the same position), and `sentence`.
+    Columns: `layer`, `head`, and one for each of `POSITIONS` (two can name the same position).
     """
     query, rows = pair.position, torch.arange(len(pair.clean))
     last = pair.clean.shape[1] - 1
@@ -34,14 +29,5 @@ def attention_to_positions(model: Transformer, pair: PromptPair) -> pd.DataFrame
         of_query = cache[name][rows, :, query]  # [prompt, head, key]
         mean = torch.stack([of_query[rows, :, position].mean(dim=0) for position in positions], dim=1)
         for head, weights in enumerate(mean.tolist()):
-            named = dict(zip(POSITIONS, weights, strict=True))
-            table.append({"layer": layer, "head": head, **named, "sentence": _sentence(layer, head, named)})
+            table.append({"layer": layer, "head": head, **dict(zip(POSITIONS, weights, strict=True))})
     return pd.DataFrame(table)
-
-
-def _sentence(layer: int, head: int, weights: dict[str, float]) -> str:
-    most = max(weights, key=lambda name: weights[name])
-    much = f"{weights[most]:.2f} of its attention"
-    if weights[most] >= 0.5:
-        return f"Head {layer}.{head} attends to {POSITIONS[most]} ({much})."
-    return f"Head {layer}.{head} attends mostly elsewhere: of the named positions, {POSITIONS[most]} has most ({much})."

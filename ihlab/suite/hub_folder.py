@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from ihlab.attribution import TRUE_LEAST
-from ihlab.attribution.truth import effects_by_metric
 from ihlab.hf import to_hf
 from ihlab.interp.prompt_pair import REPLACED, SWAPS, PromptPair
 from ihlab.model.conversion import to_gpt2, to_llama
@@ -23,16 +20,13 @@ from ihlab.model.lens.task_tokenizer import TaskTokenizer
 from ihlab.model.transformer import Transformer
 from ihlab.storage.files import as_folder, require_writable, write_json, write_text
 from ihlab.storage.stored import present, read_json
+from ihlab.study.page import template
 from ihlab.suite.members import FORKED, HAND_SET, LEARNED, MEMBERS, accuracy_of, load
 from ihlab.suite.members import config as member_config
-from ihlab.suite.template import filled
-from ihlab.suite.truth import VERSION, problem, prompts, truth
+from ihlab.suite.truth import VERSION, prompts, truth
 from tasks.config import ConfigError, require, shown
 
 UNKNOWN = "[UNK]"
-
-SHUFFLED = 20
-"""How often the answers are shuffled among prompts, for the negative control."""
 
 METRIC = "logits[answer] - logits[other] of each prompt, at its scored position"
 """The metric of the effects, in terms of the tensors of `prompts.safetensors`. Effects and the swing are means."""
@@ -99,15 +93,20 @@ def read_truth(folder: str | Path) -> dict[str, Any]:
 def _converted(model: Transformer) -> Any:
     """Return a model as a class of transformers, without dropout. An attention-only model gets MLPs of zero weights."""
     cfg, gpt2 = model.cfg, model.cfg.positional == "learned"
-    alone = cfg.mlp == "none" and cfg.norm != "none"
-    if alone or cfg.dropout:
+    mlp = cfg.mlp
+    if cfg.mlp == "none" and cfg.norm != "none":
+        mlp = "gelu" if gpt2 else "swiglu"
+    if mlp != cfg.mlp or cfg.dropout:
         weights = model.state_dict()
-        mlp = ("gelu" if gpt2 else "swiglu") if alone else cfg.mlp
         model = Transformer(cfg.replace(mlp=mlp, dropout=0.0))
         for name in model.load_state_dict(weights, strict=False).missing_keys:
             if ".mlp." in name:
                 torch.nn.init.zeros_(model.get_parameter(name))
-    return to_gpt2(model) if gpt2 else to_hf(model) if cfg.shifted else to_llama(model)
+    if gpt2:
+        return to_gpt2(model)
+    if cfg.shifted:
+        return to_hf(model)
+    return to_llama(model)
 
 
 def _tokenizer(model: Transformer) -> Any:
@@ -118,9 +117,9 @@ def _tokenizer(model: Transformer) -> Any:
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate([*words, UNKNOWN])}, UNKNOWN))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     task: Any = model.trained_on
-    first = {"bos_token": words[task.begins_with[0]]} if getattr(task, "bos", False) else {}
+    first = words[task.begins_with[0]] if getattr(task, "bos", False) else None
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token=UNKNOWN, model_max_length=model.cfg.n_ctx, **first
+        tokenizer_object=tokenizer, unk_token=UNKNOWN, model_max_length=model.cfg.n_ctx, bos_token=first
     )
 
 
@@ -131,9 +130,7 @@ def _card(facts: dict[str, Any], model: Transformer) -> ModelCard:
     )
     heads = facts["heads"].sort_values("effect", key=abs, ascending=False)
     edges = facts["edges"].query("true") if "edges" in facts else pd.DataFrame()
-    sizes = _sizes_by_chance(model, facts["hops"])
-    page = filled(
-        "card",
+    page = template(Path(__file__).with_name("card.md.jinja")).render(
         about=about.to_yaml(),
         **{name: facts.get(name) for name in ("member", "seed", "step", "ihlab", "trained", "onset", "swing")},
         accuracy=facts["accuracy"],
@@ -146,9 +143,6 @@ def _card(facts: dict[str, Any], model: Transformer) -> ModelCard:
         largest_other=heads.query("not true")["effect"].abs().max(),
         heads=heads.to_dict("records"),
         edges=edges.to_dict("records"),
-        shuffles=SHUFFLED,
-        by_chance=max(sizes),
-        above=sum(size >= TRUE_LEAST * abs(facts["swing"]) for size in sizes),
         exportable=not (cfg.recurrent or cfg.norm == "none" or (cfg.shifted and cfg.positional == "learned")),
         gpt2=cfg.positional == "learned",
         metric=METRIC,
@@ -163,7 +157,7 @@ def _training(name: str, seed: int) -> dict[str, Any]:
     config = member_config(name, seed)
     return {
         "run": f"{config.name}-{config.digest}",
-        "fork": dict(zip(("source", "step", "clamp"), FORKED[name], strict=True)) if name in FORKED else None,
+        "fork": FORKED.get(name),
         "buildable": name in (*MEMBERS, *FORKED),
         "column": accuracy_of(name),
         "learned": LEARNED,
@@ -178,19 +172,3 @@ def _true_heads(facts: dict[str, Any]) -> list[str]:
         of_head = inputs[(inputs["layer"] == row.layer) & (inputs["head"] == row.head)]["input"]
         named.append(f"{row.layer}.{row.head}" + (f" ({', '.join(of_head)})" if len(of_head) else ""))
     return named
-
-
-def _sizes_by_chance(model: Transformer, hops: int | None) -> list[float]:
-    """Return the largest effect of a head when prompts are scored by the answers of other prompts, by shuffle."""
-    of_answers: Any = problem(model, hops=hops)
-    prompts_in_order, shuffled = torch.arange(len(of_answers.clean)), []
-    for by in range(1, SHUFFLED + 1):
-        of_others = replace(of_answers, metric=of_answers.metric.shuffled(prompts_in_order.roll(by)))
-        with suppress(ConfigError):  # the metric does not differ: no effect
-            shuffled += [of_others] if of_others.swing else []
-    if not shuffled:
-        return [0.0]
-    directions = (shuffled, [problem.swapped for problem in shuffled])
-    effects = [torch.stack(effects_by_metric(problems, "head")).mean(dim=1) for problems in directions]
-    sizes: list[float] = torch.stack(effects).abs().amax(dim=(0, 2)).tolist()
-    return sizes

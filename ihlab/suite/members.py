@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from ihlab.training.clamp import Clamp
 from ihlab.training.config import ForkConfig, RunConfig
 from ihlab.training.fork import fork_config, start_fork
 from ihlab.training.run import Run
-from tasks import IGNORE, DepoTask, InductionTask, Task, TriggerTask
+from tasks import DepoTask, InductionTask, Task, TriggerTask
 from tasks.config import choose, require, shown
 
 SEEDS = range(3)
@@ -220,12 +219,12 @@ def onset_of(member: Run, column: str) -> float:
     `ihlab.measure.guess.guess_of` on held-out sequences, over the answers that the accuracy counts.
     """
     steps, accuracy = member.metrics["step"], member.metrics[column]
+    if accuracy.iloc[-1] < LEARNED:
+        return math.nan
     batch = draw(member.config.task, EVAL_SEED, "eval", 0, member.config.eval_rows)
     group, _, value = column.removeprefix("accuracy_").rpartition("_")
-    if group in batch.groups:
-        counted = by_position(group, batch) == int(value)
-        batch = replace(batch, answers=np.where(counted, batch.answers, IGNORE))
-    return first_reach(steps, accuracy, (1 + guess_of(batch)) / 2) if accuracy.iloc[-1] >= LEARNED else math.nan
+    counted = by_position(group, batch) == int(value) if group in batch.groups else None
+    return first_reach(steps, accuracy, (1 + guess_of(batch, counted)) / 2)
 
 
 def task_of(name: str) -> str:

@@ -20,9 +20,9 @@ from ihlab.model.transformer import Transformer
 from ihlab.runtime.settings import own_settings
 from ihlab.suite.members import load
 from ihlab.suite.truth import prompts
-from tasks.config import choose, require
+from tasks.config import require
 
-VERSION = 2
+VERSION = 3
 """The version of the standard set. It rises when a problem is added, left out or changed."""
 
 _FILE = Path(__file__).with_name("standard.csv")
@@ -37,12 +37,9 @@ def standard_set() -> pd.DataFrame:
     return pd.read_csv(_FILE).merge(pd.DataFrame({"metric": list(METRICS)}), how="cross")
 
 
-def standard_problem(member: str, step: int, corruption: str, metric: str) -> Problem:
-    """Return a problem of the standard set.
-
-    Raises `ConfigError` as `standard_problems` does, and for an unknown metric.
-    """
-    return standard_problems(member, step, corruption)[choose("metric", metric, METRICS)]
+def digest_of_set() -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of the list of all problems and their digests."""
+    return sha256(_FILE.read_bytes()).hexdigest()[:16]
 
 
 def standard_problems(member: str, step: int, corruption: str) -> dict[str, Problem]:

@@ -19,7 +19,6 @@ from ihlab.interp.induction_pair import find_induction_pair
 from ihlab.interp.prompt_pair import REPLACED, PromptPair, prompt_pair
 from ihlab.measure.metrics import Evaluator
 from ihlab.model.transformer import Transformer
-from ihlab.runtime.progress import tracked
 from ihlab.runtime.settings import own_settings
 from ihlab.suite.attends import attention_to_positions
 from ihlab.suite.members import CONTROL, HAND_SET, accuracy_of, hops_of, load, onset_of, run
@@ -29,11 +28,12 @@ from ihlab.training.config import RunConfig
 from tasks import DepoTask, NGramTask, Task
 from tasks.config import choose, require, shown
 
-VERSION = 2
+VERSION = 3
 """The version of what `truth` returns. It rises when a number changes its meaning."""
 
-PROMPTS, SEQUENCES, SEED = 64, 512, 0
-"""Number of prompts; number of sequences for accuracy and head scores; seed of all draws but those for accuracy."""
+PROMPTS, SEQUENCES, SEED = 64, 512, 20261129
+"""Number of prompts; number of sequences for accuracy and head scores; seed of all draws but those for accuracy. No
+run draws its training batches with this seed."""
 
 FEW_PROMPTS = 16
 """Number of prompts on which edges are measured in models of more than two layers."""
@@ -99,22 +99,22 @@ def truth(
     most_hops = hops_of(name, task)
     facts["hops"] = most_hops if hops is None else hops
     facts["proof"] = kept.proof(name) if seed == 0 and step in (None, facts["step"]) else None
-    p = problem(model, hops=facts["hops"])
-    pair: PromptPair = p.metric.pair  # type: ignore[attr-defined]
-    facts |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": p.swing}
+    patching = problem(model, hops=facts["hops"])
+    pair: PromptPair = patching.metric.pair  # type: ignore[attr-defined]
+    facts |= {"accuracy": _accuracy(model, task), "control": _accuracy(model, _control(task)), "swing": patching.swing}
     constructed = HAND_SET.get(name) if facts["hops"] == most_hops else None
     for kind in ("head", "input", "edge")[: 2 if model.cfg.n_layers == 1 else 3]:
         few = kind == "edge" and model.cfg.n_layers > 2
-        table, swing = _edges_of_few(model, pair) if few else (exact(p, kind), p.swing)
-        facts[f"{kind}s"] = table.assign(true=(_size(table) >= TRUE_LEAST * abs(swing)) & p.answered)
+        table, swing = _edges_of_few(model, pair) if few else (exact(patching, kind), patching.swing)
+        facts[f"{kind}s"] = table.assign(true=(_size(table) >= TRUE_LEAST * abs(swing)) & patching.answered)
         if constructed:
             circuit, nodes = constructed.nodes(kind), table[COLUMNS[kind]].itertuples(index=False)
             facts[f"{kind}s"]["built"] = [tuple(node) in circuit for node in nodes]
     if constructed:
         facts["built"] = constructed.table()
-    facts["worst_ablation"] = worst_ablation(p, facts["heads"]["true"].to_numpy()) if p.answered else {}
+    facts["worst_ablation"] = worst_ablation(patching, facts["heads"]["true"].to_numpy()) if patching.answered else {}
     if model.cfg.recurrent:  # its heads have no pattern
-        return facts | {"state": state_effects(p)}
+        return facts | {"state": state_effects(patching)}
     facts["attention"] = attention_to_positions(model, pair)
     facts["scores"] = locate_induction_heads(model, batch=task.batch(SEQUENCES, np.random.default_rng(SEED)))
     facts["pairs"] = find_induction_pair(model)
@@ -133,25 +133,6 @@ def _edges_of_few(model: Transformer, pair: PromptPair) -> tuple[pd.DataFrame, f
     table, back = table_of(few, "edge", effects), table_of(few, "edge", reverse)
     table = table.assign(low=table["effect"] - width.numpy(), high=table["effect"] + width.numpy())
     return table.assign(reverse=back["effect"], reverse_fraction=back["fraction"]), few.swing
-
-
-@own_settings()
-def stages(name: str, seed: int = 0, root: str | Path = "runs", hops: int | None = None) -> pd.DataFrame:
-    """Return when each head of a trained member came to matter, from its exact effects at every checkpoint.
-
-    `step` is the first checkpoint at which the larger size of effect and reverse (`truth`) is at least a tenth of the
-    size of the last checkpoint's swing, and `before` is the checkpoint before it. Both are NaN for a head that never
-    matters. `hops` is as in `truth`. Raises `ConfigError` as `run` does.
-    """
-    member = run(name, seed, root)
-    asked = hops_of(name, member.config.task) if hops is None else hops
-    problems = [problem(member.model(step), hops=asked) for step in member.checkpoints]
-    least = TRUE_LEAST * abs(problems[-1].swing)
-    matters = np.stack([_size(exact(each, "head")) >= least for each in tracked(problems, "checkpoints")])
-    steps, ever = np.array([math.nan, *member.checkpoints]), matters.any(axis=0)
-    before = np.where(ever, matters.argmax(axis=0), 0)
-    table = problems[-1].nodes("head")
-    return table.assign(before=steps[before], step=np.where(ever, steps[before + 1], math.nan))
 
 
 @own_settings()

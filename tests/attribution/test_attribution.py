@@ -1,22 +1,21 @@
 """Exact effects and their estimates, against other implementations, closed forms and models by construction."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from transformer_lens import patching
 
-from ihlab import ModelConfig, Run, Transformer
+from ihlab import ModelConfig, Transformer
 from ihlab.attribution import METHODS, attribute, compare, exact, problem, register_method
 from ihlab.attribution.circuits import Faithfulness
 from ihlab.attribution.estimates import estimated
-from ihlab.attribution.scores import agreement
+from ihlab.attribution.scores import expected_recall, interval, rank_correlations
 from ihlab.attribution.truth import exact_effects
 from ihlab.interp.patching import path_patch
 from ihlab.interp.prompt_pair import prompt_pair
-from ihlab.model.conversion import from_gpt2, from_llama
+from ihlab.model.conversion import from_llama
 from ihlab.theory.constructions import kv_shift_induction_head, two_layer_induction_head
 from tasks import ConfigError, InductionTask
 
@@ -180,19 +179,37 @@ def test_one_step_of_integrated_gradients_is_attribution_patching_of_the_other_d
     same(attribute(p, "eap-ig", nodes, steps=1)["effect"], -attribute(p.swapped, nodes=nodes)["effect"])
 
 
-def test_integrated_gradients_average_the_gradients_between_two_embeddings(p):
-    model, found = p.model.module, []
-    (clean, corrupted), change = (model.W_E[tokens] for tokens in (p.clean, p.corrupted)), []
-    for k in (1, 2, 3):
+def from_embeddings(p, x, *hooks):
+    return p.model.module.run_with_hooks(x, start_at_layer=0, fwd_hooks=list(hooks))
+
+
+def line(p):
+    clean, corrupted = (p.model.module.W_E[tokens] for tokens in (p.clean, p.corrupted))
+    return [corrupted + k / 3 * (clean - corrupted) for k in (1, 2, 3)]
+
+
+def descent(p):
+    """Five steps of length 1 for each prompt, towards the corrupted output."""
+    points, goal = [p.model.module.W_E[p.clean]], p.model.module(p.corrupted).detach()
+    for _ in range(5):
+        x = points[-1].detach().requires_grad_()
+        [slope] = torch.autograd.grad((from_embeddings(p, x) - goal).square().sum(), x)
+        points.append(x - slope / slope.square().sum((1, 2), keepdim=True).sqrt())
+    return points[1:]
+
+
+@pytest.mark.parametrize(("method", "path", "options"), [("eap-ig", line, {"steps": 3}), ("eap-gp", descent, {})])
+def test_gradients_are_averaged_along_a_path_of_embeddings(p, method, path, options):
+    """Written out with plain torch."""
+    slopes, ends = [], []
+    for x in path(p):
         z = []
-        hooks = [(lambda name: name.endswith("hook_z"), lambda x, hook, z=z: z.append(x))]
-        between = corrupted + k / 3 * (clean - corrupted)
-        logits = model.run_with_hooks(between, start_at_layer=0, fwd_hooks=hooks)
-        found.append(torch.stack(torch.autograd.grad(p.metric(logits).sum(), z)))
+        logits = from_embeddings(p, x, (lambda name: name.endswith("hook_z"), lambda x, hook, z=z: z.append(x)))
+        slopes.append(torch.stack(torch.autograd.grad(p.metric(logits).sum(), z)))
     for tokens in (p.clean, p.corrupted):
-        change.append(torch.stack([model.run_with_cache(tokens)[1]["z", layer] for layer in range(2)]))
-    effects = ((change[0] - change[1]) * torch.stack(found).mean(dim=0)).sum(dim=(2, 4)).mean(dim=1)
-    same(attribute(p, "eap-ig", steps=3)["effect"], effects.detach().flatten())
+        ends.append(torch.stack([p.model.module.run_with_cache(tokens)[1]["z", layer] for layer in range(2)]))
+    effects = ((ends[0] - ends[1]) * torch.stack(slopes).mean(dim=0)).sum(dim=(2, 4)).mean(dim=1)
+    same(attribute(p, method, **options)["effect"], effects.detach().flatten())
 
 
 @pytest.mark.parametrize("nodes", ["head", "input"])
@@ -229,21 +246,6 @@ def test_transformer_lens_finds_the_same_first_order_effects(alone):
     p = problem(p.model.module.float(), TASK, size=3)
     for nodes in ("head", "edge"):
         same(attribute(p, "transformer-lens", nodes)["effect"], attribute(p, nodes=nodes)["effect"], 1e-5)
-
-
-@pytest.mark.slow
-def test_a_hugging_face_model_has_the_effects_of_its_conversion():
-    from transformers import AutoModelForCausalLM
-
-    gpt2 = AutoModelForCausalLM.from_pretrained(Path(__file__).parents[1] / "interp" / "gpt2_induction")
-    theirs, ours = (
-        problem(model, InductionTask(vocab_size=63, length=24), size=8) for model in (gpt2, from_gpt2(gpt2))
-    )
-    same(exact(theirs)["effect"], exact(ours)["effect"], 0.02)
-    for method in ("attribution-patching", "eap-ig", "mean-ablation"):
-        same(attribute(theirs, method)["effect"], attribute(ours, method)["effect"], 0.02)
-    with pytest.raises(ConfigError, match=r"The GPT2LMHeadModel is none of .* only z can be patched"):
-        exact(theirs, "edge")
 
 
 @pytest.mark.parametrize("n_keys", [4, 2])
@@ -292,22 +294,21 @@ def test_exact_patching_agrees_with_itself(p):
 
 def test_random_numbers_are_at_chance():
     rng = np.random.default_rng(0)
-    truth = torch.zeros(4, 12)
-    truth[:, :3] = torch.tensor([9.0, -8.0, 7.0])
-    truth += torch.from_numpy(rng.normal(size=(4, 12)) / 100)
-    draws = [agreement(torch.from_numpy(rng.normal(size=(4, 12))), truth, 10.0) for _ in range(300)]
-    for score, chance in (("rank_correlation", 0), ("recall", 3 / 12), ("sign_errors", 3 / 2)):
-        found = np.array([draw[score] for draw in draws])
-        assert abs(found.mean() - chance) < 3 * found.std() / 300**0.5
+    true = np.arange(12) < 3
+    size = np.where(true, 8.0, 0.01) + rng.random(12)
+    draws = np.abs(rng.normal(size=(300, 12)))
+    ranks, recalls = rank_correlations(draws, np.tile(size, (300, 1))), [expected_recall(each, true) for each in draws]
+    for found, chance in ((ranks, 0), (recalls, 3 / 12)):
+        assert abs(np.mean(found) - chance) < 3 * np.std(found) / 300**0.5
 
 
 def test_the_interval_is_over_prompts():
     """Two nodes whose order is that of every prompt have one order; one whose order differs by prompt, any."""
     truth = torch.tensor([[3.0, 1.0, 0.0]] * 8)
-    assert agreement(truth, truth, 3.0)["low"] == 1
+    assert interval(truth, truth) == {"low": 1, "high": 1}
     mixed = torch.tensor([[3.0, 1.0, 0.0], [1.0, 3.0, 0.0]] * 4)
-    found = agreement(mixed, truth, 3.0)
-    assert (found["low"], found["high"]) == (0.5, 1)
+    assert interval(mixed, truth) == {"low": 0.5, "high": 1}
+    assert interval(torch.ones(8, 3), truth) == {"low": 0, "high": 0}
 
 
 def test_faithfulness_keeps_the_best_nodes_and_patches_the_rest(p):
@@ -332,21 +333,6 @@ def test_faithfulness_keeps_the_best_nodes_and_patches_the_rest(p):
         kept, curves = Faithfulness(p).curves(ranked)
         same(curves.mean(axis=0), (np.array(metric) - metric[0]) / (metric[-1] - metric[0]))
         same(kept, np.arange(7) / 6)
-
-
-@pytest.mark.slow
-def test_first_order_patching_misses_the_previous_token_head_of_a_trained_model():
-    p = problem(Run.open("vanilla-2-layers"))
-    truth = exact(p).set_index(["layer", "head"])["effect"]
-    assert truth.idxmax() == (0, 1)
-    assert truth.max() > 0.9 * p.swing
-    found = {
-        method: attribute(p, method).set_index(["layer", "head"])["effect"] for method in ("eap-ig", "frozen-norms")
-    }
-    assert all(effect.idxmax() == (0, 1) for effect in found.values())
-    first = attribute(p).set_index(["layer", "head"])["effect"].rank(ascending=False)
-    assert first[0, 1] == 5
-    assert compare(problem(Run.open("kv-shift-1-layer")), ["attribution-patching"]).loc[0, "rank_correlation"] == 1
 
 
 # A stranger's method, and bad input
@@ -447,9 +433,8 @@ def test_tensors_made_in_inference_mode_are_named(p):
         attribute(replace(p, metric=metric))
 
 
-@pytest.mark.parametrize("layers_read_ids", [True, False])
-def test_integrated_gradients_are_refused_where_ids_are_read_twice(layers_read_ids):
-    """Embeddings of each layer (Gemma 4) do not move with the token embedding. Without them, the model is scored."""
+def test_integrated_gradients_are_refused_where_ids_are_read_twice():
+    """Embeddings of each layer (Gemma 4) do not move with the token embedding."""
     from transformers import Gemma4ForCausalLM, Gemma4TextConfig
 
     sizes = {"vocab_size": 40, "vocab_size_per_layer_input": 40, "hidden_size": 16, "intermediate_size": 16}
@@ -461,13 +446,10 @@ def test_integrated_gradients_are_refused_where_ids_are_read_twice(layers_read_i
         global_head_dim=8,
         layer_types=["full_attention"] * 2,
         num_kv_shared_layers=0,
-        hidden_size_per_layer_input=8 * layers_read_ids,
+        hidden_size_per_layer_input=8,
         initializer_range=0.2,
     )
     p = problem(Gemma4ForCausalLM(config).eval(), TASK, size=4)
     assert attribute(p)["effect"].abs().max() > 0
-    if layers_read_ids:
-        with pytest.raises(ConfigError, match="Gemma4ForCausalLM reads token ids also elsewhere"):
-            attribute(p, "eap-ig")
-    else:
-        assert attribute(p, "eap-ig", steps=100)["effect"].abs().max() > 0
+    with pytest.raises(ConfigError, match="Gemma4ForCausalLM reads token ids also elsewhere"):
+        attribute(p, "eap-ig")

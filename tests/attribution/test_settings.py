@@ -123,9 +123,9 @@ def test_the_setting_decides_which_method_sees_the_previous_token_head(run):
 @pytest.mark.slow
 def test_all_circuits_of_two_members():
     """The best circuits, Shapley values and regrets by independent code."""
-    p = suite.problem(suite.load("induction-vanilla-2"))
+    p = problem(Run.open("vanilla-2-layers"))
     table, value = circuits(p), shapley(p)["shapley"]
-    np.testing.assert_allclose(best(table)["best"][2:6], [0.29, 0.56, 0.82, 0.99], atol=0.005)
+    np.testing.assert_allclose(best(table)["faithfulness"][2:6], [0.29, 0.56, 0.82, 0.99], atol=0.005)
     assert value[1] == pytest.approx(0.49, abs=0.005)
     assert value[4:].between(0.095, 0.165).all()
     assert value.sum() == pytest.approx(1)
@@ -134,8 +134,8 @@ def test_all_circuits_of_two_members():
     assert (with_them.min(), with_them.max()) == pytest.approx((0.991, 1.0), abs=0.001)
     methods = ["frozen-norms", "eap-ig", "attribution-patching", "direct-logit-attribution", "head-scores"]
     assert compare(p, methods)["regret"][:5].tolist() == pytest.approx([0, 0, 0.21, 0.21, 0.58], abs=0.006)
-    shifted = suite.problem(suite.load("induction-kv-shift-1"))
-    np.testing.assert_allclose(best(circuits(shifted))["best"][1:4], [0.48, 0.87, 1.0], atol=0.005)
+    shifted = problem(Run.open("kv-shift-1-layer"))
+    np.testing.assert_allclose(best(circuits(shifted))["faithfulness"][1:4], [0.48, 0.87, 1.0], atol=0.005)
 
 
 def test_circuits_of_many_nodes_are_refused(run, monkeypatch):
@@ -159,14 +159,13 @@ def test_the_standard_set_has_every_setting_and_its_digests():
     for row in table[table["metric"] == "kl"].itertuples():  # a changed task or corruption needs a new version
         model = suite.load(row.member, step=row.step) if row.layers < 3 else Run.open(row.member).model(row.step)
         assert standard.digest_of(model, prompts(model.trained_on, row.corruption)) == row.digest, row
-    p = standard.standard_problem(row.member, row.step, row.corruption, "kl")
+    p = standard.standard_problems(row.member, row.step, row.corruption)["kl"]
     assert p.ends[0].abs().max() < 1e-4
 
 
 def test_another_problem_is_not_in_the_standard_set(monkeypatch):
-    ask = ("induction-vanilla-2", 2000, "key", "logit")
     with pytest.raises(ConfigError, match="The standard set has no problem"):
-        standard.standard_problem("induction-vanilla-2", 2001, *ask[2:])
+        standard.standard_problems("induction-vanilla-2", 2001, "key")
     monkeypatch.setattr(import_module("ihlab.suite.truth"), "SEED", 1)
     with pytest.raises(ConfigError, match="numbers cannot be compared"):
-        standard.standard_problem(*ask)
+        standard.standard_problems("induction-vanilla-2", 2000, "key")

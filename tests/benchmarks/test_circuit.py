@@ -1,10 +1,6 @@
 """The drawing of a circuit: true heads and paths, and nothing else, are marked."""
 
-from itertools import product
-
-import numpy as np
 import pandas as pd
-import pytest
 from circuit import INPUTS, circuits
 
 
@@ -35,20 +31,3 @@ def test_true_nodes_are_marked():
     assert red[0] > red[2]
     assert blue[2] > blue[0]
     assert not figure.axes[3].lines  # a model set by hand has no training
-
-
-def test_a_path_that_skips_a_layer_passes_between_its_heads():
-    nodes = pd.DataFrame(list(product(range(4), range(8))), columns=["layer", "head"])
-    nodes = nodes.assign(effect=5.0, reverse=5.0, true=True)
-    pairs = [(0, 2, 2, 2), (0, 1, 2, 5), (0, 0, 3, 3), (1, 4, 3, 6), (0, 0, 1, 5)]
-    edges = pd.DataFrame(pairs, columns=["from_layer", "from_head", "to_layer", "to_head"])
-    edges = edges.assign(input="k", effect=5.0, reverse=5.0, true=True)
-    truth = {"swing": 10.0, "heads": nodes, "inputs": nodes.assign(input="k"), "edges": edges}
-    axes = circuits({"deep": {0: (None, truth)}}).axes[1]
-    assert [text.get_text() for text in axes.get_yticklabels()] == [f"layer {layer}" for layer in range(4)]
-    for (first, start, last, end), line in zip(pairs, axes.lines, strict=True):
-        along, layers = line.get_data()
-        assert (along[0], layers[0], along[-1], layers[-1]) == pytest.approx((start, first, end, last))
-        crossed = along[np.isin(layers, range(first + 1, last))]
-        assert len(crossed) == last - first - 1
-        assert (abs(crossed - crossed.round()) > 0.3).all(), "the line is hidden by a disc"

@@ -15,7 +15,6 @@ import pytest
 import torch
 from gpu_pack import pack, unpack
 from gpu_slices import DONE, FAILED, STOPPED, Slice, Stage, run_stages
-from gpu_speed import PEAK_BF16
 from gpu_wheels import needed
 from plain_llama import PlainLlama
 
@@ -57,16 +56,6 @@ def test_stages_go_in_order_and_on_where_the_last_slice_ended(tmp_path):
     run_stages(two, [first, fails, stage("endless", f"{mark}('c')"), last])
     assert states(two) == {"first": DONE, "fails": FAILED, "endless": DONE, "last": DONE}
     assert (tmp_path / "order").read_text() == "abcbcd"
-
-
-@pytest.mark.slow
-def test_a_share_leaves_time_for_others_and_what_they_leave_is_used(tmp_path):
-    shared = stage("shared", ENDLESS, share=0.3)
-    slice_ = slice_of(tmp_path, 6.0)
-    began = time.time()
-    run_stages(slice_, [shared, stage("other", "raise SystemExit(1)", good=(0, 1))])
-    assert states(slice_) == {"shared": STOPPED, "other": DONE}
-    assert 4.5 < slice_.state["shared"]["seconds"] <= time.time() - began
 
 
 @pytest.mark.slow
@@ -149,23 +138,6 @@ def test_runs_go_on_from_archives(worked, small, tmp_path):
     assert resumed.metrics.equals(whole.metrics)
 
 
-@pytest.mark.slow
-def test_what_does_not_fit_is_left_out_and_said(worked, tmp_path):
-    root, done, unfinished = worked
-    archive = tmp_path / "runs-1.tar.gz"
-    names = sorted(f"figure/{run.folder.name}" for run in (done, unfinished))
-    left_out = pack(root, {"figure": True}, [archive], 2000)
-    assert sorted(sentence.partition(":")[0] for sentence in left_out) == names
-    assert not archive.exists()
-    # A figure that reads no weights needs a finished run's metrics only.
-    left_out = pack(root, {"figure": False}, [archive], 9000)
-    assert [sentence.partition(":")[0] for sentence in left_out] == [f"figure/{unfinished.folder.name}"]
-    there = tmp_path / "there"
-    there.mkdir()
-    unpack([archive], there, depth=2)
-    assert Run.open(there / "figure" / done.folder.name).metrics.equals(done.metrics)
-
-
 # The plain Llama
 
 
@@ -178,10 +150,3 @@ def test_the_plain_llama_is_ours(attention):
     targets[:, ::3] = IGNORE
     ours = summed_loss(model, tokens, torch.arange(36), targets.flatten())
     torch.testing.assert_close(PlainLlama(model)(tokens, targets, IGNORE), ours)
-
-
-@pytest.mark.slow
-def test_the_first_name_that_fits_is_the_devices():
-    """A part of another name comes after it, or the other would never be found."""
-    names = list(PEAK_BF16)
-    assert not [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if a in b]

@@ -1,9 +1,11 @@
-"""The bench: entries made by ihlab and without it, what verification notices, and the stored entries."""
+"""The bench: three truths, entries made by ihlab and without it, what verification notices, and who is ranked."""
 
 import json
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -11,7 +13,8 @@ from ihlab import suite
 from ihlab.attribution import METHODS, attribute, exact, problem
 from ihlab.attribution.problems import POSITIONS
 from ihlab.cli import main
-from ihlab.suite.bench import SCORES, differences, entry_text, read_entry, run_bench, settings
+from ihlab.suite.bench import SCORES, TRUTHS, Setting, Truths, new_entry, run_bench, settings
+from ihlab.suite.entries import differences, entry_text, read_entries, read_entry
 from ihlab.suite.leaderboard import page, scores_table, summary
 from ihlab.suite.standard import VERSION
 from tasks import ConfigError
@@ -23,7 +26,7 @@ HEADS = "recall-attention-only-2/2000/key/logit-difference/head"
 
 @pytest.fixture(scope="module")
 def entries():
-    return run_bench(dict.fromkeys(["exact", "attribution-patching", "constant", "random"]), settings(True, SMALL))
+    return run_bench(dict.fromkeys([*TRUTHS, "attribution-patching", "constant", "random"]), settings(True, SMALL))
 
 
 @pytest.fixture
@@ -63,18 +66,22 @@ def test_positions_are_patched_one_kind_at_a_time():
         exact(problem(model, clean=p.clean, corrupted=p.corrupted, metric=lambda x: x[:, -1, 3]), "position")
 
 
-def test_the_oracle_is_right_and_controls_are_at_chance(entries):
+def test_truths_are_right_and_controls_are_at_chance(entries):
     table = scores_table(entries.values()).set_index(["nodes", "method"])
     for nodes in ("head", "input", "position", "edge"):
-        assert table.loc[(nodes, "exact"), ["rank", "recall", "sign_errors", "largest"]].tolist() == [1, 1, 0, 1]
-        true = table.loc[(nodes, "constant"), "recall"]
-        assert table.loc[(nodes, "random"), "recall"] == pytest.approx(true, abs=0.06)
+        right = table.loc[(nodes, "exact"), ["rank", "first", "recall", "sign_errors", "largest"]]
+        assert right.tolist() == [1, 1, 1, 0, 1]
+        assert table.loc[(nodes, "exact-reverse"), "reverse_rank"] == 1
+        assert table.loc[(nodes, "random"), "recall"] == pytest.approx(
+            table.loc[(nodes, "constant"), "recall"], abs=0.06
+        )
         assert table.loc[(nodes, "random"), "rank"] == pytest.approx(0, abs=0.15)
         assert table.loc[(nodes, "random"), "sign_errors"] == pytest.approx(0.5, abs=0.1)
+    assert table.loc[("head", "shapley"), "shapley_rank"] == 1
 
 
 @torch.no_grad()
-def test_regret_and_the_worst_ablation_are_over_all_circuits(entries):
+def test_regret_shapley_values_and_the_worst_ablation_are_over_all_circuits(entries):
     """The oracle patches the heads of every set by plain hooks."""
     p = suite.problem(suite.load(SMALL[0]))
     model, sets = p.model.module, [set(np.flatnonzero([mask >> i & 1 for i in range(4)])) for mask in range(16)]
@@ -90,17 +97,40 @@ def test_regret_and_the_worst_ablation_are_over_all_circuits(entries):
         return p.metric(model.run_with_hooks(p.clean, fwd_hooks=[(lambda n: n.endswith("hook_z"), hook)])).mean().item()
 
     values = np.array([metric(heads) for heads in sets])
-    f = (values - values[0]) / (values[-1] - values[0])
-    best = [max(f[i] for i in range(16) if len(sets[i]) == size) for size in range(5)]
+    f = dict(zip(map(frozenset, sets), (values - values[0]) / (values[-1] - values[0]), strict=True))
+    orders = list(permutations(range(4)))
+    gains = np.zeros(4)
+    for order in orders:
+        for k, head in enumerate(order):
+            gains[head] += f[frozenset(order[: k + 1])] - f[frozenset(order[:k])]
+    shapley = gains / len(orders)
+    assert entries["shapley"]["estimates"][HEADS] == pytest.approx(shapley * p.swing, abs=1e-3 * abs(p.swing))
+    best = [max(value for heads, value in f.items() if len(heads) == size) for size in range(5)]
     for method in ("exact", "attribution-patching"):
         estimate, scores = (entries[method][name][HEADS] for name in ("estimates", "scores"))
         order = np.argsort(-np.array(estimate) * np.sign(p.swing))
-        nested = [f[sets.index(set(order[:size]))] for size in range(5)]
+        nested = [f[frozenset(order[:size])] for size in range(5)]
         n = int((exact(p)["effect"].abs() >= 0.1 * abs(p.swing)).sum())
         chosen = set(np.argsort(-np.abs(estimate))[:n])
-        worst = min(f[i] for i in range(16) if sets[i] >= chosen)
+        worst = min(value for heads, value in f.items() if heads >= chosen)
         right = [np.trapezoid(best, dx=1 / 4) - np.trapezoid(nested, dx=1 / 4), worst]
         assert scores[SCORES.index("regret") :] == pytest.approx(right, abs=1e-3)
+        rank = pd.Series(np.abs(estimate)).corr(pd.Series(np.abs(shapley)), method="spearman")
+        assert scores[SCORES.index("shapley_rank")] == pytest.approx(rank, abs=1e-3)
+
+
+def test_rounding_errors_of_another_processor_change_no_score():
+    """Twelve of the inputs' effects are 0 by construction, and float32 gives each of them another sign and size."""
+    model = suite.load("hand-set-two-layers")
+    found = []
+    for factor in (1.0, 1.0 + 2e-7):
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(factor)
+        setting = Setting(Truths([suite.problem(model)], "input"), 0)
+        found.append(setting.scores(np.array([0.0, 0.0, 3e-8, 1e-7, 1.0, -4e-8])))
+    np.testing.assert_allclose(*found, atol=1e-3)
+    assert found[0][SCORES.index("first")] in (0, 1)
 
 
 def test_estimates_made_elsewhere_get_the_same_scores(entries, tmp_path, monkeypatch, capsys):
@@ -109,19 +139,19 @@ def test_estimates_made_elsewhere_get_the_same_scores(entries, tmp_path, monkeyp
     model, z = p.model.module, {}
     names = [f"blocks.{layer}.attn.hook_z" for layer in range(2)]
     _, clean = model.run_with_cache(p.clean, names_filter=names)
-    logits = model.run_with_hooks(
-        p.corrupted, fwd_hooks=[(name, lambda x, hook: z.update({hook.name: x})) for name in names]
-    )
+    hooks = [(name, lambda x, hook: z.update({hook.name: x})) for name in names]
+    logits = model.run_with_hooks(p.corrupted, fwd_hooks=hooks)
     slopes = torch.autograd.grad(p.metric(logits).mean(), [z[name] for name in names])
     estimates = [((clean[name] - z[name]) * slope).sum((0, 1, 3)) for name, slope in zip(names, slopes, strict=True)]
     entry = {"method": "elsewhere", "standard_set": VERSION, "estimates": {HEADS: torch.cat(estimates).tolist()}}
     (tmp_path / "mine.json").write_text(json.dumps(entry))
     monkeypatch.chdir(tmp_path)
     main(["bench", "mine.json", "--quick", "--member", *SMALL, "--out", "."])
-    assert "elsewhere" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "elsewhere" in printed.out
+    assert "1 of 1 problems: recall-attention-only-2" in printed.err
     scored = read_entry("elsewhere.json")
-    right = entries["attribution-patching"]["scores"][HEADS]
-    np.testing.assert_allclose(scored["scores"][HEADS], right, atol=1e-3)
+    np.testing.assert_allclose(scored["scores"][HEADS], entries["attribution-patching"]["scores"][HEADS], atol=1e-3)
     main(["bench", "--verify", "elsewhere.json"])
     assert capsys.readouterr().out == "elsewhere.json: as stored\n"
 
@@ -144,36 +174,130 @@ def test_a_strangers_file_is_run_and_a_changed_entry_is_noticed(tmp_path, monkey
         main(["bench", "--verify", "size.json"])
 
 
+@pytest.mark.usefixtures("registered")
+def test_a_stop_keeps_what_was_measured_and_refusals_are_told(tmp_path, monkeypatch, capsys):
+    (tmp_path / "stopper.py").write_text(
+        "from tasks.config import ConfigError\n"
+        "def stops(p, nodes):\n    if p.model.n_layers == 1:\n        raise KeyboardInterrupt\n"
+        "    return p.nodes(nodes).assign(effect=1.0)\n"
+        "def refuses(p, nodes):\n    raise ConfigError('I refuse.')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        main(["bench", "stopper:stops", "--quick", "--member", *SMALL, "hand-set-kv-shift", "--out", "."])
+    assert len(read_entry("stops.json")["scores"]) == 4
+    main(["bench", "stopper:refuses", "--quick", "--member", *SMALL])
+    assert "refuses: I refuse." in capsys.readouterr().out
+
+
 BAD = {
     "is not JSON": "{",
-    "standard_set is None, but must be a int": {"method": "x", "estimates": {}},
-    "is of version 1 of the standard set": {"method": "x", "standard_set": 1, "estimates": {}},
-    "there is no setting .*; did you mean": {HEADS[1:]: [1]},
-    "must be a finite number": {HEADS: [1, "a", 2, 3]},
-    "are 3, but must be a list": {HEADS: 3},
-    "notes is '20 steps', but must be an object": {
-        "method": "x",
-        "standard_set": VERSION,
-        "estimates": {},
-        "notes": "20 steps",
-    },
+    "standard_set is None, but this ihlab has version": {"standard_set": None},
+    "standard_set is 2, but this ihlab has version": {"standard_set": 2},
+    "digest is 'x', but the standard set here has": {"digest": "x"},
+    "There is no field 'estimate'; did you mean 'estimates'": {"estimate": {}},
+    "there is no setting .*; did you mean": {"estimates": {HEADS[1:]: [1]}},
+    "have 'a', but must be finite numbers": {"estimates": {HEADS: [1, "a", 2, 3]}},
+    "have nan, but must be finite": {"estimates": {HEADS: [float("nan")]}},
+    "are 3, but must be a list": {"estimates": {HEADS: 3}},
+    "are empty, but must have one number per node": {"estimates": {HEADS: []}},
+    "scores is .*, but must be an object by setting": {"scores": [1]},
+    r"the scores of .* have \[\], but must be finite": {"scores": {HEADS: [[]] * len(SCORES)}},
+    "has 1 scores, but must have": {"scores": {HEADS: [1]}},
+    "notes is '20 steps', but must be an object": {"notes": "20 steps"},
+    "the note of .* is {}, but must be a sentence": {"notes": {HEADS: {}}},
+    r"passes is \[1\], but must be \[forward, backward\]": {"passes": [1]},
+    "method is '../../evil', but must be a name": {"method": "../../evil"},
+    "method is '/tmp/evil', but must be a name": {"method": "/tmp/evil"},
+    r"method is 'a\|b<img>', but must be a name": {"method": "a|b<img>"},
+    r"method is \['x'\], but must be a name": {"method": ["x"]},
 }
 
 
 @pytest.mark.parametrize(("said", "content"), BAD.items())
 def test_bad_entries_are_refused_in_a_sentence(said, content, tmp_path):
-    if isinstance(content, dict) and "estimates" not in content:
-        content = {"method": "x", "standard_set": VERSION, "estimates": content}
-    (tmp_path / "bad.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    if isinstance(content, dict):
+        content = json.dumps({"method": "x", "standard_set": VERSION, "estimates": {}} | content)
+    (tmp_path / "bad.json").write_text(content)
     with pytest.raises(ConfigError, match=said):
         read_entry(tmp_path / "bad.json")
 
 
-def test_too_few_numbers_are_a_note():
-    entry = {"method": "x", "standard_set": VERSION, "estimates": {HEADS: [1.0]}}
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["x.json", "y.json"], "there is another entry of the method 'x'"),
+        (["exact", "z.json"], "The method 'exact' is named, and has a file"),
+        (["eap-igg"], "There is no method 'eap-igg'; did you mean 'eap-ig'"),
+        (["--verify", "x.json", "--member", "hand-set-kv-shift"], "nothing to measure again"),
+        (["--verify", "w.json"], "'nobody' is no method of ihlab: there is nothing to measure again"),
+    ],
+)
+def test_wrong_questions_are_refused(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, method in (("x", "x"), ("y", "x"), ("z", "exact")):
+        entry = {"method": method, "standard_set": VERSION, "estimates": {HEADS: [1, 2, 3, 4]}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(entry))
+    nobody = new_entry("nobody") | {"scores": {HEADS: [0.0] * len(SCORES)}}
+    (tmp_path / "w.json").write_text(entry_text(nobody))
+    with pytest.raises(SystemExit):
+        main(["bench", *arguments])
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_too_few_numbers_are_a_note_and_no_pass(entries):
+    entry = new_entry("x") | {"estimates": {HEADS: [1.0]}, "scores": {HEADS: [1.0] * len(SCORES)}}
     table = settings(True, SMALL)
     [scored] = run_bench({"x": entry}, table[table["key"] == HEADS]).values()
     assert scored["notes"][HEADS] == f"The entry has 1 numbers for {HEADS}, but must have 4."
+    assert f"{HEADS}: the entry has scores, but they are missing now" in differences(entry)
+
+
+# The leaderboard
+
+
+def test_cutting_splitting_adding_or_copying_an_entry_raises_no_method(entries):
+    """An entry without every setting has no rank, and a second entry of one name is refused."""
+    table = settings(True, SMALL)
+
+    def order(listed):
+        rows = summary(listed, table)
+        return rows[rows["whole"] & (rows["nodes"] == "head")]["method"].tolist()
+
+    first = order(entries.values())
+    assert set(first[:3]) == set(TRUTHS)
+    whole = dict.fromkeys(settings()["key"]) | entries["random"]["scores"]
+    for changed in (
+        {"scores": {}},
+        {"scores": {HEADS.replace("head", "input"): [1.0] * len(SCORES)}},
+        {"scores": {}, "notes": dict.fromkeys(whole, "refused")},
+    ):
+        cut = entries | {"random": entries["random"] | changed}
+        assert order(cut.values()) == [name for name in first if name != "random"]
+    more = {key: [1.0] * len(SCORES) for key in settings()["key"]}
+    added = entries | {"random": entries["random"] | {"scores": more | entries["random"]["scores"]}}
+    assert order(added.values()) == first
+    copies = [*entries.values(), entries["random"] | {"method": "random-2"}]
+    assert [name for name in order(copies) if name != "random-2"] == first
+
+
+def test_means_are_over_members_first_and_the_worst_setting_is_the_lowest():
+    """A member with many settings weighs as much as one with few."""
+    table = settings()
+    table = table[table["ranked"] & (table["nodes"] == "head")]
+    entry = new_entry("x")
+    for row in table.itertuples():
+        entry["scores"][row.key] = [1.0 if row.member == "2-hop-vanilla-2" else 0.5] * len(SCORES)
+    entry["scores"][HEADS][0] = -0.5
+    [found] = summary([entry], table).to_dict("records")
+    assert found["reverse_rank"] == pytest.approx((1 + 0.5 * 3) / 4)
+    assert (found["worst"], found["worst_setting"] + "/head") == (-0.5, HEADS)
+    assert found["lowest"] == found["rank"] == pytest.approx((1 + 0.5 * 2 + (0.5 * 34 - 0.5) / 35) / 4)
+
+
+def test_the_leaderboard_is_that_of_the_stored_entries():
+    stored = (Path(__file__).parents[2] / "docs" / "leaderboard.md").read_text()
+    assert page(read_entries(ENTRIES).values()) == stored
 
 
 @pytest.mark.parametrize("path", ENTRIES, ids=lambda path: path.stem)
@@ -183,24 +307,3 @@ def test_a_stored_entry_is_what_is_measured_again(path):
     assert keys
     some = {name: {key: entry[name][key] for key in keys & entry[name].keys()} for name in ("estimates", "scores")}
     assert differences(entry | some, SMALL) == []
-
-
-def test_an_entry_is_as_stored_only_if_something_was_measured(entries):
-    entry = entries["constant"] | {"method": "nobody", "estimates": {}}
-    with pytest.raises(ConfigError, match="'nobody' is no method of ihlab: there is nothing to measure again"):
-        differences(entry)
-    entry = entries["constant"] | {"estimates": {HEADS: [1.0]}}  # too few: it is scored no more
-    assert f"{HEADS}: the entry has scores, but they are missing now" in differences(entry)
-
-
-def test_the_worst_setting_is_the_lowest_rank(entries):
-    table = summary(scores_table(entries.values())).set_index(["nodes", "method"])
-    row = table.loc["head", "attribution-patching"]
-    assert row["worst_rank"] == entries["attribution-patching"]["scores"][HEADS][SCORES.index("rank")]
-    assert f"{row['worst_setting']}/head" == HEADS
-    assert "| attribution-patching (1 settings) |" in page(entries.values())
-
-
-def test_the_leaderboard_is_that_of_the_stored_entries():
-    stored = (Path(__file__).parents[2] / "docs" / "leaderboard.md").read_text()
-    assert page(map(read_entry, ENTRIES)) == stored

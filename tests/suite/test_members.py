@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
-from ihlab import Run, fork, kept, suite, train
+from ihlab import Run, kept, suite, train
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.measure.guess import guess_of
 from ihlab.suite import members
@@ -72,13 +71,6 @@ def test_a_shipped_member_trained_again_is_equal(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_shipped_member_can_be_continued(tmp_path):
-    parent = suite.run("induction-kv-shift-1")
-    made = fork(parent, 1353, steps=1360, new_moments=True, root=tmp_path, device="cpu", report=lambda *_: None)
-    assert made.metrics["accuracy"].iloc[-1] == pytest.approx(parent.metrics["accuracy"].iloc[-1], abs=0.01)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", members.FORKED)
 def test_a_member_without_a_head_goes_on_from_another(tmp_path, monkeypatch, name):
     """Its clamp becomes weights: the loaded model has no hook, and no clamp is left in its answers."""
@@ -121,20 +113,6 @@ def test_built_twice_or_resumed_the_weights_are_equal(tmp_path):
     assert table.loc[name, "seeds"] == "0 1 2"
     assert table.loc[name, "accuracy"] == one[0].metrics["accuracy"].iloc[-1]
     assert (table["seeds"] != "").sum() == 1 + len(members.HAND_SET)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("short")
-def test_a_member_with_dropout_built_twice_is_equal_and_opens_in_transformers(tmp_path):
-    name = "recall-vanilla-2-8-heads"
-    one, other = [suite.build([name], tmp_path / root, jobs=1, device="cpu") for root in "ab"]
-    assert [run.config.seed for run in one] == list(members.SEEDS)
-    for run, again in zip(one, other, strict=True):
-        torch.testing.assert_close(weights(run), weights(again), rtol=0, atol=0)
-    model = suite.load(name, root=tmp_path / "a")
-    tokens = suite.problem(model).clean
-    theirs = AutoModelForCausalLM.from_pretrained(suite.export(name, tmp_path / "folder", root=tmp_path / "a"))
-    torch.testing.assert_close(theirs(tokens).logits, model(tokens), rtol=0, atol=1e-5)
 
 
 def test_the_table_lists_parameters_and_what_can_be_loaded(tmp_path):

@@ -17,7 +17,7 @@ from ihlab.measure.guess import guess_of
 from ihlab.measure.metrics import Evaluator
 from ihlab.training.find_runs import run_folders
 from ihlab.training.listing import slices
-from tasks import IGNORE, ConfigError, DepoTask, InductionTask, MQARTask
+from tasks import IGNORE, ConfigError, DepoTask, InductionTask, MQARTask, MultiHopTask
 
 
 def test_a_run_opens_again(small, whole):
@@ -142,7 +142,7 @@ def test_the_table_of_runs_needs_no_torch(tmp_path, finished):
 
 
 def guessed(batch):
-    """The better of two guesses, by brute force."""
+    """The best of three guesses, by brute force."""
     answered = [(row, pos) for row, pos in np.argwhere(batch.answers != IGNORE)]
     possible = {int(batch.answers[place]) for place in answered}
     among = []
@@ -150,14 +150,20 @@ def guessed(batch):
         so_far = set(batch.inputs[row, : pos + 1].tolist()) & possible - {int(batch.inputs[row, pos])}
         among.append((batch.answers[row, pos] in so_far) / max(len(so_far), 1))
     answers = np.array([batch.answers[row, pos] for row, pos in answered])
-    return max(np.mean(among), *((answers == token).mean() for token in possible))
+    itself = np.mean([batch.answers[place] == batch.inputs[place] for place in map(tuple, answered)])
+    return max(itself, np.mean(among), *((answers == token).mean() for token in possible))
 
 
 @pytest.mark.parametrize(
     "task",
-    [InductionTask(vocab_size=16, length=12, min_token=0), DepoTask(), MQARTask(vocab_size=32, length=24)],
+    [
+        InductionTask(vocab_size=16, length=12, min_token=0),
+        DepoTask(),
+        MQARTask(vocab_size=32, length=24),
+        MultiHopTask(vocab_size=9, length=33, max_hops=2),
+    ],
 )
-def test_a_guess_is_the_better_of_the_commonest_answer_and_one_of_the_sequence(task):
+def test_a_guess_is_the_best_of_the_commonest_answer_the_token_itself_and_one_of_the_sequence(task):
     batch = task.batch(24, np.random.default_rng(0))
     assert guess_of(batch) == pytest.approx(guessed(batch))
     if isinstance(task, DepoTask):
