@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
-from ihlab.storage.files import remove_abandoned, write_json, write_text
+from ihlab.storage.files import remove_partial, write_json, write_text
 from ihlab.storage.stored import as_text, read_json
 from ihlab.study.claim import NOT_TESTED, judged
 from ihlab.study.experiment import PUBLISHED, Experiment, Scale
@@ -62,7 +62,7 @@ class Folder:
         tables = {"data.csv": data} | ({} if curves is None else {"curves.csv": curves})
         texts = {name: table.to_csv(index=False) for name, table in tables.items()}
         pictured = data if curves is None else with_runs(curves, data)
-        remove_abandoned(self.path)
+        remove_partial(self.path, "*")
         for name, text in texts.items():
             write_text(self.path / name, text)
         if manifest is None and self._manifest.exists():
