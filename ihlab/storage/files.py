@@ -17,7 +17,6 @@ from typing import Any
 
 from tasks.config import ConfigError, require, shown
 
-
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk, or of a user's part of it, that is full."""
 
@@ -67,7 +66,7 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
             write(aside)
             for path in folder.iterdir():
                 same = path == aside or (path.is_file() and _same_content(path, aside / path.name))
-                require(same, f"{folder} is not empty: it holds {path.name}. Give a new or an empty folder.")
+                require(same, f"{folder} is not empty: give a new or an empty folder. It holds {path.name}.")
             for path in sorted(aside.iterdir()):
                 path.chmod(stat.S_IMODE(os.fstat(held).st_mode) & 0o666)
                 _force_to_disk(path)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from ihlab import ModelConfig, Run, RunConfig
-from ihlab.cli import main
+from ihlab.cli import SYSTEM_ERROR, main
 from ihlab.study.find import declared
 from tasks import TASKS, InductionTask, MultiHopTask
 
@@ -171,7 +171,7 @@ def test_a_panic_of_a_library_is_one_sentence(fails, monkeypatch):
 
     monkeypatch.setattr("ihlab.training.train.train", panic)
     assert fails("train", *TINY) == (
-        1,
+        SYSTEM_ERROR,
         "ihlab: A library stopped (capacity overflow), most likely because memory ran out.\n",
     )
 
@@ -186,7 +186,7 @@ def test_any_error_of_a_library_is_one_sentence_when_memory_is_short(fails, monk
 
     monkeypatch.setattr("ihlab.training.train.train", fail)
     code, printed = fails("train", *TINY)
-    assert code == 1
+    assert code == SYSTEM_ERROR
     assert re.fullmatch(
         r"ihlab: (A library stopped \(.+\), most likely because memory ran out|Out of memory)\.\n", printed
     )

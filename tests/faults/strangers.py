@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ihlab import Run, train
-from ihlab.cli import main
+from ihlab.cli import SYSTEM_ERROR, main
 from ihlab.hf import KVShiftForCausalLM, add_shift, from_hf
 from ihlab.sweep.grid import read_grid
 from tasks import ConfigError, TextTask
@@ -77,7 +77,7 @@ def said(opening: Opening, where: Path) -> tuple[str, str]:
         last = err.getvalue().splitlines()[-1:]
         sentence = last[0].removeprefix("ihlab: ") if last and last[0].startswith("ihlab: ") else ""
         one = sentence.endswith((".", "?", ")")) and len(sentence) <= LONGEST and "Traceback" not in err.getvalue()
-        wrong = "" if stopped.code in (1, 2) and one else f"exit code {stopped.code}: {err.getvalue()[-600:]!r}"
+        wrong = "" if stopped.code in (1, 2, SYSTEM_ERROR) and one else f"exit code {stopped.code}: {err.getvalue()[-600:]!r}"
         return out.getvalue() + err.getvalue(), wrong
     except Slow:
         return "", f"no answer in {SECONDS} s"

@@ -18,6 +18,7 @@ from random import Random
 from subprocess import CompletedProcess
 from typing import NamedTuple
 
+from ihlab.cli import SYSTEM_ERROR
 from tests.faults import kills
 from tests.faults.table import Row
 from tests.faults.time_limit import Slow, time_limit
@@ -131,7 +132,7 @@ def ended(case: Case, folder: Path) -> CompletedProcess[str]:
 def fault(done: CompletedProcess[str]) -> str:
     """Return what is wrong with the end of a command: neither 0 nor one sentence."""
     last = done.stderr.splitlines()[-1:] or [""]
-    said = done.returncode in (1, 2, 130, 143) and last[0].startswith("ihlab: ") and "Traceback" not in done.stderr
+    said = done.returncode in (2, SYSTEM_ERROR, 130, 143) and last[0].startswith("ihlab: ") and "Traceback" not in done.stderr
     return "" if done.returncode == 0 or said else f"exit code {done.returncode}: {done.stderr[-1500:]}"
 
 

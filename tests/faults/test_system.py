@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ihlab import train
-from ihlab.cli import main
+from ihlab.cli import SYSTEM_ERROR, main
 from ihlab.storage.files import write_text
 from tests.faults import surroundings
 
@@ -43,7 +43,7 @@ def test_a_place_that_cannot_be_gets_one_sentence(capsys, tmp_path, monkeypatch,
     with pytest.raises(SystemExit) as ended:
         main([*command, root] if command == ["runs"] else [*command, "--root", root])
     printed = capsys.readouterr().err
-    assert ended.value.code in (1, 2)
+    assert ended.value.code in (2, SYSTEM_ERROR)
     assert printed.startswith("ihlab: ")
     assert printed.count("\n") == 1
     assert command[0] != "train" or words in printed
@@ -64,7 +64,7 @@ def test_files_follow_the_umask(small, tmp_path):
 def test_a_variable_that_torch_refuses_is_named(tmp_path):
     command, given = [sys.executable, "-m", "ihlab", "train", *TINY], {**os.environ, "TORCH_LOGS": "x"}
     done = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == SYSTEM_ERROR
     assert done.stderr.startswith("ihlab: torch cannot be loaded (Invalid log settings: x, ")
     assert "Check the environment: " in done.stderr
     assert "TORCH_LOGS" in done.stderr

@@ -52,12 +52,6 @@ def test_a_claim_that_was_declared_first_is_kept_too():
     assert replaced([old], [OTHER]) == [old, claim()]
 
 
-def test_claims_that_were_stored_before_there_were_ids_are_found_by_their_sentence():
-    old = {name: value for name, value in claim().items() if name != "id"}
-    assert replaced([old], [claim()]) == []
-    assert replaced([old], [claim(sentence="It does learn.")]) == [old]
-
-
 DATA = pd.DataFrame({"x": [0.9, 1.1, 1.3]})
 
 
