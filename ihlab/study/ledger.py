@@ -127,11 +127,12 @@ class Folder:
         if not path.is_file():
             raise ConfigError(f"There is no {path} to draw from; '{command}' makes it.")
         now, then = _table_facts(path.read_bytes().decode("utf-8", "replace")), self._described(name)
-        require(
-            not isinstance(then, dict) or then == now,
-            f"{path} ({_in_words(now)}) is not the table that the claims were made of ({_in_words(then)}): "
-            f"restore it, or delete {self._manifest} if the change is meant.",
-        )
+        if isinstance(then, dict):  # a manifest of an older version does not describe its tables
+            require(
+                then == now,
+                f"{path} ({_in_words(now)}) is not the table that the claims were made of ({_in_words(then)}): "
+                f"restore it, or delete {self._manifest} if the change is meant.",
+            )
         try:
             return pd.read_csv(path)
         except ValueError as error:
@@ -218,7 +219,7 @@ def _table_facts(text: str) -> dict[str, Any]:
     return {"lines": text.count("\n"), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def _in_words(facts: Any) -> str:
+def _in_words(facts: dict[str, Any]) -> str:
     return f"{facts['lines']} lines, digest {facts['sha256'][:8]}"
 
 

@@ -115,7 +115,7 @@ def _trained(run: Run) -> str:
 
 
 def command(*args: str) -> str | Refused:
-    """Run `ihlab` in this process. One line on stderr and exit code 1, 2 or 74 is a `Refused`; anything else is a result.
+    """Run `ihlab` in this process. One line on stderr and exit code 1, 2 or 74 is a `Refused`, anything else a result.
 
     The recipe of a run that trains may come before that line.
     """

@@ -157,7 +157,7 @@ def test_a_folder_is_written_whole_and_again_but_never_over_other_files(tmp_path
     (tmp_path / "usual").touch()
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "usual", *folder.iterdir())}
     assert len(modes) == 1
-    with pytest.raises(ConfigError, match="is not empty: give a new or an empty folder. It holds weights"):
+    with pytest.raises(ConfigError, match=r"is not empty: give a new or an empty folder\. It holds weights"):
         write_folder(folder, lambda aside: write(aside, "others"))
     (folder / "weights").unlink()
     (folder / "mine").touch()
