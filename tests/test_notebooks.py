@@ -90,8 +90,19 @@ def run(notebook, show):
     return names
 
 
-@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem in CHANGED], ids=lambda path: path.stem)
-@pytest.mark.slow
+SAMPLED = ("00_quickstart", "02_figure_2", "14_proofs")
+"""`make test` runs these notebooks, `make campaigns` the others."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.slow if path.stem in SAMPLED else pytest.mark.rare)
+        for path in NOTEBOOKS
+        if path.stem in CHANGED
+    ],
+    ids=lambda path: path.stem,
+)
 def test_notebook_runs_with_other_parameters(path, tmp_path, monkeypatch):
     folder = tmp_path / "notebooks"
     folder.mkdir()

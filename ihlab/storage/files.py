@@ -6,6 +6,7 @@ import filecmp
 import glob
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -82,14 +83,18 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
 def _naming(path: Path) -> Iterator[None]:
     """Name `path` in errors of the system.
 
-    A full disk's error names no file, and others name the temporary file, which the user does not know.
+    A full disk's error names no file, and others name the temporary file, which the user does not know. Libraries in Rust
+    raise errors of their own, with the number of the system's error in the text.
     """
     try:
         yield
-    except OSError as error:
-        if error.errno is None:  # not an error of the system
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        if in_text := re.search(r"\(os error (\d+)\)", str(error)):
+            number = int(in_text[1])
+        if number is None:  # not an error of the system
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def _same_content(one: Path, other: Path) -> bool:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from ihlab.storage.files import (
     append_text,
@@ -178,6 +179,16 @@ def test_processes_take_turns_in_a_folder(tmp_path):
         assert not done.exists()
     os.waitpid(child, 0)
     assert done.exists()
+
+
+def test_an_error_of_the_system_names_the_file_also_if_a_library_in_rust_raised_it(tmp_path):
+    def full(aside):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    for write in (write_atomically, write_folder):
+        with pytest.raises(OSError, match="No space left on device") as error:
+            write(tmp_path / "out", full)
+        assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "out"))
 
 
 def test_a_full_disk_is_no_fault_of_the_setting(tmp_path, monkeypatch):
