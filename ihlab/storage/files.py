@@ -83,8 +83,8 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
 def _naming(path: Path) -> Iterator[None]:
     """Name `path` in errors of the system.
 
-    A full disk's error names no file, and others name the temporary file, which the user does not know. Libraries in Rust
-    raise errors of their own, with the number of the system's error in the text.
+    A full disk's error names no file, and others name the temporary file, which the user does not know. Libraries in
+    Rust raise errors of their own, with the number of the system's error in the text.
     """
     try:
         yield
