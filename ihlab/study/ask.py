@@ -455,14 +455,14 @@ def claims_of(
 
     A table of an earlier version may lack columns or cells that newer questions need. With `skip_untrained_cells`,
     questions whose cells the table lacks are left out without a warning. Raises `ConfigError` if the table answers no
-    question, and if a question would count a seed twice.
+    question, and if a question would count a seed twice or has values outside the range of its statistic.
     """
     claims, left, why = [], [], ""
     for ask in asks:
         try:
             claims.append(ask.claim(data, declared))
-        except RepeatedSeedError as error:
-            raise RepeatedSeedError(f"Question '{ask.id}': {error}") from None
+        except (RepeatedSeedError, stats.OutOfRangeError) as error:
+            raise type(error)(f"Question '{ask.id}': {error}") from None
         except (ConfigError, LookupError) as error:
             if skip_untrained_cells and isinstance(error, NoRunsError):
                 continue

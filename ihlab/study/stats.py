@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from tasks.config import require
+from tasks.config import ConfigError, require
 
 CONFIDENCE = 0.95
 SMALLEST_P = 1e-12
@@ -28,6 +28,10 @@ SHARE: Range = (0.0, 1.0)
 DIFFERENCE: Range = (-1.0, 1.0)
 
 Bound = Literal["", "at least", "at most", "about"]
+
+
+class OutOfRangeError(ConfigError):
+    """A value is outside the range of its statistic: a loss that is taken for an accuracy, say."""
 
 
 @dataclass(frozen=True)
@@ -165,10 +169,11 @@ def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
 
 
 def _inside(values: ArrayLike, within: Range) -> np.ndarray:
-    """Return numbers as an array. Raises `ConfigError` for one outside the range of the statistic."""
+    """Return numbers as an array. Raises `OutOfRangeError` for one outside the range of the statistic."""
     x, (least, most) = np.asarray(values, dtype=float), within
     outside = x[(x < least - ROUNDING) | (x > most + ROUNDING)]
-    require(outside.size == 0, lambda: f"A value is {outside[0]:g}, but must be from {least:g} to {most:g} here.")
+    if outside.size:
+        raise OutOfRangeError(f"A value is {outside[0]:g}, but must be from {least:g} to {most:g} here.")
     return x
 
 

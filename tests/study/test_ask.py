@@ -111,6 +111,14 @@ def test_a_changed_number_or_threshold_keeps_the_first_one_only_where_they_diffe
     assert claim.first.estimate == claim.estimate
 
 
+def test_a_loss_that_is_taken_for_an_accuracy_is_refused_by_the_name_of_the_question():
+    losses = table([4.9, 5.0, 5.1], [4.0, 4.1, 4.2], "loss")
+    asks = [Ask("low", "A is low.", mean_over_seeds("loss", A), below=6.0)]
+    asks.append(Ask("high", "A is high.", mean_over_seeds("loss", A, stats.SHARE), above=0.9))
+    with pytest.raises(ConfigError, match=r"^Question 'high': A value is 4.9, but must be from 0 to 1 here\.$"):
+        claims_of(asks, losses, "")
+
+
 def test_a_missing_time_does_not_count_as_one_that_is_never_reached():
     missing = STEPS.assign(steps_to_90=STEPS["steps_to_90"].replace(120.0, math.nan))
     for number in (ratio(A, B), learned(A)):
