@@ -273,7 +273,7 @@ def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
     """
     if np.isnan(accuracies).any():
         return unknown(within=SHARE)
-    hits = (_inside(accuracies, SHARE) * rows).round()
+    hits = _inside(accuracies, SHARE) * rows  # not whole if an accuracy is a mean of several
     return clustered_share(hits.tolist(), [rows] * len(hits), most=float(rows))
 
 

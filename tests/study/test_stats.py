@@ -240,6 +240,11 @@ def test_accuracies_never_count_more_rows_than_there_are(hits):
     assert high - 1e-9 <= estimate.high <= 1
 
 
+def test_an_accuracy_is_not_rounded_to_whole_sequences():
+    """The mean of several accuracies can be less than one sequence."""
+    assert stats.mean_accuracy([0.1 / 64, 0.3 / 64], 64).value == pytest.approx(0.2 / 64)
+
+
 # Ranges
 
 
