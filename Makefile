@@ -4,6 +4,7 @@
 PYTHON ?= python3
 SCALE ?= laptop
 FIGURES ?=
+PAGE ?= docs/faults.md
 BIN := .venv/bin
 PACKAGE := .venv/.package
 READY := .venv/.ready
@@ -36,10 +37,10 @@ real: $(READY)
 	$(TESTED) $(BIN)/python -m pytest -m slow tests/real
 
 # What is long: kills, damage, hostile values and strangers' files by the thousand, all families of models, all
-# notebooks, compiled graphs. An hour. `make test` has a sample.
+# notebooks, compiled graphs. An hour. `make test` has a sample. It writes the counts to PAGE.
 campaigns: $(READY)
 	$(TESTED) $(BIN)/python -m pytest -n 2 -m rare
-	$(TESTED) $(BIN)/python -m tests.faults
+	$(TESTED) $(BIN)/python -m tests.faults --page $(PAGE)
 
 lint: $(READY)
 	$(BIN)/ruff check .
