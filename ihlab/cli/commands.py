@@ -95,7 +95,7 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
 
         run = to_run(options)
         require_writable("--root", root)
-        trained: Any = train_run(run, root, device, members=members)  # type: ignore[call-overload]  # int or None
+        trained: Any = train_run(run, root, device, members=members)
         if members is None:
             trained = [trained]
         for each in trained:

@@ -271,9 +271,7 @@ def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
             f"or reduce the rows of a run to one number."
         )
     try:
-        measured = rows.get(column)
-        if measured is None:
-            measured = rows.eval(column, engine="python")
+        measured = rows[column] if column in rows else rows.eval(column, engine="python")
         return np.asarray(measured, dtype=float).tolist()
     except NameError:
         raise ConfigError(f"A question needs '{column}', but the table has only {', '.join(map(str, rows))}.") from None

@@ -29,7 +29,7 @@ def replaced(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
     untested claim is replaced only if its id is gone.
     """
     now = {claim["id"]: claim for claim in new}
-    gone = []
+    gone: list[Row] = []
     for claim in old:
         heir, first = now.get(claim["id"]), claim.get("first")
         if heir is None:
@@ -55,7 +55,18 @@ def read_history(path: Path) -> list[Row]:
     return read_claims(path, WENT)
 
 
-NEEDED = ("id", "source", "of_paper", "sentence", "measure", "value", "interval", "p", "threshold", "right_side")
+NEEDED: tuple[str, ...] = (
+    "id",
+    "source",
+    "of_paper",
+    "sentence",
+    "measure",
+    "value",
+    "interval",
+    "p",
+    "threshold",
+    "right_side",
+)
 NEEDED += ("seeds", "declared", "verdict")
 """Fields of every stored claim."""
 

@@ -90,7 +90,7 @@ class Folder:
         if manifest is not None:
             write_json(self._manifest, manifest)
         write_picture(experiment.draw(pictured, self.scale), self.picture)
-        draw_more = getattr(experiment, "draw_more", lambda data, scale: {})
+        draw_more: Any = getattr(experiment, "draw_more", lambda data, scale: {})
         for ending, picture in draw_more(pictured, self.scale).items():
             write_picture(picture, self.path / f"{self.experiment}-{ending}.svg")
 
@@ -268,11 +268,11 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
     claims = []
     for folder in folders:
         claims += folder.claims()
-        for row in folder.verdicts().itertuples():
-            verdict = Text(row.verdict, _STYLES[row.verdict.partition(" (")[0]])
-            sentence = Text(row.sentence, no_wrap=True, overflow="ellipsis")
-            number = escape(f"{row.value} {row.interval}".strip())
-            printed.add_row(f"{folder.experiment} {folder.scale}", verdict, sentence, number, row.needs)
+        for row in folder.verdicts().to_dict("records"):
+            verdict = Text(row["verdict"], _STYLES[row["verdict"].partition(" (")[0]])
+            sentence = Text(row["sentence"], no_wrap=True, overflow="ellipsis")
+            number = escape(f"{row['value']} {row['interval']}".strip())
+            printed.add_row(f"{folder.experiment} {folder.scale}", verdict, sentence, number, row["needs"])
     if not console.is_terminal and not console.is_jupyter:
         complete = Measurement.get(console, console.options.update(width=ENDLESS), printed).maximum
         console.width = max(console.width, complete)

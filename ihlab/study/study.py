@@ -84,7 +84,7 @@ class Tuned:
         table = pd.DataFrame([{"lr": run.config.lr, "horizon": run.config.steps, **steps_to_90(run)} for run in runs])
         if np.isinf(table["steps_to_90"]).all():
             best = table["best"].round(DIGITS).groupby(table["lr"]).mean()
-            return float(best.idxmax())
+            return float(best.index[int(best.to_numpy().argmax())])
         return fastest_rate(table)
 
 
