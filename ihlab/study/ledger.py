@@ -134,7 +134,7 @@ class Folder:
                 f"restore it, or delete {self._manifest} if the change is meant.",
             )
         try:
-            return pd.read_csv(path, float_precision="round_trip")  # the numbers that were written
+            return pd.read_csv(path)
         except ValueError as error:
             raise ConfigError(f"{path} is not a CSV ({error}): restore it; '{command}' makes it again.") from None
 
