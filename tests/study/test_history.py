@@ -52,6 +52,11 @@ def test_a_claim_that_was_declared_first_is_kept_too():
     assert replaced([old], [OTHER]) == [old, claim()]
 
 
+def test_a_claim_that_was_not_tested_is_replaced_only_if_it_is_gone():
+    assert replaced([NOT_TESTED], [claim()]) == []
+    assert replaced([NOT_TESTED], [OTHER]) == [NOT_TESTED]
+
+
 DATA = pd.DataFrame({"x": [0.9, 1.1, 1.3]})
 
 
