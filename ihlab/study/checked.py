@@ -3,7 +3,7 @@
 import inspect
 import io
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ihlab.study.ask import (
     cell_key,
     cell_name,
 )
-from ihlab.study.experiment import SCALES
+from ihlab.study.experiment import PUBLISHED, SCALES
 from tasks.config import ConfigError, choose, require, shown
 
 Study = Any  # `ihlab.study.study.Study`, which imports this module
@@ -39,11 +39,20 @@ def of_cell(value: Any, cell: Cell) -> Any:
     return value(cell) if callable(value) else value
 
 
+def config_arguments(config: Callable[..., Any], cell: Cell) -> list[Any]:
+    """Return the arguments of a study's `config`: a cell, and the published scale if it takes one, as before 0.5."""
+    try:
+        inspect.signature(config).bind(cell)
+    except TypeError:
+        return [cell, PUBLISHED]
+    return [cell]
+
+
 def require_study(study: Study) -> None:
     """Raise `ConfigError` for a study whose table could not answer its questions, or would answer them wrongly."""
     name = f"Study '{study.name}'"
     try:
-        inspect.signature(study.config).bind({})
+        inspect.signature(study.config).bind(*config_arguments(study.config, {}))
     except TypeError:
         raise ConfigError(f"{name}: config must be a function of a cell: smoke scale derives its own.") from None
     for field in ("cells", "asks"):

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from ihlab.plots.style import printed
 from ihlab.plots.views import Curves, Dots
 from ihlab.study.ask import RUN, TUNING, Ask, Cell, cell_key, cell_name, cells_read, claims_of, of_kind
-from ihlab.study.checked import SMOKE_SEEDS, of_cell, require_study
+from ihlab.study.checked import SMOKE_SEEDS, config_arguments, of_cell, require_study
 from ihlab.study.claim import DIGITS, Claim
 from ihlab.study.experiment import Planned, Scale, Trained, smoke
 from ihlab.study.grid import Grid, cells  # noqa: F401  # studies import them beside `Study`
@@ -298,7 +298,7 @@ class Study:
     def _plan(self, cell: Cell, scale: Scale, lr: float | None, seeds: Sequence[int], **changes: Any) -> list[Planned]:
         planned, name = [], cell_name(cell)
         for seed in seeds:
-            config = self.config({**cell, "seed": seed}).replace(seed=seed, **changes)
+            config = self.config(*config_arguments(self.config, {**cell, "seed": seed})).replace(seed=seed, **changes)
             if scale == "smoke":
                 config = smoke(config)
             if lr is not None:
