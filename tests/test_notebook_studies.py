@@ -12,7 +12,7 @@ import torch
 from ihlab.theory import landscape
 from tests.test_notebooks import ROOT, read, run
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.rare
 
 
 def names_of(stem):

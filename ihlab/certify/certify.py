@@ -86,6 +86,7 @@ def certify(
     assert planned.task is None or named == rows_of(chosen, planned.lengths), "a question of the set was not judged"
     certificate = planned.finished(table, chosen, plain)
     if path is not None:
+        _require_same_call(Path(path), planned)  # another process may have written it since
         certificate.save(path)
     return certificate
 

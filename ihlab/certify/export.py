@@ -10,7 +10,7 @@ from torch import Tensor
 from ihlab.model.registry import VARIANTS
 from ihlab.model.shift import TokenShift
 from ihlab.model.transformer import Transformer
-from ihlab.storage.files import as_folder, write_text
+from ihlab.storage.files import as_folder, remove_partial, write_text
 from tasks import InductionTask
 from tasks.config import require
 
@@ -59,6 +59,8 @@ def export(certificate: Any, folder: str | Path) -> Path:
         "check.py": Path(__file__).with_name("standalone.py").read_text(encoding="utf-8"),
         "README.md": README.format(set=certificate.set, verdict=certificate.verdict),
     }
+    if path.exists():
+        remove_partial(path, "*")
     others = sorted(each.name for each in path.iterdir() if each.name not in files) if path.exists() else []
     require(not others, f"{path} holds other files ({others and others[0]}): give a new or an empty folder.")
     for name, text in files.items():

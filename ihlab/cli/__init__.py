@@ -39,6 +39,12 @@ from tasks.config import ConfigError, choose, require, shown
 SPARE = 2**26
 """Bytes of address space kept in reserve: freed when memory has run out, so that the command can end in order."""
 
+SYSTEM_ERROR = 74
+"""Exit code for a full disk, a missing permission, too little memory or a closed output (EX_IOERR of sysexits.h).
+
+It is no verdict: `certify` and `attack` exit with 1 if a sequence is answered wrongly.
+"""
+
 OF_TASKS = {"train": trainer, "sample": sampler}
 """Commands whose options depend on the task."""
 
@@ -52,13 +58,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
 def main(args: Sequence[str] | None = None) -> None:
     """Run the `ihlab` command.
 
-    Exits with 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM, and 1 for a run that diverged or failed and for
-    system errors: a full disk, no permission, too little memory. Each prints one sentence.
+    Exits with 2 for bad input, with 1 for a run that diverged or failed, with 130 after Ctrl-C, with 143 after SIGTERM,
+    and with `SYSTEM_ERROR` if the system refuses something. Each prints one sentence.
     """
     print_anywhere()
     spare = mmap.mmap(-1, SPARE)
     arguments = list(sys.argv[1:] if args is None else args)
-    if args is None and hasattr(os, "fork"):
+    if args is None:
         _watch(f"ihlab {shlex.join(arguments)}")
     try:
         with warnings.catch_warnings():
@@ -72,29 +78,27 @@ def main(args: Sequence[str] | None = None) -> None:
         _end(str(error), 2)
     except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the final flush fails too
-        raise SystemExit(1) from None
+        raise SystemExit(SYSTEM_ERROR) from None
     except OSError as error:
-        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-        _end(f"{where}{error.strerror or error}.", 1)
+        _end(_with_its_file(error), SYSTEM_ERROR)
     except UnicodeEncodeError as error:
-        _end(f"{shown(error.object)} cannot be a name here, where names are {error.encoding}.", 1)
+        _end(f"{shown(error.object)} cannot be a name here, where names are {error.encoding}.", SYSTEM_ERROR)
     except (MemoryError, RuntimeError) as error:  # ihlab's own: a run that diverged, a sweep with failures
         if type(error).__module__.partition(".")[0] == "ihlab":
             _end(str(error), 1)
         if not _is_out_of_memory(error) and not _memory_is_short():
             raise
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0] or "there is not enough."
         spare.close()
-        _end(f"Out of memory{f': {reason}' if reason else '.'}", 1)
+        _end(f"Out of memory: {reason}", SYSTEM_ERROR)
     except BaseException as error:
         if library := _failed_to_load(error):
-            named = ", ".join(sorted(name for name in os.environ if library.upper() in name))
-            hint = f" Check the environment: {named}." if named else ""
-            _end(f"{library} cannot be loaded ({' '.join(str(error).split())[:100]}).{hint}", 1)
+            _end(_not_loaded(library, error), SYSTEM_ERROR)
         if isinstance(error, SystemExit) or (type(error).__name__ != "PanicException" and not _memory_is_short()):
             raise  # a PanicException comes from a Rust library, which has no other error for too little memory
         spare.close()  # the exit handlers of libraries need memory, too
-        _end(f"A library stopped ({' '.join(str(error).split())}), most likely because memory ran out.", 1)
+        reason = " ".join(str(error).split())
+        _end(f"A library stopped ({reason}), most likely because memory ran out.", SYSTEM_ERROR)
 
 
 def _watch(command: str) -> None:
@@ -152,6 +156,22 @@ def _run(argv: list[str]) -> None:
 def _end(sentence: str, code: int) -> NoReturn:
     print(f"ihlab: {text(sentence)}", file=sys.stderr)
     raise SystemExit(code) from None
+
+
+def _with_its_file(error: OSError) -> str:
+    """Return a sentence of the system, with the file that it is about."""
+    said = f"{error.strerror or error}."
+    if error.filename is None:
+        return said
+    return f"{os.fsdecode(error.filename)}: {said}"
+
+
+def _not_loaded(library: str, error: BaseException) -> str:
+    said = f"{library} cannot be loaded ({' '.join(str(error).split())[:100]})."
+    named = sorted(name for name in os.environ if library.upper() in name)
+    if named:
+        said += f" Check the environment: {', '.join(named)}."
+    return said
 
 
 def _failed_to_load(error: BaseException) -> str | None:

@@ -1,6 +1,5 @@
 """Commands that make runs and figures, and list tasks and runs: `reproduce`, `train`, `sample`, `runs`."""
 
-import math
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import tyro
 from rich.table import Table
 
 from ihlab.cli.defaults import run_options, to_run
+from ihlab.cli.inspect import number_column
 from ihlab.cli.named import registered_experiment
 from ihlab.cli.paths import TABLES, check_output, write_table
 from ihlab.cli.terminal import console, text
@@ -95,7 +95,9 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
 
         run = to_run(options)
         require_writable("--root", root)
-        trained = [train_run(run, root, device)] if members is None else train_run(run, root, device, members=members)
+        trained: Any = train_run(run, root, device, members=members)
+        if members is None:
+            trained = [trained]
         for each in trained:
             print(text(_ending(each)))
         if members is None and not trained[0].diverged:
@@ -119,8 +121,10 @@ def trainer(kind: str, args: Sequence[str]) -> Callable[..., None]:
 
 
 def _next(run: "Run", root: Path) -> str:
-    where = shlex.quote(run.folder.name if root == Path("runs") else str(run.folder))
-    task = type(run.config.task)
+    where, task = run.folder.name, type(run.config.task)
+    if root != Path("runs"):
+        where = str(run.folder)
+    where = shlex.quote(where)
     if task.__module__.partition(".")[0] != "tasks":
         where += f" --task {task.__module__}:{task.__qualname__}"
     return f"Its heads: ihlab heads {where}    and on a page: ihlab view {where}"
@@ -133,7 +137,8 @@ def _ending(run: "Run") -> str:
 
     last, guess = run.metrics.iloc[-1], (run.done or {}).get("guess")
     parts = [f"first answer of a sequence {last['accuracy_first']:.4f}", slices(dict(last))]
-    parts += [] if guess is None else [f"a guess {guess:.4f}"]
+    if guess is not None:
+        parts.append(f"a guess {guess:.4f}")
     return (
         f"{run.folder}: step {last['step']:.0f}, loss {last['eval_loss']:.4f}, accuracy {last['accuracy']:.4f} "
         f"({'; '.join(filter(None, parts))})"
@@ -215,25 +220,28 @@ def runs(root: Annotated[Path, tyro.conf.Positional] = Path("runs"), /, csv: Pat
     from ihlab.training.listing import runs as stored_runs
 
     check_output("--csv", csv, TABLES)
-    table = Table(title=f"Runs in {text(root)}", title_justify="left")
-    numbers = ("seed", "steps", "accuracy", "guess", "seconds")
-    for column in ("run", "task", "model", "seed", "steps", "accuracy", "slices", "guess", "seconds"):
-        table.add_column(column, justify="right" if column in numbers else "left")
+    columns = [number_column(name) for name in ("seed", "steps", "accuracy", "slices", "guess", "seconds")]
+    columns[3].justify = "left"
+    table = Table("run", "task", "model", *columns, title=f"Runs in {text(root)}", title_justify="left")
     stored = stored_runs(listable(root))
     damaged = stored["status"] == DAMAGED
     require(len(stored) > 0, f"There are no runs in {root}.")
     for run in stored[~damaged].to_dict("records"):
-        done, accuracy = run["status"] == DONE, run["accuracy"]
+        steps, seconds = f"{run['step']}/{run['steps']}", ""
+        if run["status"] == DONE:
+            steps, seconds = str(run["step"]), f"{run['seconds']:.0f}"
+        elif run["status"] == DIVERGED:
+            steps += " diverged"
         table.add_row(
             text(Path(run["run"]).name),
             f"{text(run['task'])} {run['vocab_size']}x{run['length']}",
             f"{run['attention']} {run['n_layers']}L d{run['d_model']} h{run['n_heads']}",
             str(run["seed"]),
-            str(run["step"]) if done else f"{run['step']}/{run['steps']}" + " diverged" * (run["status"] == DIVERGED),
-            "" if math.isnan(accuracy) else f"{accuracy:.3f}",
+            steps,
+            f"{run['accuracy']:.3f}".replace("nan", ""),
             run["slices"],
-            "" if math.isnan(run["guess"]) else f"{run['guess']:.3f}",
-            f"{run['seconds']:.0f}" if done else "",
+            f"{run['guess']:.3f}".replace("nan", ""),
+            seconds,
         )
     if csv is not None:
         write_table(stored, csv)

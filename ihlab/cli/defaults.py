@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import MISSING, field, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
@@ -10,7 +10,7 @@ from ihlab.model.config import ModelConfig
 from ihlab.training.clamp import Clamp
 from ihlab.training.config import DEFAULT_MODEL, DEFAULT_TASK, RunConfig
 from tasks import TASKS, InductionTask
-from tasks.config import config, renamed
+from tasks.config import config
 
 
 def run_options(kind: str, args: Sequence[str]) -> type[RunConfig]:
@@ -18,22 +18,19 @@ def run_options(kind: str, args: Sequence[str]) -> type[RunConfig]:
 
     The model's d_vocab and n_ctx default to the vocabulary and length of the task in `args`.
     """
-    task_type = _with_defaults(TASKS[kind], DEFAULT_TASK) if TASKS[kind] is InductionTask else TASKS[kind]
+    task_type, defaults = TASKS[kind], dict(DEFAULT_MODEL)
+    if task_type is InductionTask:
+        task_type = _with_defaults(InductionTask, DEFAULT_TASK)
     task = _task(kind, task_type, args)
-    sizes = {} if task is None else {"d_vocab": task.vocab_size, "n_ctx": task.length}
-    model_type = _with_defaults(ModelConfig, DEFAULT_MODEL | sizes)
+    if task is not None:
+        defaults |= {"d_vocab": task.vocab_size, "n_ctx": task.length}
+    model_type = _with_defaults(ModelConfig, defaults)
 
     @config
     class Options(RunConfig):
         task: Annotated[task_type, tyro.conf.arg(help=_first_line(task_type))] = field()  # type: ignore[valid-type]
         model: Annotated[model_type, tyro.conf.arg(help=_first_line(ModelConfig))] = field()  # type: ignore[valid-type]
         clamped: tyro.conf.Suppress[tuple[Clamp, ...]] = ()
-        stop_at_accuracy: Annotated[float | None, tyro.conf.arg(aliases=("--until",))] = renamed(
-            default=None, was="until"
-        )
-        stop_at_metric: Annotated[Literal["accuracy_first", "accuracy"], tyro.conf.arg(aliases=("--until-metric",))] = (
-            renamed(default="accuracy_first", was="until_metric")
-        )
 
     Options.__name__ = RunConfig.__name__  # errors name the class
     return Options

@@ -54,21 +54,23 @@ def found_run(run: str | None, hf: str | None, root: Path, task: str | None, cor
 
     Raises `ConfigError` unless exactly one of `run` and `hf` is given.
     """
-    require(
-        (run is None) != (hf is None),
-        "Give a run, or a model of transformers with --hf." if run is None else "A run and --hf are given: choose one.",
-    )
+    require(run is not None or hf is not None, "Give a run, or a model of transformers with --hf.")
+    require(run is None or hf is None, "A run and --hf are given: choose one.")
     if task is not None:  # names read from a file are never imported
         registered_task(task)
     if corpus is not None:
         name_path(corpus)
-    return None if run is None else find_run(run, root)
+    if run is None:
+        return None
+    return find_run(run, root)
 
 
 def model_name(name: str) -> str:
     """Return a Hugging Face model's name for titles and files: the last part of its name, or its folder's name."""
     place = Path(os.path.expanduser(name))  # unlike Path's own, leaves the name of an unknown user as it is
-    return (place.resolve() if place.is_dir() else place).name
+    if place.is_dir():
+        place = place.resolve()
+    return place.name
 
 
 def shift(

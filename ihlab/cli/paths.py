@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ihlab.cli.terminal import console, text
 from ihlab.storage.files import require_writable, write_text
 from ihlab.training.find_runs import find_folder, listable
-from tasks.config import ConfigError, require
+from tasks.config import require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,11 +56,8 @@ def check_output(option: str, path: Path | None, suffixes: Sequence[str], run: "
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Print the path of a file once it is written. Raises `ConfigError` if it cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None
+    """Print the path of a file once it is written."""
+    yield
     size = path.stat().st_size
     printed = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
     console().out(f"{text(path)}: {printed}")  # unlike `print`, ignores a closed pipe

@@ -1,7 +1,7 @@
 """The command that trains a grid of runs: `sweep`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.table import Table
@@ -63,11 +63,16 @@ def _summary(table: "pd.DataFrame", swept: list[str]) -> Table:
     """Return a table with one row per setting: the number of finished seeds, and the medians over them."""
     settings = [name for name in swept if name != "seed"]
     shown = Table(title="Medians over seeds", title_justify="left")
-    for column in (*settings, "done", "accuracy, first", "steps to 90%"):
-        shown.add_column(column, justify="left" if column in settings else "right", overflow="fold")
-    groups = table.groupby(settings, sort=False, dropna=False) if settings else [((), table)]
+    for column in settings:
+        shown.add_column(column, overflow="fold")
+    for column in ("done", "accuracy, first", "steps to 90%"):
+        shown.add_column(column, justify="right", overflow="fold")
+    groups: Any = [((), table)]
+    if settings:
+        groups = table.groupby(settings, sort=False, dropna=False)
     for values, runs in groups:
-        done = runs[runs["status"] == "done"]
-        medians = (f"{done['accuracy_first'].median():.3f}", f"{done['steps_to_90'].median():g}") if len(done) else ()
+        done, medians = runs[runs["status"] == "done"], []
+        if len(done):
+            medians = [f"{done['accuracy_first'].median():.3f}", f"{done['steps_to_90'].median():g}"]
         shown.add_row(*map(text, values), f"{len(done)}/{len(runs)}", *medians)
     return shown

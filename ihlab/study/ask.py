@@ -7,10 +7,11 @@ functions below make the usual ones for a column and one or two cells. A cell gi
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -111,9 +112,13 @@ class Ask:
 
     def __post_init__(self) -> None:
         require((self.above is None) != (self.below is None), f"Ask '{self.id}' needs one of above and below.")
+        sound = callable(self._threshold) or is_number(self._threshold)
+        require(sound, f"Ask '{self.id}': the threshold is {shown(self._threshold)}, but must be a number.")
+
+    @property
+    def _threshold(self) -> Threshold:
         threshold = self.below if self.above is None else self.above
-        sound = callable(threshold) or is_number(threshold)
-        require(sound, f"Ask '{self.id}': the threshold is {shown(threshold)}, but must be a number.")
+        return cast(Threshold, threshold)
 
     def at(self, **labels: Any) -> "Ask":
         """Return this question for one setting, such as positions="learned". Its id ends with the labels."""
@@ -125,10 +130,13 @@ class Ask:
         now = self._claim(data, declared)
         if self.first is None:
             return now
-        before = self.first if isinstance(self.first, Ask) else replace(self, number=self.first)
+        before = self.first
+        if not isinstance(before, Ask):
+            before = replace(self, number=before)
         first = before._claim(data, declared)
-        same = (first.estimate, first.threshold, first.why) == (now.estimate, now.threshold, now.why)
-        return now if same else replace(now, first=first, changed=self.changed)
+        if (first.estimate, first.threshold, first.why) == (now.estimate, now.threshold, now.why):
+            return now
+        return replace(now, first=first, changed=self.changed)
 
     def measured(self, data: pd.DataFrame) -> Measured:
         """Return the number measured on the table. Raises `ConfigError` if it is no `Measured`."""
@@ -138,8 +146,14 @@ class Ask:
 
     def _claim(self, data: pd.DataFrame, declared: str) -> Claim:
         measured = self.measured(data)
-        threshold, tested = self.below if self.above is None else self.above, bool(measured.measure)
-        threshold = threshold(data) if callable(threshold) else threshold
+        threshold = self._threshold
+        if callable(threshold):
+            threshold = threshold(data)
+        right_side: Literal["above", "below"] = "above"
+        if not measured.measure:  # nothing is compared
+            threshold = math.nan
+        elif self.above is None:
+            right_side = "below"
         return Claim(
             id=self.id,
             setting=self.setting,
@@ -150,30 +164,12 @@ class Ask:
             sentence=self.sentence,
             measure=measured.measure,
             estimate=measured.estimate,
-            threshold=threshold if threshold is not None and tested else np.nan,
-            right_side="below" if self.above is None and tested else "above",
+            threshold=threshold,
+            right_side=right_side,
             seeds=measured.seeds,
             declared=self.declared or declared,
             why=measured.why,
         )
-
-
-_OLD_NAMES = {
-    "less": "difference",
-    "mean": "mean_over_seeds",
-    "named": "described",
-    "of": "on_table",
-    "unless": "untested_if",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Return a function by its name in version 0.3. Old names work until version 0.5."""
-    if name not in _OLD_NAMES:
-        raise AttributeError(f"module {__name__} has no attribute {name}")
-    now = _OLD_NAMES[name]
-    warnings.warn(f"{__name__}.{name} is {now} now; the old name goes in 0.5.", DeprecationWarning, stacklevel=2)
-    return globals()[now]
 
 
 def is_number(value: object) -> bool:
@@ -198,15 +194,20 @@ def as_stored(value: Any) -> str:
 
     A CSV has no types: `1`, `1.0`, "1" and True are one value, and so are `None`, NaN and "None".
     """
-    text = "" if pd.isna(value) else str(value)
-    text = {"true": "1", "false": "0"}.get(text.lower(), text)
+    if pd.isna(value):
+        return ""
+    text = {"true": "1", "false": "0"}.get(str(value).lower(), str(value))
     try:
         number = float(text)
     except ValueError:
-        return "" if text in MISSING else text
+        number = math.nan
+        if text not in MISSING:
+            return text
     if math.isnan(number):
         return ""
-    return f"{number + 0:.0f}" if number.is_integer() and abs(number) < 2**53 else f"{number:.12g}"  # -0 + 0 is 0
+    if number.is_integer() and abs(number) < 2**53:
+        return f"{number + 0:.0f}"  # -0 + 0 is 0
+    return f"{number:.12g}"
 
 
 def cell_key(cell: Cell) -> frozenset[tuple[str, str]]:
@@ -221,16 +222,22 @@ def cell_name(cell: Cell) -> str:
 
 def of_kind(data: pd.DataFrame, kind: str = RUN) -> pd.DataFrame:
     """Return the rows whose column `kind` has this value. A table without a column `kind` has only runs for claims."""
-    return data[data["kind"] == kind] if "kind" in data else data
+    if "kind" not in data:
+        return data
+    return data[data["kind"] == kind]
 
 
 def pick(data: pd.DataFrame, cell: Cell, kind: str = RUN) -> pd.DataFrame:
     """Return the rows of a cell, sorted by rate and seed. Raises `NoRunsError` if there is none."""
-    if (cells := _PICKED.get()) is not None and kind == RUN and cell not in cells:
+    cells = _PICKED.get()
+    if cells is not None and kind == RUN and cell not in cells:
         cells.append(cell)
     rows = of_kind(data, kind)
     for column, value in cell.items():
-        rows = rows[rows[column].map(as_stored) == as_stored(value)] if column in rows else rows[:0]
+        if column not in rows:
+            rows = rows[:0]
+            break
+        rows = rows[rows[column].map(as_stored) == as_stored(value)]
     if rows.empty:
         raise NoRunsError(f"The table has no run of {cell_in_words(cell)}.", cell)
     return rows.sort_values([column for column in ("lr", "seed") if column in rows])
@@ -264,42 +271,57 @@ def values(data: pd.DataFrame, cell: Cell, column: str) -> list[float]:
             f"or reduce the rows of a run to one number."
         )
     try:
-        return np.asarray(rows[column] if column in rows else rows.eval(column, engine="python"), dtype=float).tolist()
+        measured = rows[column] if column in rows else rows.eval(column, engine="python")
+        return np.asarray(measured, dtype=float).tolist()
     except NameError:
         raise ConfigError(f"A question needs '{column}', but the table has only {', '.join(map(str, rows))}.") from None
     except (SyntaxError, TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"A question needs numbers in '{column}' of {cell_in_words(cell)}: {shown(error)}.") from None
 
 
+def waiting_times(data: pd.DataFrame, cell: Cell, column: str, last: float = math.inf) -> list[float]:
+    """Return a cell's waiting times, sorted by seed; inf for those above `last`.
+
+    Raises `ConfigError` for a missing one, which must not count as a run that never gets there.
+    """
+    times = np.asarray(values(data, cell, column))
+    require(
+        not np.isnan(times).any(), f"'{column}' of {cell_in_words(cell)} is missing for some seed, but must be a time."
+    )
+    return np.where(times <= last, times, math.inf).tolist()
+
+
 def cell_in_words(cell: Cell) -> str:
     """Return the values of a cell, numbers with their column: "V only, recall, heads 8"."""
-    return ", ".join(value if isinstance(value, str) else f"{name} {value}" for name, value in cell.items())
+    words = []
+    for name, value in cell.items():
+        words.append(value if isinstance(value, str) else f"{name} {value}")
+    return ", ".join(words)
 
 
 def _sides(data: pd.DataFrame, one: Cell, other: Cell) -> tuple[str, str, str]:
     """Return two cells in words, each with its learning rate, and what they have in common (", recall", or "")."""
-    common = [column for column, value in one.items() if other.get(column) == value]
-    common = common if len(common) < len(one) else []
-    sides = (_side(data, cell, common) for cell in (one, other))
-    shared = cell_in_words({column: one[column] for column in common})
-    return *sides, f", {shared}" if shared else ""  # type: ignore[return-value]
+    common = {column: value for column, value in one.items() if other.get(column) == value}
+    if not common or len(common) == len(one):
+        return _side(data, one), _side(data, other), ""
+    return _side(data, one, common), _side(data, other, common), f", {cell_in_words(common)}"
 
 
-def _side(data: pd.DataFrame, cell: Cell, common: Sequence[str] = ()) -> str:
+def _side(data: pd.DataFrame, cell: Cell, common: Collection[str] = ()) -> str:
     """Return a cell with its learning rate, and a note if the rate is the highest or lowest tried.
 
     The columns `common` are left out.
     """
-    rows, cell_words = pick(data, cell), cell_in_words({name: cell[name] for name in cell if name not in common})
+    rows = pick(data, cell)
+    words = cell_in_words({name: value for name, value in cell.items() if name not in common})
     if "lr" not in rows or len(set(rows["lr"])) > 1:
-        return cell_words
+        return words
     lr = float(rows["lr"].iloc[0])
-    tuned = "kind" in data and "steps_to_90" in data
-    try:
-        rate = rate_in_words(lr, pick(data, cell, TUNING)) if tuned else f"{lr:g}"
-    except NoRunsError:
-        rate = f"{lr:g}"
-    return f"{cell_words} (learning rate {rate})"
+    rate = f"{lr:g}"
+    if "kind" in data and "steps_to_90" in data:
+        with suppress(NoRunsError):  # the rate was not tuned
+            rate = rate_in_words(lr, pick(data, cell, TUNING))
+    return f"{words} (learning rate {rate})"
 
 
 # Numbers
@@ -338,7 +360,7 @@ def learned(cell: Cell) -> Number:
     """Return the fraction of a cell's seeds that reach 90% accuracy."""
 
     def number(data: pd.DataFrame) -> Measured:
-        steps = values(data, cell, "steps_to_90")
+        steps = waiting_times(data, cell, "steps_to_90")
         within = f"{pick(data, cell)['horizon'].max():.0f} steps"
         measure = f"fraction of seeds with an accuracy of 90% within {within}, {_side(data, cell)}"
         return Measured(measure, stats.share(int(np.isfinite(steps).sum()), len(steps)), len(steps))
@@ -355,7 +377,7 @@ def difference(
     """
 
     def number(data: pd.DataFrame) -> Measured:
-        a, b = (values(data, cell, column) for cell in (one, other))
+        a, b = values(data, one, column), values(data, other, column)
         means = float(np.mean(a)), float(np.mean(b))
         if guess is not None and at_floor(*means, guess=guess):
             return Measured("", None, len(a), "Neither model has learned the task.")
@@ -367,30 +389,22 @@ def difference(
     return _of_cells("difference(one, other, column)", column, (one, other), number)
 
 
-def ratio(
-    one: Cell, other: Cell, column: str = "steps_to_90", horizon: float | None = None, factor: bool = False
-) -> Number:
-    """Return the ratio of two cells' waiting times, one / other, or with `factor` the larger of it and its inverse.
+def ratio(one: Cell, other: Cell, column: str = "steps_to_90") -> Number:
+    """Return the ratio of two cells' waiting times, one / other.
 
-    Times count up to `horizon`, by default the smallest number of steps of the compared runs. It cannot be larger: a
-    run that ended earlier would look slower than it is.
+    Times count up to the smallest number of steps of the compared runs: a run that ended earlier would look slower than
+    it is.
     """
-    steps = horizon is None or is_number(horizon)
-    require(steps, f"ratio: horizon is {shown(horizon)}, but must be a number of steps.")
 
     def number(data: pd.DataFrame) -> Measured:
-        shortest = min(min(values(data, cell, "horizon")) for cell in (one, other))
-        last = shortest if horizon is None else horizon
-        require(0 < last <= shortest, f"ratio: horizon is {last:g}, but must be above 0 and at most {shortest:g}.")
-        a, b = ([x if x <= last else math.inf for x in values(data, cell, column)] for cell in (one, other))
+        last = min(*values(data, one, "horizon"), *values(data, other, "horizon"))
+        a, b = waiting_times(data, one, column, last), waiting_times(data, other, column, last)
         first, second, common = _sides(data, one, other)
         counts = f"{count_in_words(a)} and {count_in_words(b)} seeds reach it within {last:.0f} steps"
-        words = f"{'factor (ratio or its inverse) between ' if factor else ''}{WORDS.get(column, column)}"
-        measure = f"{words}, {first} / {second}{common} ({counts})"
-        if at_floor(*(float(np.isfinite(side).mean()) for side in (a, b))):
+        measure = f"{WORDS.get(column, column)}, {first} / {second}{common} ({counts})"
+        if at_floor(float(np.isfinite(a).mean()), float(np.isfinite(b).mean())):
             return Measured(measure, None, len(a), "Neither model reaches it within the steps, so nothing is compared.")
-        estimate = stats.ratio_of_times(a, b, last)
-        return Measured(measure, stats.factor(estimate) if factor else estimate, len(a))
+        return Measured(measure, stats.ratio_of_times(a, b, last), len(a))
 
     return _of_cells("ratio(one, other, column)", column, (one, other), number)
 
@@ -400,10 +414,14 @@ def described(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], 
     _require_functions("described(measure, estimate, cell)", estimate)
 
     def number(data: pd.DataFrame) -> Measured:
-        rows = data if cell is None else pick(data, cell)
+        rows = data
+        if cell is not None:
+            rows = pick(data, cell)
         return Measured(measure, estimate(data), int(rows["seed"].nunique()))
 
-    return number if cell is None else _of_cells("described(measure, estimate, cell)", measure, (cell,), number)
+    if cell is None:
+        return number
+    return _of_cells("described(measure, estimate, cell)", measure, (cell,), number)
 
 
 def on_table(change: Callable[[pd.DataFrame], pd.DataFrame], number: Number) -> Number:
@@ -419,9 +437,13 @@ def untested_if(reason: Callable[[pd.DataFrame], str], number: Number) -> Number
 
     def measured(data: pd.DataFrame) -> Measured:
         why = reason(data)
-        return Measured("", None, number(data).seeds, why) if why else number(data)
+        if not why:
+            return number(data)
+        return Measured("", None, number(data).seeds, why)
 
-    return OfCells(number.cells, measured) if isinstance(number, OfCells) else measured
+    if isinstance(number, OfCells):
+        return OfCells(number.cells, measured)
+    return measured
 
 
 def claims_of(
@@ -431,18 +453,20 @@ def claims_of(
 
     A table of an earlier version may lack columns or cells that newer questions need. With `skip_untrained_cells`,
     questions whose cells the table lacks are left out without a warning. Raises `ConfigError` if the table answers no
-    question, and if a question would count a seed twice.
+    question, and if a question would count a seed twice or has values outside the range of its statistic.
     """
     claims, left, why = [], [], ""
     for ask in asks:
         try:
             claims.append(ask.claim(data, declared))
-        except RepeatedSeedError as error:
-            raise RepeatedSeedError(f"Question '{ask.id}': {error}") from None
+        except (RepeatedSeedError, stats.OutOfRangeError) as error:
+            raise type(error)(f"Question '{ask.id}': {error}") from None
         except (ConfigError, LookupError) as error:
-            if not (skip_untrained_cells and isinstance(error, NoRunsError)):
-                left.append(ask.id)
-                why = why or (f"It has no {error}." if isinstance(error, KeyError) else str(error))
+            if skip_untrained_cells and isinstance(error, NoRunsError):
+                continue
+            left.append(ask.id)
+            said = f"It has no {error}." if isinstance(error, KeyError) else str(error)
+            why = why or said
     if left:
         unanswered = f"The table leaves {len(left)} of {len(asks)} questions unanswered ({why.rstrip('.')})"
         message = f"{unanswered}: {', '.join(left)}."

@@ -22,7 +22,7 @@ from ihlab.study.ask import (
     cell_key,
     cell_name,
 )
-from ihlab.study.experiment import SCALES
+from ihlab.study.experiment import PUBLISHED, SCALES
 from tasks.config import ConfigError, choose, require, shown
 
 Study = Any  # `ihlab.study.study.Study`, which imports this module
@@ -39,20 +39,20 @@ def of_cell(value: Any, cell: Cell) -> Any:
     return value(cell) if callable(value) else value
 
 
-def takes_scale(config: Callable[..., Any]) -> bool:
-    """Return whether a study's `config` takes a cell and a scale, as before version 0.5."""
+def config_arguments(config: Callable[..., Any], cell: Cell) -> list[Any]:
+    """Return the arguments of a study's `config`: a cell, and the published scale if it takes one, as before 0.5."""
     try:
-        inspect.signature(config).bind({})
+        inspect.signature(config).bind(cell)
     except TypeError:
-        return True
-    return False
+        return [cell, PUBLISHED]
+    return [cell]
 
 
 def require_study(study: Study) -> None:
     """Raise `ConfigError` for a study whose table could not answer its questions, or would answer them wrongly."""
     name = f"Study '{study.name}'"
     try:
-        inspect.signature(study.config).bind(*([{}, "laptop"] if takes_scale(study.config) else [{}]))
+        inspect.signature(study.config).bind(*config_arguments(study.config, {}))
     except TypeError:
         raise ConfigError(f"{name}: config must be a function of a cell: smoke scale derives its own.") from None
     for field in ("cells", "asks"):
@@ -130,20 +130,15 @@ def _require_seeds(study: Study, words: str, cell: Cell) -> None:
     seeds, tuned = of_cell(study.seeds, cell), of_cell(study.tuned, cell)
     is_list = isinstance(seeds, Sequence | np.ndarray) and not isinstance(seeds, str)
     require(is_list, f"{words}: seeds is {shown(seeds)}, but must be a list of numbers.")
-    for seed in (*seeds, *(tuned.seeds if tuned else ())):
-        whole = isinstance(seed, int | np.integer) and bool(seed >= 0)
-        require(whole, f"{words}: a seed is {shown(seed)}, but must be a whole number, at least 0.")
-    require(len(seeds) > 0, f"{words} has no seeds: give it at least one.")
-    repeated = _repeated(seeds)
-    require(repeated is None, f"{words} has the seed {repeated} twice, but a run counts once.")
+    _require_counted_once(words, "seed", seeds)
     if tuned is None:
         return
+    _require_counted_once(words, "tuning seed", tuned.seeds)
     fixed = sorted({"lr", "seed"} & {*tuned.changes})
     require(not fixed, f"{words}: Tuned(changes=...) has {' and '.join(fixed)}, which tuning sets itself.")
-    require(len(tuned.seeds) > 0, f"{words} has no tuning seeds: give it at least one.")
-    repeated = _repeated(tuned.seeds)
-    require(repeated is None, f"{words} has the tuning seed {repeated} twice, but a run counts once.")
-    claimed = {*seeds, *(SMOKE_SEEDS if "smoke" in study.scales else ())}
+    claimed = {*seeds}
+    if "smoke" in study.scales:
+        claimed.update(SMOKE_SEEDS)
     both = sorted(claimed.intersection(tuned.seeds))
     require(
         not both,
@@ -152,11 +147,22 @@ def _require_seeds(study: Study, words: str, cell: Cell) -> None:
     )
 
 
+def _require_counted_once(words: str, kind: str, seeds: Sequence[int]) -> None:
+    require(len(seeds) > 0, f"{words} has no {kind}s: give it at least one.")
+    for seed in seeds:
+        whole = isinstance(seed, int | np.integer) and bool(seed >= 0)
+        require(whole, f"{words}: a {kind} is {shown(seed)}, but must be a whole number, at least 0.")
+    repeated = _repeated(seeds)
+    require(repeated is None, f"{words} has the {kind} {repeated} twice, but a run counts once.")
+
+
 def _require_rates(study: Study, words: str, cell: Cell) -> None:
     if (tuned := of_cell(study.tuned, cell)) is None:
         return
     source = tuned.rate_of(cell)
-    other = of_cell(study.tuned, source) if cell_key(source) in map(cell_key, study.cells) else None
+    other = None
+    if cell_key(source) in map(cell_key, study.cells):
+        other = of_cell(study.tuned, source)
     require(
         other is not None and cell_key(other.rate_of(source)) == cell_key(source),
         f"{words} takes the rate of {dict(source)}, which is no tuned cell: correct Tuned(rate_of=...).",
@@ -171,8 +177,12 @@ def _require_answerable(ask: Ask, words: str, known: Sequence[Cell]) -> None:
     for cell in ask.cells:
         close = [each for each in known if cell_key(cell) <= cell_key(each)]
         require(len(close) > 0, f"{words}: the study does not train {dict(cell)}, a cell of the question.")
-    first = ask.first.number if isinstance(ask.first, Ask) else ask.first
-    for number in (ask.number, *([] if first is None else [first])):
+    numbers = [ask.number]
+    if isinstance(ask.first, Ask):
+        numbers.append(ask.first.number)
+    elif ask.first is not None:
+        numbers.append(ask.first)
+    for number in numbers:
         if isinstance(number, OfCells):
             for cell in number.cells:
                 _require_one_cell(cell, words, known)
@@ -231,5 +241,9 @@ def _try_without_numbers(number: Number, words: str, known: Sequence[Cell]) -> N
 
 def _repeated(values: Iterable[Hashable]) -> Hashable | None:
     """Return the first value that comes a second time; None if there is none."""
-    values, earlier = list(values), set[Hashable]()
-    return next((value for value in values if value in earlier or earlier.add(value)), None)  # type: ignore[func-returns-value]
+    earlier = set[Hashable]()
+    for value in values:
+        if value in earlier:
+            return value
+        earlier.add(value)
+    return None

@@ -1,9 +1,10 @@
 """A claim: a sentence of the paper, a number measured over seeds with its interval, and a verdict."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
+from itertools import count
 from typing import Any, Literal
 
 from ihlab.study.stats import CONFIDENCE, Estimate, holm
@@ -68,7 +69,9 @@ class Claim:
         """Verdict: holds, fails, undecided or not tested at this scale."""
         if self.estimate is None or self.why:
             return NOT_TESTED
-        value, p_value = self.estimate.value, self.p if self.p_holm is None else self.p_holm
+        value, p_value = self.estimate.value, self.p_holm
+        if p_value is None:  # not judged among others
+            p_value = self.p
         if math.isnan(value) or value == self.threshold or (p_value is not None and p_value > 1 - CONFIDENCE):
             return "undecided"
         return "holds" if (value > self.threshold) == (self.right_side == "above") else "fails"
@@ -79,31 +82,35 @@ class Claim:
         If `value` is only a bound of the number, `bound` says which (`ihlab.study.stats.ratio_of_times`).
         """
         estimate = self.estimate or Estimate(math.nan, -math.inf, math.inf, 0.0)
-        first = self.first and replace(self.first, id=self.id, setting=self.setting, statement=self.statement)
-        value, low, high = (_rounded(x, DIGITS) for x in (estimate.value, estimate.low, estimate.high))
-        return {
-            **({"id": self.id} if self.id else {}),
-            **({"setting": dict(self.setting)} if self.setting else {}),
-            **({"statement": self.statement} if self.statement else {}),
-            **({"against": True} if self.against else {}),
+        row = {
+            "id": self.id,
+            "setting": dict(self.setting),
+            "statement": self.statement,
+            "against": self.against,
             "source": self.source,
             "of_paper": self.of_paper,
             "sentence": self.sentence,
             "measure": self.measure,
-            "value": value,
-            **({"bound": estimate.bound} if estimate.bound else {}),
-            "interval": [low, high],
+            "value": _rounded(estimate.value, DIGITS),
+            "bound": estimate.bound,
+            "interval": [_rounded(estimate.low, DIGITS), _rounded(estimate.high, DIGITS)],
             "confidence": round(estimate.confidence, 4),
             "p": _rounded(self.p, P_DIGITS),
             "p_holm": _rounded(self.p_holm, P_DIGITS),
-            "threshold": self.threshold if math.isfinite(self.threshold) else None,
+            "threshold": _rounded(self.threshold, 17),
             "right_side": self.right_side,
             "seeds": self.seeds,
             "declared": self.declared,
             "verdict": self.verdict,
-            **({"why": self.why} if self.why else {}),
-            **({"changed": self.changed, "first": first.to_dict()} if first else {}),
+            "why": self.why,
         }
+        for name in ("id", "setting", "statement", "against", "bound", "why"):
+            if not row[name]:
+                del row[name]
+        if self.first:
+            first = replace(self.first, id=self.id, setting=self.setting, statement=self.statement)
+            row |= {"changed": self.changed, "first": first.to_dict()}
+        return row
 
 
 def as_stated(claim: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +118,8 @@ def as_stated(claim: dict[str, Any]) -> dict[str, Any]:
     if not claim.get("against"):
         return claim
     verdict = {"holds": "fails", "fails": "holds"}.get(claim["verdict"], claim["verdict"])
-    return {**claim, "verdict": verdict, "right_side": "below" if claim["right_side"] == "above" else "above"}
+    right_side = {"above": "below", "below": "above"}[claim["right_side"]]
+    return {**claim, "verdict": verdict, "right_side": right_side}
 
 
 def margin(claim: dict[str, Any]) -> float:
@@ -140,39 +148,48 @@ def judged(claims: Sequence[Claim]) -> list[Claim]:
     Raises `ConfigError` if two claims have the same id.
     """
     claims = _named(claims)
-    before = _adjusted([claim.first or claim for claim in claims])
-    return [
-        claim if claim.first is None else replace(claim, first=first)
-        for claim, first in zip(_adjusted(claims), before, strict=True)
-    ]
+    as_declared = _adjusted([claim.first or claim for claim in claims])
+    now = _adjusted(claims)
+    for i, first in enumerate(as_declared):
+        if now[i].first is not None:
+            now[i] = replace(now[i], first=first)
+    return now
 
 
 def slug(sentence: str) -> str:
     """Return the letters and digits of a sentence as an id: "it_learns" for "It learns."."""
-    return "_".join("".join(char if char.isalnum() else " " for char in sentence.lower()).split())
+    return "_".join(re.findall(r"[^\W_]+", sentence.lower()))
 
 
 def _named(claims: Sequence[Claim]) -> list[Claim]:
     """Return the claims with an id each: by default the slug of the sentence, with a number if that is taken."""
-    taken = [claim.id for claim in claims if claim.id]
-    double = next((name for name in taken if taken.count(name) > 1), None)
-    require(double is None, f"Two claims have the id '{double}', but each claim needs its own.")
-    named = []
+    taken = set[str]()
     for claim in claims:
-        short = slug(claim.sentence)
-        free = (name for name in chain([short], (f"{short}_{n}" for n in count(2))) if name not in taken)
-        named.append(claim if claim.id else replace(claim, id=next(free)))
-        taken.append(named[-1].id)
+        require(claim.id not in taken, f"Two claims have the id '{claim.id}', but each claim needs its own.")
+        taken |= {claim.id} - {""}
+    named = list(claims)
+    for i, claim in enumerate(claims):
+        if claim.id:
+            continue
+        short = name = slug(claim.sentence)
+        for number in count(2):
+            if name not in taken:
+                break
+            name = f"{short}_{number}"
+        taken.add(name)
+        named[i] = replace(claim, id=name)
     return named
 
 
 def _adjusted(claims: Sequence[Claim]) -> list[Claim]:
-    p_values = [claim.p for claim in claims]
-    adjusted = iter(holm([raw for raw in p_values if raw is not None]))
-    adjusted_or_none = [None if raw is None else next(adjusted) for raw in p_values]
-    return [replace(claim, p_holm=p_holm) for claim, p_holm in zip(claims, adjusted_or_none, strict=True)]
+    p_values = {i: claim.p for i, claim in enumerate(claims)}
+    sampled = {i: p_value for i, p_value in p_values.items() if p_value is not None}
+    adjusted = dict(zip(sampled, holm(list(sampled.values())), strict=True))
+    return [replace(claim, p_holm=adjusted.get(i)) for i, claim in enumerate(claims)]
 
 
 def _rounded(x: float | None, digits: int) -> float | None:
     """Round a number to significant digits. What JSON does not have, such as infinity, becomes None."""
-    return None if x is None or not math.isfinite(x) else float(f"{x:.{digits}g}")
+    if x is None or not math.isfinite(x):
+        return None
+    return float(f"{x:.{digits}g}")

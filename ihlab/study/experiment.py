@@ -1,6 +1,5 @@
 """The protocol of an experiment: plan the runs of a figure or table, judge its claims and draw it."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, cast, get_args, runtime_checkable
@@ -36,12 +35,6 @@ class Planned:
     cell_name: str
     config: RunConfig
     stacked: bool = False
-
-    @property
-    def curve(self) -> str:
-        """Return `cell_name`. This is its name in version 0.3, which works until version 0.5."""
-        warnings.warn("Planned.curve is cell_name now; the old name goes in 0.5.", DeprecationWarning, stacklevel=2)
-        return self.cell_name
 
 
 @runtime_checkable

@@ -42,9 +42,16 @@ class Grid:
 
 def changed(run: RunConfig, values: Mapping[str, Any]) -> RunConfig:
     """Return a run with other values of fields, which may be its own, its task's or its model's."""
-    of_run = {name: value for name, value in values.items() if name in OF_RUN}
-    of_task = {name: value for name, value in values.items() if name not in OF_RUN and hasattr(run.task, name)}
-    of_model = {name: value for name, value in values.items() if name not in {*of_run, *of_task}}
+    of_run: dict[str, Any] = {}
+    of_task: dict[str, Any] = {}
+    of_model: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in OF_RUN:
+            of_run[name] = value
+        elif hasattr(run.task, name):
+            of_task[name] = value
+        else:
+            of_model[name] = value
     if of_task:
         task: Any = replace(run.task, **of_task)  # type: ignore[type-var]
         of_model = {"d_vocab": task.vocab_size, "n_ctx": task.length, **of_model}

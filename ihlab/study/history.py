@@ -26,17 +26,21 @@ def replaced(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
 
     Claims are matched by id, and ask the same question if threshold and side are the same. The `first` version of a
     claim counts as a separate claim. If a measure was changed since, the old claim is compared with the new `first`. An
-    untested claim is replaced only if its id is gone. Claims stored before there were ids are matched by sentence.
+    untested claim is replaced only if its id is gone.
     """
-    now = {name: claim for claim in new for name in (claim["sentence"], claim["id"])}
-    gone = []
+    now = {claim["id"]: claim for claim in new}
+    gone: list[Row] = []
     for claim in old:
-        heir, first = now.get(claim.get("id", claim["sentence"])), claim.get("first")
+        heir, first = now.get(claim["id"]), claim.get("first")
         if heir is None:
-            gone += [row for row in (claim, first) if row]
+            gone += filter(None, [claim, first])
             continue
-        asked = [(claim, heir), (first, heir.get("first"))] if first else [(claim, heir.get("first", heir))]
-        gone += [row for row, other in asked if row["verdict"] != NOT_TESTED and not _same(row, other)]
+        pairs = [(claim, heir.get("first", heir))]
+        if first:
+            pairs = [(claim, heir), (first, heir.get("first"))]
+        for row, other in pairs:
+            if row["verdict"] != NOT_TESTED and not _same(row, other):
+                gone.append(row)
     return gone
 
 
@@ -46,13 +50,24 @@ def _same(one: Row, other: Row | None) -> bool:
 
 def read_history(path: Path) -> list[Row]:
     """Return the rows of a history file; an empty list if there is no file. Raises `ConfigError` as `read_claims`."""
-    return read_claims(path, ("scale", "replaced", "commit")) if path.exists() else []
+    if not path.exists():
+        return []
+    return read_claims(path, WENT)
 
 
-NEEDED = (
-    *("source", "of_paper", "sentence", "measure", "value", "interval", "p", "threshold", "right_side", "seeds"),
-    *("declared", "verdict"),
+NEEDED: tuple[str, ...] = (
+    "id",
+    "source",
+    "of_paper",
+    "sentence",
+    "measure",
+    "value",
+    "interval",
+    "p",
+    "threshold",
+    "right_side",
 )
+NEEDED += ("seeds", "declared", "verdict")
 """Fields of every stored claim."""
 
 
@@ -62,16 +77,21 @@ def read_claims(path: Path, more: Sequence[str] = ()) -> list[Row]:
         rows = json.loads(as_text(read_bytes(path), path))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not JSON ({error}): restore or delete it.") from None
-    sound = isinstance(rows, list) and all(isinstance(row, dict) and {*NEEDED, *more} <= {*row} for row in rows)
+    needed = {*NEEDED, *more}
+    sound = isinstance(rows, list) and all(isinstance(row, dict) and needed <= {*row} for row in rows)
     require(sound, f"{path} does not hold claims with {', '.join((*NEEDED, *more))}: restore or delete it.")
     return list(rows)
 
 
 def keep_replaced(path: Path, old: Sequence[Row], new: Sequence[Row], scale: str) -> None:
     """Add the `replaced` claims of a scale to a history file, without duplicates."""
-    rows, went = read_history(path), {"scale": scale, "replaced": date.today().isoformat(), "commit": ""}
+    rows = read_history(path)
     known = [_published(row) for row in rows if row["scale"] == scale]
-    added = [{**row, **went} for row in map(_published, replaced(old, new)) if row not in known]
+    went = {"scale": scale, "replaced": date.today().isoformat(), "commit": ""}
+    added = []
+    for row in map(_published, replaced(old, new)):
+        if row not in known:
+            added.append({**row, **went})
     if added:
         write_json(path, [*rows, *added])
 

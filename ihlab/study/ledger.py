@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ihlab.plots.style import GREEN, ORANGE, RED, write_picture
-from ihlab.storage.files import remove_abandoned, write_json, write_text
+from ihlab.storage.files import one_at_a_time, remove_partial, write_json, write_text
 from ihlab.storage.stored import as_text, read_json
 from ihlab.study.claim import NOT_TESTED, judged
 from ihlab.study.experiment import PUBLISHED, Experiment, Scale
@@ -44,7 +44,9 @@ class Folder:
     @property
     def path(self) -> Path:
         """The folder of this scale's files."""
-        return self.home if self.scale == PUBLISHED else self.home / self.scale
+        if self.scale == PUBLISHED:
+            return self.home
+        return self.home / self.scale
 
     def publish(
         self,
@@ -59,31 +61,38 @@ class Folder:
         read. Smoke scale has no history. The manifest also records the digests of the tables.
         Raises `ConfigError` if two claims have the same id.
         """
-        tables = {"data.csv": data} | ({} if curves is None else {"curves.csv": curves})
-        texts = {name: table.to_csv(index=False) for name, table in tables.items()}
-        pictured = data if curves is None else with_runs(curves, data)
-        remove_abandoned(self.path)
-        for name, text in texts.items():
-            write_text(self.path / name, text)
+        with one_at_a_time(self.home):
+            remove_partial(self.path, "*")
+            self._publish(experiment, data, manifest, curves)
+
+    def _publish(
+        self, experiment: Experiment, data: pd.DataFrame, manifest: dict[str, Any] | None, curves: pd.DataFrame | None
+    ) -> None:
+        tables, pictured = {"data.csv": data}, data
+        if curves is not None:
+            tables["curves.csv"] = curves
+            pictured = with_runs(curves, data)
         if manifest is None and self._manifest.exists():
             manifest = read_json(self._manifest)
+        for name, rows in tables.items():
+            text = rows.to_csv(index=False)
+            write_text(self.path / name, text)
+            if manifest is not None:
+                manifest = {**manifest, ENTRIES[name]: _table_facts(text)}
         claims = [claim.to_dict() for claim in judged(experiment.claims(data, self.scale))]
         if self.scale != "smoke" and (self.path / "claims.json").exists():
             try:
                 keep_replaced(self._history, self.claims(), claims, self.scale)
             except ConfigError as error:
-                warnings.warn(f"The history does not get the replaced claims: {error}", stacklevel=2)
+                warnings.warn(f"The history does not get the replaced claims: {error}", stacklevel=3)
         write_json(self.path / "claims.json", claims)
         write_text(self.path / "summary.md", summary_text(experiment.summary(pictured, self.scale)))
         if manifest is not None:
-            facts = {ENTRIES[name]: _table_facts(text) for name, text in texts.items()}
-            write_json(self._manifest, {**manifest, **facts})
-        pictures = {"": experiment.draw(pictured, self.scale)}
-        if draw_more := getattr(experiment, "draw_more", None):
-            pictures |= draw_more(pictured, self.scale)
-        for ending, picture in pictures.items():
-            name = "-".join(filter(None, (self.experiment, ending)))
-            write_picture(picture, self.path / f"{name}.svg")
+            write_json(self._manifest, manifest)
+        write_picture(experiment.draw(pictured, self.scale), self.picture)
+        draw_more: Any = getattr(experiment, "draw_more", lambda data, scale: {})
+        for ending, picture in draw_more(pictured, self.scale).items():
+            write_picture(picture, self.path / f"{self.experiment}-{ending}.svg")
 
     def write_interactive(self, experiment: Any) -> Path:
         """Write the interactive picture as `<experiment>.html`, beside the `plotly.min.js` that it needs."""
@@ -102,24 +111,28 @@ class Folder:
 
     def curves(self) -> pd.DataFrame | None:
         """Return the stored table of curves; None if the experiment has none. Raises `ConfigError` as `data`."""
-        stored = (self.path / "curves.csv").is_file() or self._described("curves.csv")
-        return self._table("curves.csv") if stored else None
+        if not (self.path / "curves.csv").is_file() and self._described("curves.csv") is None:
+            return None
+        return self._table("curves.csv")
 
     def pictured(self) -> pd.DataFrame:
         """Return the table that pictures show: the curves with the columns of their runs, or the runs."""
         curves = self.curves()
-        return self.data() if curves is None else with_runs(curves, self.data())
+        if curves is None:
+            return self.data()
+        return with_runs(curves, self.data())
 
     def _table(self, name: str) -> pd.DataFrame:
         path, command = self.path / name, f"ihlab reproduce {self.experiment} --scale {self.scale}"
         if not path.is_file():
             raise ConfigError(f"There is no {path} to draw from; '{command}' makes it.")
         now, then = _table_facts(path.read_bytes().decode("utf-8", "replace")), self._described(name)
-        require(
-            then in (None, now),
-            f"{path} ({_in_words(now)}) is not the table that the claims were made of ({_in_words(then)}): "
-            f"restore it, or delete {self._manifest} if the change is meant.",
-        )
+        if isinstance(then, dict):  # a manifest of an older version does not describe its tables
+            require(
+                then == now,
+                f"{path} ({_in_words(now)}) is not the table that the claims were made of ({_in_words(then)}): "
+                f"restore it, or delete {self._manifest} if the change is meant.",
+            )
         try:
             return pd.read_csv(path)
         except ValueError as error:
@@ -142,27 +155,21 @@ class Folder:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Show the picture and the summary in a notebook."""
-        picture, tag = base64.b64encode(self.picture.read_bytes()).decode(), "pre" if "\n" in self.summary() else "p"
+        picture, summary = base64.b64encode(self.picture.read_bytes()).decode(), self.summary()
+        tag = "pre" if "\n" in summary else "p"
         image = f'<img style="max-width: 100%" src="data:image/svg+xml;base64,{picture}">'
-        text = f"<{tag}>{html.escape(self.summary())}</{tag}>"
-        return {"text/html": f"{image}{text}", "text/plain": self.summary()}
+        return {"text/html": f"{image}<{tag}>{html.escape(summary)}</{tag}>", "text/plain": summary}
 
     def verdicts(self) -> pd.DataFrame:
         """Return the stored claims as a readable table: the sentence, its number and interval, and the verdict."""
-        columns = ("sentence", "measure", "value", "interval", "needs", "seeds", "verdict")
-        rows = [
-            (
-                claim["sentence"],
-                claim.get("why", "") if (not_tested := claim["verdict"] == NOT_TESTED) else claim["measure"],
-                "" if not_tested else value(claim),
-                "" if not_tested else interval(claim).strip(),
-                "" if not_tested else plain(needed(claim)),
-                claim["seeds"] or "",
-                _verdict(claim),
-            )
-            for claim in self.claims()
-        ]
-        return pd.DataFrame(rows, columns=list(columns))
+        columns = ["sentence", "measure", "value", "interval", "needs", "seeds", "verdict"]
+        rows = []
+        for claim in self.claims():
+            numbers = [claim["measure"], value(claim), interval(claim).strip(), plain(needed(claim))]
+            if claim["verdict"] == NOT_TESTED:
+                numbers = [claim.get("why", ""), "", "", ""]
+            rows.append([claim["sentence"], *numbers, claim["seeds"] or "", _verdict(claim)])
+        return pd.DataFrame(rows, columns=columns)
 
     def claims(self) -> list[dict[str, Any]]:
         """Return the stored claims. Raises `ConfigError` if the file is cut or has other content."""
@@ -179,7 +186,9 @@ class Folder:
 
     def _described(self, name: str) -> dict[str, Any] | None:
         """Return what the manifest says of a table; None if there is no manifest, or an older one."""
-        return read_json(self._manifest).get(ENTRIES[name]) if self._manifest.exists() else None
+        if not self._manifest.exists():
+            return None
+        return read_json(self._manifest).get(ENTRIES[name])
 
     @property
     def _manifest(self) -> Path:
@@ -210,8 +219,8 @@ def _table_facts(text: str) -> dict[str, Any]:
     return {"lines": text.count("\n"), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def _in_words(facts: Any) -> str:
-    return f"{facts['lines']} lines, digest {facts['sha256'][:8]}" if isinstance(facts, dict) else "unknown"
+def _in_words(facts: dict[str, Any]) -> str:
+    return f"{facts['lines']} lines, digest {facts['sha256'][:8]}"
 
 
 def summary_text(summary: str | pd.DataFrame) -> str:
@@ -223,9 +232,11 @@ def summary_text(summary: str | pd.DataFrame) -> str:
 
 
 def _cell(cell: object) -> str:
-    if isinstance(cell, float):
-        return "" if math.isnan(cell) else short(cell)
-    return escaped(str(cell))
+    if not isinstance(cell, float):
+        return escaped(str(cell))
+    if math.isnan(cell):
+        return ""
+    return short(cell)
 
 
 ENDLESS = 10_000  # characters of a line in a file, instead of a screen's width
@@ -254,21 +265,24 @@ def print_ledger(console: Console, folders: list[Folder]) -> None:
     printed = Table(box=None, pad_edge=False)
     for name in ("figure", "verdict", "claim", "measured", "needs"):
         printed.add_column(name, no_wrap=name != "claim")  # the sentences get the remaining width
-    claims = [(folder, claim) for folder in folders for claim in folder.claims()]
-    for folder, claim in claims:
-        verdict = Text(_verdict(claim), _STYLES[claim["verdict"]])
-        sentence = Text(claim["sentence"], no_wrap=True, overflow="ellipsis")
-        tested = claim["verdict"] != NOT_TESTED
-        number, needs = (f"{value(claim)}{interval(claim)}", plain(needed(claim))) if tested else ("", "")
-        printed.add_row(f"{folder.experiment} {folder.scale}", verdict, sentence, escape(number), needs)
+    claims = []
+    for folder in folders:
+        claims += folder.claims()
+        for row in folder.verdicts().to_dict("records"):
+            verdict = Text(row["verdict"], _STYLES[row["verdict"].partition(" (")[0]])
+            sentence = Text(row["sentence"], no_wrap=True, overflow="ellipsis")
+            number = escape(f"{row['value']} {row['interval']}".strip())
+            printed.add_row(f"{folder.experiment} {folder.scale}", verdict, sentence, number, row["needs"])
     if not console.is_terminal and not console.is_jupyter:
         complete = Measurement.get(console, console.options.update(width=ENDLESS), printed).maximum
         console.width = max(console.width, complete)
     console.print(printed)
-    console.print(plain(verdict_counts([claim for _, claim in claims])), highlight=False)
+    console.print(plain(verdict_counts(claims)), highlight=False)
 
 
 def _verdict(claim: dict[str, Any]) -> str:
     """Return the verdict, and the verdict of the claim as first declared if it differs."""
-    declared = claim.get("first", claim)["verdict"]
-    return claim["verdict"] + (f" (as declared: {declared})" if declared != claim["verdict"] else "")
+    now, declared = str(claim["verdict"]), claim.get("first", claim)["verdict"]
+    if declared == now:
+        return now
+    return f"{now} (as declared: {declared})"

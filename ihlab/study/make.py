@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 
 from ihlab.study.experiment import Experiment, Planned, Scale, Trained
@@ -13,6 +14,9 @@ from ihlab.study.ledger import Folder
 from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import has_ended, steps_bar, train_all
 from ihlab.training.config import RunConfig
+
+PACKAGES = ("ihlab", "torch", "numpy", "transformer-lens", "matplotlib")
+"""Packages whose versions a manifest names."""
 
 
 def make(
@@ -42,8 +46,8 @@ def make(
             _train(name, planned, runs, device, jobs, console)
         trained = _open(planned, runs)
         gather_curves = getattr(experiment, "gather_curves", lambda trained, scale: None)
-        data, curves = experiment.gather(trained, scale), gather_curves(trained, scale)
-        folder.publish(experiment, data, _manifest(trained, scale), curves)
+        data = experiment.gather(trained, scale)
+        folder.publish(experiment, data, _manifest(trained, scale), gather_curves(trained, scale))
         published(experiment, folder)
         needed += len(planned)
     return needed
@@ -60,23 +64,24 @@ def _train(name: str, planned: list[Planned], root: Path, device: str, jobs: int
     """Train every distinct config that has not finished, showing progress."""
     unique: dict[str, RunConfig] = {plan.config.digest: plan.config for plan in planned}
     configs = [config for config in unique.values() if not has_ended(config, root)]
+    stacked = {plan.config.digest for plan in planned if plan.stacked}
     if configs:
         with steps_bar(configs, (), console, name) as show:
-            train_all(configs, root, device, jobs, show, {plan.config.digest for plan in planned if plan.stacked})
+            train_all(configs, root, device, jobs, show, stacked)
 
 
 def _manifest(trained: Trained, scale: Scale) -> dict[str, Any]:
     """Return the manifest of a figure: its number of runs, their devices and time, and the package versions."""
-    done = [run.done or {} for _, run in trained]
-    packages = ("ihlab", "torch", "numpy", "transformer-lens", "matplotlib")
-    return {
+    done = pd.DataFrame([run.done for _, run in trained if run.done], columns=["seconds", "device", "threads", "data"])
+    manifest = {
         "scale": scale,
         "runs": len(trained),
-        "training_seconds": round(sum(facts.get("seconds", 0) for facts in done), 1),
+        "training_seconds": round(float(done["seconds"].sum()), 1),
         "diverged": [run.folder.name for _, run in trained if run.diverged],
-        "devices": sorted({str(facts["device"]) for facts in done if facts}),
-        "threads_per_run": sorted({int(facts["threads"]) for facts in done if facts}),
+        "devices": sorted(done["device"].astype(str).unique()),
+        "threads_per_run": sorted(done["threads"].astype(int).unique().tolist()),
         "python": platform.python_version(),
-        **({"data": data} if (data := next((facts["data"] for facts in done if "data" in facts), None)) else {}),
-        "versions": {name: version(name) for name in packages},
     }
+    for data in done["data"].dropna().head(1):
+        manifest["data"] = data
+    return {**manifest, "versions": {name: version(name) for name in PACKAGES}}

@@ -34,8 +34,10 @@ def plain(cell: str) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table, or "" if there are no rows."""
+    if not rows:
+        return ""
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) if rows else ""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def lines(parts: Sequence[str]) -> str:
@@ -45,25 +47,32 @@ def lines(parts: Sequence[str]) -> str:
 
 def verdict(claim: dict[str, Any]) -> str:
     """Return the mark and the word of a claim's verdict, with a note if the paper says the contrary."""
-    contrary = "<sub>the paper says the contrary</sub>" if claim.get("against") else ""
-    return lines([f"{MARKS[claim['verdict']]}&nbsp;{SHORT[claim['verdict']]}", contrary])
+    text = f"{MARKS[claim['verdict']]}&nbsp;{SHORT[claim['verdict']]}"
+    if claim.get("against"):
+        return lines([text, "<sub>the paper says the contrary</sub>"])
+    return text
 
 
 def verdict_counts(claims: Sequence[dict[str, Any]]) -> str:
     """Count the paper's claims + our own with each verdict, now and, if that differs, as first declared."""
     now, first = _counts(claims), _counts([claim.get("first", claim) for claim in claims])
-    return f"Claims, the paper's + our own: {now}." + (f" As first declared: {first}." if first != now else "")
+    counts = f"Claims, the paper's + our own: {now}."
+    if first != now:
+        counts += f" As first declared: {first}."
+    return counts
 
 
 def _counts(claims: Sequence[dict[str, Any]]) -> str:
-    stated = (as_stated(claim) if claim["of_paper"] else claim for claim in claims)
-    counted = Counter((claim["verdict"], claim["of_paper"]) for claim in stated)
-    numbers = [(verdict, counted[verdict, True], counted[verdict, False]) for verdict in MARKS]
-    return ", ".join(
-        f"{MARKS[verdict]}&nbsp;{SHORT[verdict]}&nbsp;{paper}{f'+{ours}' if ours else ''}"
-        for verdict, paper, ours in numbers
-        if paper or ours
-    )
+    papers = Counter(as_stated(claim)["verdict"] for claim in claims if claim["of_paper"])
+    ours = Counter(claim["verdict"] for claim in claims if not claim["of_paper"])
+    counts = []
+    for verdict, mark in MARKS.items():
+        number = f"{papers[verdict]}"
+        if ours[verdict]:
+            number += f"+{ours[verdict]}"
+        if number != "0":
+            counts.append(f"{mark}&nbsp;{SHORT[verdict]}&nbsp;{number}")
+    return ", ".join(counts)
 
 
 def value(claim: dict[str, Any], unit: Unit = "") -> str:
@@ -78,18 +87,23 @@ def value(claim: dict[str, Any], unit: Unit = "") -> str:
 
 def interval(claim: dict[str, Any], unit: Unit = "") -> str:
     """Return the two ends of the interval after a space; "" if the number is counted."""
-    return "" if claim["confidence"] == 1 else f" [{', '.join(_in(unit, end) for end in claim['interval'])}]"
+    if claim["confidence"] == 1:
+        return ""
+    low, high = claim["interval"]
+    return f" [{_in(unit, low)}, {_in(unit, high)}]"
 
 
 def _in(unit: Unit, x: float | None) -> str:
-    return short(100 * x if unit and x is not None else x)
+    if unit and x is not None:
+        x *= 100
+    return short(x)
 
 
 def needed(claim: dict[str, Any], unit: Unit = "") -> str:
     """Return the threshold and the side that is right; "" if the claim has no threshold."""
     if claim["threshold"] is None:
         return ""
-    sign = "&gt;" if claim["right_side"] == "above" else "&lt;"
+    sign = {"above": "&gt;", "below": "&lt;"}[claim["right_side"]]
     return f"{sign}&nbsp;{_in(unit, claim['threshold'])}{unit}"
 
 
@@ -100,4 +114,6 @@ def unbroken(date: str) -> str:
 
 def short(x: float | None) -> str:
     """Format with three significant digits, without an exponent below a million. None is an unbounded end."""
-    return "unbounded" if x is None else f"{float(f'{x:.3g}') + 0.0:g}"
+    if x is None:
+        return "unbounded"
+    return f"{float(f'{x:.3g}') + 0.0:g}"

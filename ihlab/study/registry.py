@@ -20,7 +20,9 @@ def register_experiment(experiment: Any) -> Any:
     Returns its argument, so it works as a decorator. Raises `ConfigError` if a method of `Experiment` is missing (the
     message names it) or if an experiment that is defined elsewhere already has the name.
     """
-    instance = experiment() if isinstance(experiment, type) else experiment
+    instance = experiment
+    if isinstance(experiment, type):
+        instance = experiment()
     name, kind = getattr(instance, "name", None), type(instance)
     require(isinstance(name, str) and name.isidentifier(), f"{kind.__name__}.name is {name!r}, but must be one word.")
     missing = [method for method in METHODS if not callable(getattr(instance, method, None))]
@@ -41,5 +43,6 @@ def _owner(experiment: Any) -> str:
     """Return where an experiment is defined: its class, or for a study, which has no class, its `config` function."""
     made_by: Any = getattr(experiment, "config", None)
     made_by = getattr(made_by, "func", made_by)  # of a partial
-    made_by = made_by if hasattr(made_by, "__qualname__") else type(experiment)
+    if not hasattr(made_by, "__qualname__"):
+        made_by = type(experiment)
     return f"{made_by.__module__}.{made_by.__qualname__}"

@@ -14,6 +14,8 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
+from tasks.config import ConfigError, require
+
 CONFIDENCE = 0.95
 SMALLEST_P = 1e-12
 ROUNDING = 1e-12
@@ -26,6 +28,10 @@ SHARE: Range = (0.0, 1.0)
 DIFFERENCE: Range = (-1.0, 1.0)
 
 Bound = Literal["", "at least", "at most", "about"]
+
+
+class OutOfRangeError(ConfigError):
+    """A value is outside the range of its statistic: a loss that is taken for an accuracy, say."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +106,9 @@ def mean(values: Sequence[float], within: Range = ANY) -> Estimate:
     """Return the mean over seeds, with Student's t interval.
 
     n equal values get an exact sign test, p = 2^-n. Fewer than two values, or values that are not finite, give no
-    interval: it is then all of `within`, by default [-inf, inf].
+    interval: it is then all of `within`, by default [-inf, inf]. Raises `ConfigError` for a value outside `within`.
     """
-    x = np.asarray(values, dtype=float)
+    x = _inside(values, within)
     value = float(x.mean()) if x.size else math.nan
     if len(x) < 2 or not np.isfinite(x).all():
         return unknown(value, within)
@@ -126,8 +132,11 @@ def _equal(value: float, p_value: float, within: Range) -> Estimate:
 
 
 def mean_correlation(values: Sequence[float]) -> Estimate:
-    """Return the mean correlation over seeds. Its interval is Student's t on Fisher's z, which stays inside (-1, 1)."""
-    z = mean(np.arctanh(np.clip(np.asarray(values, dtype=float), -1 + 1e-9, 1 - 1e-9)).tolist())
+    """Return the mean correlation over seeds. Its interval is Student's t on Fisher's z, which stays inside (-1, 1).
+
+    Raises `ConfigError` for a value that is no correlation.
+    """
+    z = mean(np.arctanh(np.clip(_inside(values, (-1.0, 1.0)), -1 + 1e-9, 1 - 1e-9)).tolist())
     return _mapped(z, float(np.tanh(z.value)), lambda low, high: (float(np.tanh(low)), float(np.tanh(high))))
 
 
@@ -135,26 +144,14 @@ def difference(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> E
     """Return mean(a) - mean(b) with Welch's t interval (unequal variances); `unknown` if a or b is empty.
 
     If neither side has any spread, the test is that of complete separation by ranks, p = 1 / C(n_a + n_b, n_a).
+    Raises `ConfigError` for a difference outside `within`, and with `DIFFERENCE` for a value outside `SHARE`.
     """
-    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    x, y = _sides(a, b, within)
     if min(len(x), len(y)) == 0:
         return unknown(within=within)
     if min(len(x), len(y)) > 1 and np.isfinite([*x, *y]).all() and _alike(x) and _alike(y):
         return _equal(float(x.mean() - y.mean()), 1 / math.comb(len(x) + len(y), len(x)), within)
     return _welch(float(x.mean() - y.mean()), (x, y), within)
-
-
-def jackknife(number: Callable[[np.ndarray], float], n: int, within: Range = ANY) -> Estimate:
-    """Return a number that depends on all of n seeds together, with the jackknife's interval over seeds (Tukey 1958).
-
-    `number` maps an array of indices of seeds to the number. With fewer than three seeds the result is `unknown`.
-    """
-    every = np.arange(n)
-    whole = number(every) if n > 1 else math.nan
-    if n < 3:
-        return unknown(whole, within)
-    parts = np.array([n * whole - (n - 1) * number(np.delete(every, seed)) for seed in every])
-    return unknown(whole, within) if _alike(parts) else mean(parts.tolist(), within)
 
 
 def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
@@ -166,9 +163,26 @@ def two_way_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
     wide. A bootstrap over runs and problems (Owen 2007) counts the noise three times. The interval is Student's t with
     Welch and Satterthwaite's degrees of freedom: with a handful of runs, a bootstrap's tails are too narrow.
     """
-    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    x, y = _inside(a, SHARE), _inside(b, SHARE)
     samples = (x.mean(axis=1), y.mean(axis=1), x.mean(axis=0) - y.mean(axis=0))
     return _welch(float(x.mean() - y.mean()), samples, DIFFERENCE)
+
+
+def _inside(values: ArrayLike, within: Range) -> np.ndarray:
+    """Return numbers as an array. Raises `OutOfRangeError` for one outside the range of the statistic."""
+    x, (least, most) = np.asarray(values, dtype=float), within
+    outside = x[(x < least - ROUNDING) | (x > most + ROUNDING)]
+    if outside.size:
+        raise OutOfRangeError(f"A value is {outside[0]:g}, but must be from {least:g} to {most:g} here.")
+    return x
+
+
+def _sides(a: Sequence[float], b: Sequence[float], within: Range) -> tuple[np.ndarray, np.ndarray]:
+    """Return two samples as arrays. Raises `ConfigError` if they cannot have a difference in the range `within`."""
+    of_value = SHARE if within == DIFFERENCE else ANY
+    x, y = _inside(a, of_value), _inside(b, of_value)
+    _inside(np.subtract.outer(x, y), within)
+    return x, y
 
 
 def _welch(value: float, samples: Sequence[np.ndarray], within: Range) -> Estimate:
@@ -213,9 +227,15 @@ def _ordered(value: float, low: np.ndarray, high: np.ndarray, tails: np.ndarray)
 
 def share(hits: int, total: int) -> Estimate:
     """Return the fraction hits / total of independent trials, with Clopper and Pearson's exact interval (1934)."""
+    _require_hits([hits], [total])
     if total == 0:
         return unknown(within=SHARE)
     return _sampled(hits / total, lambda level: _clopper_pearson(float(hits), float(total - hits), level), SHARE)
+
+
+def _require_hits(hits: Sequence[float], totals: Sequence[int]) -> None:
+    for hit, total in zip(hits, totals, strict=True):
+        require(0 <= hit <= total, f"There are {hit} hits, but must be from 0 to {total}, the number of trials.")
 
 
 def _clopper_pearson(hit: float, missed: float, level: float) -> Range:
@@ -231,6 +251,7 @@ def share_difference(hits_a: int, n_a: int, hits_b: int, n_b: int) -> Estimate:
     The interval is the hybrid score interval of Newcombe (1998, method 10). It stays inside [-1, 1], and its width is
     not 0 even if all or none are hits.
     """
+    _require_hits([hits_a, hits_b], [n_a, n_b])
     if min(n_a, n_b) == 0:
         return unknown(within=DIFFERENCE)
     a, b = hits_a / n_a, hits_b / n_b
@@ -247,21 +268,23 @@ def mean_accuracy(accuracies: Sequence[float], rows: int) -> Estimate:
     """Return the mean over seeds of accuracies that were all measured on the same `rows` sequences.
 
     This is `clustered_share` with one cluster per seed. All seeds answer the same sequences, so the effective number of
-    trials is at most `rows`. If an accuracy is missing, the result is `unknown`.
+    trials is at most `rows`. If an accuracy is missing, the result is `unknown`. Raises `ConfigError` for a number that
+    is no accuracy.
     """
     if np.isnan(accuracies).any():
         return unknown(within=SHARE)
-    hits = [round(accuracy * rows) for accuracy in accuracies]
-    return clustered_share(hits, [rows] * len(hits), most=float(rows))
+    hits = _inside(accuracies, SHARE) * rows  # not whole if an accuracy is a mean of several
+    return clustered_share(hits.tolist(), [rows] * len(hits), most=float(rows))
 
 
-def clustered_share(hits: Sequence[int], sizes: Sequence[int], most: float = math.inf) -> Estimate:
+def clustered_share(hits: Sequence[float], sizes: Sequence[int], most: float = math.inf) -> Estimate:
     """Return the fraction of hits among trials that come in clusters, with the interval of Korn and Graubard (1998).
 
     It is Clopper and Pearson's interval for n* trials in place of n, with n* = n (t(n - 1) / t(k - 1))^2 / deff for k
     clusters. deff is the variance between clusters divided by the binomial variance. n* is at most n and at most
     `most`, so clusters that happen to agree do not give an interval of width 0. Without trials the result is `unknown`.
     """
+    _require_hits(hits, sizes)
     x, totals = np.asarray(hits, dtype=float), np.asarray(sizes, dtype=float)
     n, k = float(totals.sum()), len(x)
     value = float(x.sum() / n) if n else math.nan
@@ -293,24 +316,6 @@ def _sizes(low: float, high: float) -> Range:
     return (0.0 if low <= 0 <= high else near), far
 
 
-def factor(ratio: Estimate) -> Estimate:
-    """Return max(ratio, 1 / ratio), the factor by which two times differ. Use it to show that they are *about equal*.
-
-    It is the exponential of `size` of the log ratio. Testing it against a margin is an equivalence test, as for `size`.
-    """
-
-    def log(x: float) -> float:
-        return math.log(x) if x > 0 or math.isnan(x) else -math.inf
-
-    def factors(low: float, high: float) -> Range:
-        near, far = _sizes(log(low), log(high))
-        return math.exp(near), math.exp(far)
-
-    estimate = _mapped(ratio, math.exp(abs(log(ratio.value))), factors)
-    away: Bound = "at least" if ratio.value >= 1 else "at most"  # the bound that is further from 1
-    return replace(estimate, bound=ratio.bound and ("at least" if ratio.bound == away else "about"))
-
-
 def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Estimate:
     """Return the ratio of waiting times, a / b, with inf for "not within `horizon`".
 
@@ -325,6 +330,8 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     """
     if min(len(a), len(b)) == 0:
         return unknown()
+    _inside([*a, *b], (0.0, math.inf))
+    require(not np.isnan([*a, *b]).any(), "A time is missing, but must be inf if it is not within the horizon.")
     at_least, at_most = _bounds_of_ratios(a, b, horizon)
     known = np.where(np.isinf(np.asarray(b, dtype=float)), at_most, at_least)  # exact, or a bound; inf: both are inf
     informative = known[np.isfinite(known)]
@@ -332,8 +339,17 @@ def ratio_of_times(a: Sequence[float], b: Sequence[float], horizon: float) -> Es
     low, high = np.sort(at_least.ravel()), np.sort(at_most.ravel())[::-1]
     estimate = _ordered(value, low, high, mann_whitney_tails(len(a), len(b)))
     raised, lowered = np.median(high) > value, np.median(low) < value
-    bound: Bound = "about" if raised and lowered else "at least" if raised else "at most" if lowered else ""
+    bound = _BOUNDS[bool(raised), bool(lowered)]
     return replace(estimate, bound=bound)
+
+
+_BOUNDS: dict[tuple[bool, bool], Bound] = {
+    (False, False): "",
+    (True, False): "at least",
+    (False, True): "at most",
+    (True, True): "about",
+}
+"""The bound of a ratio, by whether later times in place of the infinite ones could raise and lower it."""
 
 
 def _bounds_of_ratios(a: Sequence[float], b: Sequence[float], horizon: float) -> tuple[np.ndarray, np.ndarray]:
@@ -347,9 +363,9 @@ def shift(a: Sequence[float], b: Sequence[float], within: Range = ANY) -> Estima
     """Return the median of all pairwise differences a_i - b_j (Hodges and Lehmann 1963).
 
     The interval is the exact one that inverts the Mann-Whitney test. Use it for bimodal numbers, for which a mean is
-    misleading. A missing number takes the worst case at each end of the interval.
+    misleading. A missing number takes the worst case at each end of the interval. Raises `ConfigError` as `difference`.
     """
-    differences = np.subtract.outer(np.asarray(a, dtype=float), np.asarray(b, dtype=float)).ravel()
+    differences = np.subtract.outer(*_sides(a, b, within)).ravel()
     if differences.size == 0:
         return unknown(within=within)
     missing = np.isnan(differences)

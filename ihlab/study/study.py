@@ -10,10 +10,8 @@ A study has two tables, from which its claims and pictures can be made again wit
 """
 
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,7 +21,7 @@ from matplotlib.figure import Figure
 from ihlab.plots.style import printed
 from ihlab.plots.views import Curves, Dots
 from ihlab.study.ask import RUN, TUNING, Ask, Cell, cell_key, cell_name, cells_read, claims_of, of_kind
-from ihlab.study.checked import SMOKE_SEEDS, of_cell, require_study, takes_scale
+from ihlab.study.checked import SMOKE_SEEDS, config_arguments, of_cell, require_study
 from ihlab.study.claim import DIGITS, Claim
 from ihlab.study.experiment import Planned, Scale, Trained, smoke
 from ihlab.study.grid import Grid, cells  # noqa: F401  # studies import them beside `Study`
@@ -40,10 +38,6 @@ else:
 
 Measure = Callable[[Run], Mapping[str, Any]]
 Rates = tuple[float, ...] | Callable[[Cell], tuple[float, ...]]
-RENAMED = {"key": "caption", "shown": "summary_columns", "smoke": "smoke_cells", "later": "follow_up_cells"}
-"""Fields of `Study` in version 0.3, and their names now."""
-GONE = {"seeded": "config, which gets the seed as cell['seed']", "measure_tuning": "Tuned(measure=...)"}
-"""Other fields of `Study` in version 0.3, and what replaces them."""
 
 
 def steps_to_90(run: Run) -> dict[str, float]:
@@ -78,7 +72,10 @@ class Tuned:
 
     def rates_of(self, cell: Cell, scale: Scale) -> tuple[float, ...]:
         """Return the rates that are tried for a cell."""
-        return of_cell(self.rates, cell)[: 1 if scale == "smoke" else None]
+        rates: tuple[float, ...] = of_cell(self.rates, cell)
+        if scale == "smoke":
+            return rates[:1]
+        return rates
 
     def best(self, runs: Sequence[Run]) -> float:
         """Return the best learning rate of a cell's tuning runs. In a tie the smallest wins."""
@@ -86,7 +83,7 @@ class Tuned:
             return min((final_loss(run), run.config.lr) for run in runs)[1]
         table = pd.DataFrame([{"lr": run.config.lr, "horizon": run.config.steps, **steps_to_90(run)} for run in runs])
         if np.isinf(table["steps_to_90"]).all():
-            best = table["best"].round(6).groupby(table["lr"]).mean()
+            best = table["best"].round(DIGITS).groupby(table["lr"]).mean()
             return float(best.index[int(best.to_numpy().argmax())])
         return fastest_rate(table)
 
@@ -143,29 +140,27 @@ class Study:
     heading: str = ""
     by_default: bool = False
 
-    def __new__(cls, **fields: Any) -> "Study":
-        """Raise `ConfigError` for a field that no longer exists."""
-        for old, new in GONE.items():
-            require(old not in fields, f"Study: the field '{old}' is {new} now.")
-        return super().__new__(cls)
-
     def __post_init__(self) -> None:
         require_study(self)
 
     def at_scale(self, scale: Scale) -> "Study":
         """Return the study with the fields that differ at a scale."""
-        changes = self.scales[scale] if isinstance(self.scales, Mapping) else {}
-        return replace(self, scales=(scale,), **changes) if changes else self
+        if not isinstance(self.scales, Mapping) or not self.scales[scale]:
+            return self
+        return replace(self, scales=(scale,), **self.scales[scale])
 
     def runs(self, scale: Scale) -> list[Planned]:
         """Plan the tuning runs, or all runs if no rate is tuned."""
-        study, planned = self.at_scale(scale), []
+        study = self.at_scale(scale)
+        planned: list[Planned] = []
         for cell in study._cells(scale):
             tuned = of_cell(study.tuned, cell)
             if tuned is None:
                 planned += study._plan(cell, scale, None, study._seeds(cell, scale))
             elif cell_key(tuned.rate_of(cell)) == cell_key(cell):
-                seeds = tuned.seeds[: 1 if scale == "smoke" else None]
+                seeds = tuned.seeds
+                if scale == "smoke":
+                    seeds = seeds[:1]
                 for lr in tuned.rates_of(cell, scale):
                     planned += study._plan(cell, scale, lr, seeds, **tuned.changes)
         return planned
@@ -175,11 +170,13 @@ class Study:
         study = self.at_scale(scale)
         if study.follow_up is not None:
             return [Planned(cell_name(cell), config) for cell, config in study.follow_up(trained)]
-        planned, by_name = [], study._by_name
+        runs_of: dict[Any, list[Run]] = {}
+        for name, run in trained:
+            runs_of.setdefault(cell_key(study._by_name[name]), []).append(run)
+        planned: list[Planned] = []
         for cell in study._cells(scale):
             if tuned := of_cell(study.tuned, cell):
-                tuning = cell_key(tuned.rate_of(cell))
-                lr = tuned.best([run for name, run in trained if cell_key(by_name[name]) == tuning])
+                lr = tuned.best(runs_of[cell_key(tuned.rate_of(cell))])
                 planned += study._plan(cell, scale, lr, study._seeds(cell, scale))
         return planned
 
@@ -188,30 +185,36 @@ class Study:
         study, rows = self.at_scale(scale), []
         for name, run in trained:
             cell, config = study._by_name[name], run.config
-            tuned = of_cell(study.tuned, cell)
-            tuning = tuned is not None and config.seed in tuned.seeds
-            measured = (tuned.measure if tuning else study.measure)(run)
+            kind, measure = RUN, study.measure
+            if study._is_tuning(cell, run):
+                kind, measure = TUNING, of_cell(study.tuned, cell).measure
+            measured = measure(run)
             require(
                 isinstance(measured, Mapping),
                 f"Study '{self.name}': measure returns {shown(measured)}, but must return one value for each column: "
                 f"a table with several rows is what curve returns.",
             )
-            known = {"kind": TUNING if tuning else RUN, **cell, "lr": config.lr, "seed": config.seed}
-            known["horizon"] = measured.get("horizon", config.steps - config.first_step)
-            columns = {column: value for column, value in measured.items() if column != "horizon"}
+            columns = dict(measured)
+            horizon = columns.pop("horizon", config.steps - config.first_step)
+            known = {"kind": kind, **cell, "lr": config.lr, "seed": config.seed, "horizon": horizon}
             rows.append(self._beside(known, pd.DataFrame([columns]), "measure"))
         return pd.concat(rows, ignore_index=True)
 
     def gather_curves(self, trained: Trained, scale: Scale) -> pd.DataFrame | None:
         """Return curves.csv, which the module's docstring describes; None without `curve`."""
         study, tables = self.at_scale(scale), []
-        for name, run in trained if study.curve else ():
-            cell, config = study._by_name[name], run.config
-            tuned = of_cell(study.tuned, cell)
-            if tuned is None or config.seed not in tuned.seeds:
-                known = {**cell, "lr": config.lr, "seed": config.seed}
-                tables.append(self._beside(known, study.curve(run), "curve"))  # type: ignore[misc]  # not None
-        return pd.concat(tables, ignore_index=True) if tables else None
+        if study.curve is None:
+            return None
+        for name, run in trained:
+            cell = study._by_name[name]
+            if not study._is_tuning(cell, run):
+                known = {**cell, "lr": run.config.lr, "seed": run.config.seed}
+                tables.append(self._beside(known, study.curve(run), "curve"))
+        return pd.concat(tables, ignore_index=True)
+
+    def _is_tuning(self, cell: Cell, run: Run) -> bool:
+        tuned = of_cell(self.tuned, cell)
+        return tuned is not None and run.config.seed in tuned.seeds
 
     def _beside(self, known: Cell, measured: pd.DataFrame, function: str) -> pd.DataFrame:
         """Return measured rows, with the columns that describe their run before the measured ones."""
@@ -264,7 +267,7 @@ class Study:
     @printed
     def _picture(self, view: Callable[[pd.DataFrame], Figure], data: pd.DataFrame, scale: Scale) -> Figure:
         figure = view(self._runs_of_claims(data))
-        figure.suptitle("\n".join(filter(None, (self._heading(scale), self.caption))), fontsize=11)
+        figure.suptitle(f"{self._heading(scale)}\n{self.caption}".rstrip(), fontsize=11)
         return figure
 
     def _heading(self, scale: Scale) -> str:
@@ -282,40 +285,32 @@ class Study:
         return {cell_name(cell): cell for cell in (*self.cells, *self.smoke_cells, *self.follow_up_cells)}
 
     def _cells(self, scale: Scale) -> Sequence[Cell]:
-        return self.smoke_cells if scale == "smoke" and self.smoke_cells else self.cells
+        if scale == "smoke" and self.smoke_cells:
+            return self.smoke_cells
+        return self.cells
 
     def _seeds(self, cell: Cell, scale: Scale) -> Sequence[int]:
-        return SMOKE_SEEDS if scale == "smoke" else of_cell(self.seeds, cell)
+        if scale == "smoke":
+            return SMOKE_SEEDS
+        seeds: Sequence[int] = of_cell(self.seeds, cell)
+        return seeds
 
     def _plan(self, cell: Cell, scale: Scale, lr: float | None, seeds: Sequence[int], **changes: Any) -> list[Planned]:
-        planned, name, stacked = [], cell_name(cell), of_cell(self.stacked, cell)
+        planned, name = [], cell_name(cell)
         for seed in seeds:
-            given = ({**cell, "seed": seed}, "laptop") if takes_scale(self.config) else ({**cell, "seed": seed},)
-            config = self.config(*given).replace(seed=seed, **changes)
-            config = smoke(config) if scale == "smoke" else config
-            config = config if lr is None else config.replace(lr=lr)
+            config = self.config(*config_arguments(self.config, {**cell, "seed": seed})).replace(seed=seed, **changes)
+            if scale == "smoke":
+                config = smoke(config)
+            if lr is not None:
+                config = config.replace(lr=lr)
             require(
                 cell.get("lr", config.lr) == config.lr,
                 f"Study '{self.name}': the runs of {dict(cell)} have the learning rate {config.lr:g}.",
             )
             config = config.replace(name=run_name(f"{self.name} {name} {config.lr:g} {seed}"))
-            planned.append(Planned(name, config, stacked and not config.clamped))
+            stacked = of_cell(self.stacked, cell) and not config.clamped
+            planned.append(Planned(name, config, stacked))
         return planned
-
-
-def _with_old_names(init: Callable[..., None]) -> Callable[..., None]:
-    @wraps(init)
-    def checked(self: Study, **fields: Any) -> None:
-        for old in RENAMED.keys() & fields.keys():
-            new = RENAMED[old]
-            warnings.warn(f"Study.{old} is {new} now; the old name goes in 0.5.", DeprecationWarning, stacklevel=2)
-            fields[new] = fields.pop(old)
-        init(self, **fields)
-
-    return checked
-
-
-Study.__init__ = _with_old_names(Study.__init__)  # type: ignore[method-assign]
 
 
 def run_name(text: str) -> str:
@@ -328,22 +323,21 @@ def medians(data: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd
     rows = []
     for cell, runs in data.groupby(list(by), sort=False):
         last = runs.groupby("seed").last()
-        middle = {column: _median(last[column].tolist()) for column in columns if column in last}
-        rows.append({**dict(zip(by, cell, strict=True)), "seeds": len(last), **middle})
+        row = {**dict(zip(by, cell, strict=True)), "seeds": len(last)}
+        for column in columns:
+            if column in last:
+                row[column] = _median(last[column].tolist())
+        rows.append(row)
     return pd.DataFrame(rows).fillna("")
 
 
-def wide(row: str, across: str, *columns: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """Return a summary with a row for each value of the column `row`, and a column for each value of `across`.
-
-    An entry is the median of the first of `columns` that was measured there, by default the steps to 90%.
-    """
+def wide(row: str, across: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """Return a summary of the steps to 90%: a row for each value of the column `row`, a column for each of `across`."""
 
     def summary(data: pd.DataFrame) -> pd.DataFrame:
         table: dict[str, dict[str, Any]] = {}
-        for cell in medians(data, (row, across), columns or ("steps_to_90",)).to_dict("records"):
-            measured = [cell[column] for column in columns or ("steps_to_90",) if cell.get(column)]
-            table.setdefault(cell[row], {row: cell[row]})[cell[across]] = next(iter(measured), "")
+        for cell in medians(data, (row, across), ("steps_to_90",)).to_dict("records"):
+            table.setdefault(cell[row], {row: cell[row]})[cell[across]] = cell["steps_to_90"]
         return pd.DataFrame(list(table.values())).fillna("")
 
     return summary

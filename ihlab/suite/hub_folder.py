@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ihlab.interp.prompt_pair import REPLACED, SWAPS, PromptPair
 from ihlab.model.conversion import to_gpt2, to_llama
 from ihlab.model.lens.task_tokenizer import TaskTokenizer
 from ihlab.model.transformer import Transformer
-from ihlab.storage.files import as_folder, require_writable, write_json, write_text
+from ihlab.storage.files import as_folder, require_writable, write_folder, write_json, write_text
 from ihlab.storage.stored import present, read_json
 from ihlab.study.page import template
 from ihlab.suite.members import FORKED, HAND_SET, LEARNED, MEMBERS, accuracy_of, load
@@ -39,15 +40,21 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
     positions. Models without MLPs get MLPs that write nothing. Models with a shift open with `trust_remote_code=True`,
     or after `import ihlab.hf`.
 
-    Raises `ConfigError` as `load` does, for a folder that is not empty, and for a model that neither class can hold: a
-    recurrence, hand-set weights, or a shift with learned positions.
+    The folder may hold an export of the same model, also a part of one. Raises `ConfigError` as `load` does, for a
+    folder with other files, and for a model that neither class can hold: a recurrence, hand-set weights, or a shift
+    with learned positions.
     """
     folder = as_folder("folder", folder)
-    require(not folder.exists() or not list(folder.iterdir()), f"{folder} is not empty: give a new or an empty folder.")
     require_writable("folder", folder)
     model = load(name, seed, step, root)
     converted = _converted(model)
     facts = truth(name, seed, step, root)
+    write_folder(folder, partial(_write, converted, model, facts))
+    return folder
+
+
+def _write(converted: Any, model: Transformer, facts: dict[str, Any], folder: Path) -> None:
+    """Write the files of an export."""
     converted.save_pretrained(folder)
     _tokenizer(model).save_pretrained(folder)
     write_text(folder / "README.md", str(_card(facts, model)))
@@ -57,7 +64,6 @@ def export(name: str, folder: str | Path, seed: int = 0, step: int | None = None
     pairs = {"": prompts(model.trained_on, hops=facts["hops"])} | _standard_prompts(model)
     tensors = {prefix + name: ids.contiguous() for prefix, pair in pairs.items() for name, ids in vars(pair).items()}
     save_file(tensors, folder / "prompts.safetensors", {"metric": METRIC})
-    return folder
 
 
 def _standard_prompts(model: Transformer) -> dict[str, PromptPair]:

@@ -42,6 +42,8 @@ def find_folder(name: str | Path, root: str | Path) -> Path:
         choose("run", path.name, {*names.values(), *misspelt})  # raises, with the nearest name
     if len(matching) > 1:
         listed = ", ".join(matching[:MOST_LISTED])
+        if len(matching) > MOST_LISTED:
+            listed += ", ..."
         raise ConfigError(
             f"{len(matching)} runs in {within} are called {path.name!r}: {listed}; give more of its name."
         )

@@ -50,8 +50,6 @@ def test_a_folder_is_scored_as_in_python(tmp_path, capsys, monkeypatch):
         (["kv-shift-1-layer", "--hf", GPT2], "A run and --hf are given: choose one."),
         (["--hf", GPT2, "--step", "3"], "--step names a checkpoint of a run"),
         (["--hf", GPT2, "--length", "65"], "length is 65, but must be at most the model's n_ctx, 64."),
-        (["--hf", GPT2, "--length", "8"], "2 distinct tokens would be repeated 4 times"),
-        (["--hf", GPT2, "--rows", "1"], "rows is 1, but must be at least 2"),
     ],
 )
 def test_what_cannot_be_scored_says_why(args, sentence, capsys):

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from ihlab import Run, train
 from ihlab.attribution import exact, problem
-from ihlab.cli import main
+from ihlab.cli import SYSTEM_ERROR, main
 from ihlab.measure.batches import EVAL_SEED, draw
 from ihlab.viewer.training import described
 
@@ -124,8 +124,6 @@ def test_view_writes_a_page_here_and_says_how_large(root, small, tmp_path, capsy
     text = (tmp_path / "other.html").read_text()
     assert '"tokens":["12","13","14","12","13"]' in text
     assert '"steps":[0,12]' in text
-    opened("view", "small", root, "--tokens", "12 13 14 12 13", "--checkpoints", 2, "--out", "other.html")
-    assert (tmp_path / "other.html").read_text() == text
     opened("view", "small", root, "--rows", "2", "--out", "other.html")
     assert (tmp_path / "other.html").read_text().count('"stripe":') == 2
 
@@ -141,12 +139,8 @@ def test_view_reads_the_tasks_words(tmp_path):
     [
         (["heads", "smal"], ["2 runs in", "give more of its name"]),
         (["heads", "plain", "--step", "5"], ["has no checkpoint at step 5; it has 0, 8, 12."]),
-        (["heads", "plain", "--rows", "1"], ["rows is 1, but must be at least 2"]),
-        (["heads", "plain", "--seed", "-1"], ["seed is -1, but must not be negative"]),
         (["heads", "plain", "--csv", "heads.txt"], ["--csv is 'heads.txt', but must end in .csv."]),
-        (["heads", "plain", "--out", "heads.pdf"], ["--out is 'heads.pdf', but must end in .png or .svg or .html."]),
         (["shift", "plain"], ["The model's attention is 'vanilla'", "kv_shift"]),
-        (["view", "plain", "--out", "page.png"], ["--out is 'page.png', but must end in .html."]),
         (["view", "plain", "--tokens", ",".join(["3"] * 13)], ["The sequence has 13 positions", "n_ctx=12"]),
         (
             ["view", "plain", "--tokens", "3 four"],
@@ -212,5 +206,5 @@ def test_a_reader_who_leaves_gets_no_traceback(root, tmp_path):
     process.stdout.close()
     errors = process.stderr.read()
     process.stderr.close()
-    assert process.wait(timeout=60) == 1
+    assert process.wait(timeout=60) == SYSTEM_ERROR
     assert errors == b""

@@ -33,8 +33,9 @@ def test_what_cannot_be_written_gets_a_sentence_and_leaves_nothing(tmp_path, cap
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.svg").mkdir()
     for path in (tmp_path / "file" / "a.svg", tmp_path / "folder.svg"):
-        with pytest.raises(ConfigError, match=r"(a|folder)\.svg cannot be written: \w"):
+        with pytest.raises(OSError, match=r"\w") as error:
             write_picture(Figure(), path)
+        assert error.value.filename == str(path)
     assert capsys.readouterr().out == ""
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder.svg"]
 

@@ -1,4 +1,4 @@
-"""Run the full fault campaigns; `make faults` writes their table to `docs/faults.md`."""
+"""Run the full fault campaigns; `make campaigns` writes their table to `docs/faults.md`."""
 
 import re
 import tempfile

@@ -1,8 +1,9 @@
 """Random kills: training that is killed repeatedly and resumed must end like training that was never killed.
 
-`campaign` kills commands (training of a run, of a stacked ensemble, and commands with worker processes) with SIGKILL,
-SIGTERM and SIGINT: at any moment, in the middle of writing a file, and after the first checkpoint. It starts the same
-command again until it has finished, and compares its files, byte for byte, with those of an undisturbed command.
+`campaign` kills commands (training of a run, of a stacked ensemble, commands with worker processes, and commands that
+write files about a run) with SIGKILL, SIGTERM and SIGINT: at any moment, in the middle of writing a file, and after the
+first checkpoint. It starts the same command again until it has finished, and compares its files, byte for byte, with
+those of an undisturbed command.
 Everything is drawn from one seed, except the scheduling of the processes.
 """
 
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,9 @@ import pandas as pd
 import psutil
 from safetensors.numpy import load_file, save
 
+from ihlab import ModelConfig, RunConfig
+from ihlab import train as train_run
+from tasks import InductionTask
 from tests.faults.table import Row
 from tests.forked import CONTEXT, session_of
 
@@ -86,6 +91,29 @@ def reproduce(folder: Path) -> list[str]:
     return [*"reproduce table5 --scale smoke --device cpu --jobs 2".split(), *places]
 
 
+def about_a_run(command: str) -> Callable[[Path], list[str]]:
+    """Return a command about a small run, {run} in {folder}, which is trained first."""
+
+    def arguments(folder: Path) -> list[str]:
+        config = SMALL.replace(name="small")
+        with TRAINING:
+            train_run(config, folder, "cpu", report=lambda *_, **__: None)
+        return [word.format(folder=folder, run=config.folder(folder)) for word in command.split()]
+
+    return arguments
+
+
+TRAINING = Lock()
+SMALL = RunConfig(
+    task=InductionTask(vocab_size=6, length=6, min_token=0),
+    model=ModelConfig(
+        n_layers=1, d_model=8, n_heads=1, d_vocab=6, n_ctx=6, attention="kv_shift", positional="none", mlp="none"
+    ),
+    steps=5,
+    warmup=1,
+    batch_size=8,
+    eval_rows=16,
+)
 FIGURES = Path(__file__).parents[2] / "figures"
 KINDS: dict[str, Callable[[Path], list[str]]] = {
     "train": train,
@@ -93,6 +121,11 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
     "sweep": sweep,
     "sweep --engine ray": ray_sweep,
     "reproduce": reproduce,
+    "certify": about_a_run("certify {run} --out {folder}/c.safetensors --csv {folder}/c.csv --export {folder}/proof"),
+    "attack": about_a_run("attack {run} --questions 2 --out {folder}/a.svg --csv {folder}/a.csv"),
+    "view": about_a_run("view {run} --out {folder}/v.html"),
+    "suite export": about_a_run("suite export induction-vanilla-2 {folder}/export"),
+    "bench": about_a_run("bench attribution-patching --quick --member hand-set-two-layers --out {folder}/bench"),
 }
 """The `ihlab` commands that are killed, by their names in the table."""
 
@@ -100,7 +133,12 @@ POOLED = ("sweep", "sweep --engine ray", "reproduce")
 """The commands with worker processes."""
 
 WRITES = {"train": 22, "train --members 3": 66, "sweep": 5, "reproduce": 8}
+WRITES |= {"certify": 6, "attack": 2, "view": 1, "suite export": 9, "bench": 1}
 """Number of files that the process of each command writes, one after another."""
+
+WITHOUT_CHECKPOINTS = ("certify", "attack", "view", "suite export", "bench")
+FINDING = {"certify": {1}, "attack": {1}}
+"""Exit codes, beside 0, of commands that have finished and say what they found."""
 
 WRITES_OF_WORKER = 21
 
@@ -130,7 +168,11 @@ class Kill:
 
 def draw(kind: str, whole: "Attempt", rng: np.random.Generator, moments: Mapping[str, float]) -> Kill:
     """Draw a kill of a command, given an undisturbed attempt and the probability of each moment."""
-    moment = LATER if kind not in WRITES else rng.choice(list(moments), p=list(moments.values()))
+    moment = LATER
+    if kind in WRITES:
+        moment = rng.choice(list(moments), p=list(moments.values()))
+    if moment == LATER and kind in WITHOUT_CHECKPOINTS:
+        moment = ANY
     by_worker = bool(kind in POOLED and moment == WRITE and rng.random() < 0.7)
     targets = ["parent", *(["group"] if kind in POOLED else []), *(["worker"] if by_worker or moment == LATER else [])]
     return Kill(
@@ -161,7 +203,7 @@ def kill_in_write(kill: Kill, note: str) -> None:
 
     def killing(source: Any, target: Any) -> None:
         nonlocal count
-        count += str(source).endswith(".partial")
+        count += ".partial" in str(source)
         if count == kill.write and not Path(note).exists():
             Path(note).touch()
             if kill.signum == signal.SIGKILL and not from_worker:
@@ -295,7 +337,7 @@ class Attempt:
             path.unlink(missing_ok=True)
         begun, before = time.perf_counter(), checkpoints(folder)
         started = Started(KINDS[kind](folder), kill, str(note), sabotage)
-        code, self.was_killed = None, False
+        code, self.was_killed, self.finished = None, False, {0, *FINDING.get(kind, ())}
         if kill is None or kill.later:
             while code is None and checkpoints(folder) <= before and time.perf_counter() - begun < FOR_EVER:
                 code = started.wait(0.02)
@@ -322,8 +364,8 @@ class Attempt:
     def _codes(self, kill: Kill | None) -> set[int]:
         """Return the allowed exit codes of a command that has finished, or was killed."""
         if not (kill and self.was_killed):
-            return {0}
-        return {0, -kill.signum, 128 + kill.signum}
+            return self.finished
+        return {*self.finished, -kill.signum, 128 + kill.signum}
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -357,7 +399,7 @@ def _chain(
     finished = False
     for kill in planned:
         attempt = Attempt(kind, folder, kill, sabotage)
-        finished = attempt.code == 0
+        finished = attempt.code in attempt.finished
         if attempt.was_killed:
             ended.append((kill.moment, attempt.wrong))
         if finished:

@@ -81,9 +81,7 @@ NO_FILE: dict[str, Callable[[Path], Any]] = {
     "a terabyte": huge,
     "a directory": lambda path: path.mkdir(),
     "a link to nothing": lambda path: path.symlink_to("nowhere"),
-    "a link to itself": lambda path: path.symlink_to(path.name),
     "/dev/zero": lambda path: path.symlink_to("/dev/zero"),
-    "/dev/urandom": lambda path: path.symlink_to("/dev/urandom"),
     "a FIFO": os.mkfifo,
     "a socket": bound,
 }
@@ -94,22 +92,15 @@ ANY_FILE: Damages = {
     "empty": replaced(lambda content, rng: b""),
     "cut in the middle": replaced(lambda content, rng: content[: len(content) // 2]),
     "cut anywhere": replaced(lambda content, rng: content[: rng.randrange(1, len(content) - 1)]),
-    "cut at the end": replaced(lambda content, rng: content[:-2]),
-    "twice": replaced(lambda content, rng: content + content),
     "not UTF-8": replaced(lambda content, rng: content[:5] + b"\xff\xfe" + content[5:]),
     "null": replaced(lambda content, rng: b"null\n"),
-    "a number": replaced(lambda content, rng: b"3\n"),
-    "a list": replaced(lambda content, rng: b"[]\n"),
     "an object": replaced(lambda content, rng: b"{}\n"),
     "nested": replaced(lambda content, rng: b"[" * 100_000),
-    "nested object": replaced(lambda content, rng: b'{"task":' * 900 + b"1" + b"}" * 900),
     "5,000 digits": replaced(lambda content, rng: b'{"steps": ' + b"9" * 5000 + b"}"),
-    "zeros": replaced(lambda content, rng: bytes(len(content))),
     "random bytes": replaced(lambda content, rng: rng.randbytes(len(content))),
     **{what: instead(make) for what, make in NO_FILE.items()},
     "another run's": exchanged,
     "swapped with another file": swapped,
-    "beside a copy": lambda path, rng: path.with_name(f"{path.name} (copy)").write_bytes(path.read_bytes()) and None,
     "no permission": closed,
     **{f"a flipped bit, {i}": replaced(flipped) for i in range(4)},
 }
@@ -118,8 +109,8 @@ ANY_FILE: Damages = {
 # JSON
 
 WRONG: dict[str, Any] = {
-    "3": 3, "-1": -1, "1.5": 1.5, "a word": "x", "a list": [], "an object": {}, "null": None, "true": True,
-    "NaN": float("nan"), "Infinity": float("inf"), "20 digits": 10**19,
+    "3": 3, "1.5": 1.5, "a word": "x", "a list": [], "an object": {}, "null": None,
+    "NaN": float("nan"), "20 digits": 10**19,
     "half a pair": "\ud800", "nested": [[[[[[[]]]]]]],
 }  # fmt: skip
 
@@ -189,19 +180,15 @@ def of_metrics(path: Path) -> Damages:
         "no header": rows(lambda lines: lines[1:]),
         "only the header": rows(lambda lines: lines[:1]),
         "the last row missing": rows(lambda lines: lines[:-1]),
-        "the last two rows missing": rows(lambda lines: lines[:-2]),
         "a row missing": rows(lambda lines: [*lines[:2], *lines[3:]]),
         "a row twice": rows(lambda lines: [*lines[:2], *lines[1:]]),
         "rows swapped": rows(lambda lines: [lines[0], lines[2], lines[1], *lines[3:]]),
-        "a row cut": rows(lambda lines: [*lines[:2], lines[2][: len(lines[2]) // 2] + "\n", *lines[3:]]),
         "the last row cut": rows(lambda lines: [*lines[:-1], lines[-1][:-4]]),
-        "a row longer": rows(lambda lines: [*lines[:2], lines[2].rstrip("\n") + ",1\n", *lines[3:]]),
-        "an empty line": rows(lambda lines: [*lines[:2], "\n", *lines[2:]]),
         "DOS lines": rows(lambda lines: [line.replace("\n", "\r\n") for line in lines]),
     }
     for at, column in enumerate(columns):
         made[f"without the column {column}"] = without_column(at)
-        for value in ("x", "", "inf", "9" * 5000, "1e400", "0.25", "-3"):
+        for value in ("x", "", "9" * 5000, "0.25"):
             made[f"{column} is {value[:5]!r}"] = cell(column, value)
     return made
 
@@ -230,11 +217,8 @@ def of_tensors(path: Path) -> Damages:
     }
     changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "of size 0": lambda x: x.new_zeros(0),
-        "of size 1": lambda x: x.new_zeros(1).repeat(1, 1),
         "cut": lambda x: x.reshape(-1)[:-1].clone(),
-        "transposed": lambda x: x.reshape(-1, 1).repeat(1, 2),
         "in double": lambda x: x.to(torch.float64 if x.dtype != torch.float64 else torch.float32),
-        "in half": lambda x: x.to(torch.float16),
         "in integers": lambda x: x.to(torch.int32),
         "all NaN": lambda x: torch.full_like(x, float("nan")) if x.is_floating_point() else x[None],
     }
@@ -270,8 +254,5 @@ OF_CHECKPOINTS: Damages = {
     "a file": a_file,
     "a link to nothing": a_link_to_nothing,
     "no permission": closed,
-    **{
-        f"with step-{step}.safetensors": partial(named, f"step-{step}.safetensors")
-        for step in ("x", "", "007", "9" * 20, "10", "٣")
-    },
+    **{f"with step-{step}.safetensors": partial(named, f"step-{step}.safetensors") for step in ("x", "007", "٣")},
 }

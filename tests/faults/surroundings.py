@@ -18,6 +18,7 @@ from random import Random
 from subprocess import CompletedProcess
 from typing import NamedTuple
 
+from ihlab.cli import SYSTEM_ERROR
 from tests.faults import kills
 from tests.faults.table import Row
 from tests.faults.time_limit import Slow, time_limit
@@ -31,7 +32,7 @@ FULL, LIMITED, READ_ONLY, CLOCK, TWICE, PLACES = (
     "read-only folders of runs and figures",
     "a clock that goes back",
     "two processes at the same time",
-    "home and temporary folders that are missing or closed",
+    "home and temporary folders that are missing or closed, other locales, time zones and umasks",
 )
 
 SCRIPT = "import os, sys; exec(sys.argv[1]); from ihlab.cli import main; main(sys.argv[2:])"
@@ -92,6 +93,11 @@ class Case(NamedTuple):
     env: Mapping[str, str | None] | None = None
     times: int = 1
 
+    @property
+    def finished(self) -> set[int]:
+        """Exit codes of the command when it has finished."""
+        return {0, *kills.FINDING.get(self.name.partition(",")[0], ())}
+
 
 def on_text(folder: Path) -> list[str]:
     """Train on text, which is prepared in the user's cache."""
@@ -128,11 +134,14 @@ def ended(case: Case, folder: Path) -> CompletedProcess[str]:
     return subprocess.run(start, env=env, cwd=folder.parent, capture_output=True, text=True, check=False)
 
 
-def fault(done: CompletedProcess[str]) -> str:
-    """Return what is wrong with the end of a command: neither 0 nor one sentence."""
+def fault(case: Case, done: CompletedProcess[str]) -> str:
+    """Return what is wrong with the end of a command: neither finished nor one sentence with a code of its own."""
     last = done.stderr.splitlines()[-1:] or [""]
-    said = done.returncode in (1, 2, 130, 143) and last[0].startswith("ihlab: ") and "Traceback" not in done.stderr
-    return "" if done.returncode == 0 or said else f"exit code {done.returncode}: {done.stderr[-1500:]}"
+    said = last[0].startswith("ihlab: ") and "Traceback" not in done.stderr
+    refused = {1, 2, SYSTEM_ERROR, 130, 143} - case.finished
+    if done.returncode in case.finished or (said and done.returncode in refused):
+        return ""
+    return f"exit code {done.returncode}: {done.stderr[-1500:]}"
 
 
 def tried(case: Case, start: Path | None, whole: Mapping[str, bytes] | None, folder: Path) -> str:
@@ -147,10 +156,12 @@ def tried(case: Case, start: Path | None, whole: Mapping[str, bytes] | None, fol
     try:
         with time_limit(SECONDS), case.around(folder), ThreadPoolExecutor(case.times) as processes:
             done = list(processes.map(partial(ended, case), [folder] * case.times))
-        wrong = [fault(each) for each in done]
+        wrong = [fault(case, each) for each in done]
         if start is None or whole is not None:
             with time_limit(SECONDS):
-                wrong.append(f"again: {last.stderr[-1500:]}" if (last := ended(usual, folder)).returncode else "")
+                last = ended(usual, folder)
+            if last.returncode not in case.finished:
+                wrong.append(f"again: {last.stderr[-1500:]}")
         left, right = kills.content(folder), kills.content(start) if whole is None and start else whole or {}
         wrong += [f"{name} differs" for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
     except Slow as slow:
@@ -167,6 +178,7 @@ def read(*words: str) -> Callable[[Path], list[str]]:
 
 READERS = {words: read(*words.split()) for words in ("runs", "heads killed --rows 4", "shift killed")}
 WRITERS = {"train": kills.train, "train --members 3": kills.ensemble, "train text": on_text, "figure": kills.reproduce}
+WRITERS |= {name: kills.KINDS[name] for name in kills.WITHOUT_CHECKPOINTS}
 """Commands, by the names of the folders that they make undisturbed. "figure": `reproduce` of runs that are trained."""
 
 NO_HOME: dict[str, dict[str, str | None]] = {
@@ -178,6 +190,8 @@ NO_HOME: dict[str, dict[str, str | None]] = {
     "a TMPDIR that is a file": {"TMPDIR": "/etc/passwd"},
     "a TMPDIR that is closed": {"TMPDIR": "/proc"},
     "neither": {"HOME": "/proc", "TMPDIR": "/proc"},
+    "the locale C": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "another time zone": {"TZ": "Pacific/Kiritimati"},
 }
 ALONE = {"IHLAB_CACHE": None, "XDG_CACHE_HOME": None, "MPLCONFIGDIR": None}
 UNKNOWN = STRANGER + "[os.environ.pop(name, None) for name in ('HOME', 'USER', 'LOGNAME', 'IHLAB_CACHE')]"
@@ -206,8 +220,9 @@ def cases(whole: Mapping[str, Mapping[str, bytes]], rng: Random) -> list[tuple[C
         for inside in ("", "figures") if name == "figure" else ("",):
             around = partial(read_only, inside=inside)
             add(start, end, READ_ONLY, f"{name}, {inside}", command, around, STRANGER)
-        for what, env in NO_HOME.items() if name in ("train text", "figure") else ():
+        for what, env in NO_HOME.items() if name in ("train text", "figure", "certify", "suite export") else ():
             add(start, end, PLACES, f"{name}, {what}", command, env=ALONE | env)
+        add(start, end, PLACES, f"{name}, umask 077", command, before="os.umask(0o077)")
     add("stopped", "train", READ_ONLY, "train, stopped", kills.train, read_only, STRANGER)
     add("trained", "figure", TWICE, "figure, to be trained", kills.reproduce, times=2)
     add("", "sweep", TWICE, "sweep", kills.sweep, times=2)
@@ -230,8 +245,9 @@ def campaign(limit: int | None, seed: int, folder: Path, names: Collection[str] 
     folder.chmod(0o755)
     for name in names:
         (folder / "whole").mkdir(exist_ok=True)
-        done = ended(Case("", "", WRITERS.get(name, kills.sweep)), folder / "whole" / name)
-        assert done.returncode == 0, done.stderr
+        case = Case("", name, WRITERS.get(name, kills.sweep))
+        done = ended(case, folder / "whole" / name)
+        assert done.returncode in case.finished, done.stderr
     (folder / "whole" / "stopped").mkdir()
     stop = STOPPED.format(write=12, note=str(folder / "note"))
     assert ended(Case("", "", kills.train, before=stop), folder / "whole" / "stopped").returncode == 143

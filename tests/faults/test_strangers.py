@@ -47,16 +47,12 @@ def test_a_letter_that_a_model_leads_to_would_be_noticed(tmp_path, monkeypatch, 
     [
         ("n_head = 0", "config.json: transformers cannot open it as a causal language model"),
         ("model_type = 'llama'", "config.json describes a model of 6476533760 weights, but "),
-        ("quantization_config = {'quant_method': 'gptq'}", "config.json: quantization_config is "),
         (
             "an index that names 'x.bin'",
             "index.json names the file 'x.bin', but must name .safetensors files of its own",
         ),
-        ("an index that names '../out.safetensors'", "index.json names the file '../out.safetensors', but "),
         ("an adapter of another model", "adapter_config.json names another model"),
-        ("weights cut in half", "model.safetensors cannot be read"),
         ("a tensor of another name", "the weights lack the tensor"),
-        ("model.safetensors: empty", "model.safetensors cannot be read"),
     ],
 )
 def test_a_hostile_model_is_refused_in_a_sentence_that_names_the_file(tmp_path, name, sentence):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ihlab import train
-from ihlab.cli import main
+from ihlab.cli import SYSTEM_ERROR, main
 from ihlab.storage.files import write_text
 from tests.faults import surroundings
 
@@ -30,20 +30,18 @@ def test_commands_in_hostile_surroundings_end_in_a_sentence_and_go_on_later(tmp_
     ("root", "words"),
     [
         ("/proc/x", "No such file or directory"),
-        ("/dev/null", "is a file"),
         ("/dev/null/x", "is a file"),
-        ("x" * 300, "File name too long"),
         ("a\0b", "control character"),
     ],
-    ids=["proc", "null", "below", "long", "nul"],
+    ids=["proc", "below", "nul"],
 )
-@pytest.mark.parametrize("command", [["train", *TINY], ["runs"], ["heads", "a"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("command", [["train", *TINY], ["runs"]], ids=lambda words: words[0])
 def test_a_place_that_cannot_be_gets_one_sentence(capsys, tmp_path, monkeypatch, command, root, words):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main([*command, root] if command == ["runs"] else [*command, "--root", root])
     printed = capsys.readouterr().err
-    assert ended.value.code in (1, 2)
+    assert ended.value.code in (2, SYSTEM_ERROR)
     assert printed.startswith("ihlab: ")
     assert printed.count("\n") == 1
     assert command[0] != "train" or words in printed
@@ -64,7 +62,7 @@ def test_files_follow_the_umask(small, tmp_path):
 def test_a_variable_that_torch_refuses_is_named(tmp_path):
     command, given = [sys.executable, "-m", "ihlab", "train", *TINY], {**os.environ, "TORCH_LOGS": "x"}
     done = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == SYSTEM_ERROR
     assert done.stderr.startswith("ihlab: torch cannot be loaded (Invalid log settings: x, ")
     assert "Check the environment: " in done.stderr
     assert "TORCH_LOGS" in done.stderr

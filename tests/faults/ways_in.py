@@ -15,7 +15,7 @@ from torch import Tensor
 
 import ihlab
 from ihlab import ModelConfig, Run, RunConfig, fork, train
-from ihlab.cli import main
+from ihlab.cli import SYSTEM_ERROR, main
 from ihlab.training import checkpoint
 from ihlab.training.config import to_dict
 from tasks import ConfigError, InductionTask
@@ -115,7 +115,7 @@ def _trained(run: Run) -> str:
 
 
 def command(*args: str) -> str | Refused:
-    """Run `ihlab` in this process. One line on stderr and exit code 1 or 2 is a `Refused`; anything else is a result.
+    """Run `ihlab` in this process. One line on stderr and exit code 1, 2 or 74 is a `Refused`, anything else a result.
 
     The recipe of a run that trains may come before that line.
     """
@@ -125,7 +125,7 @@ def command(*args: str) -> str | Refused:
             main(args)
     except SystemExit as stopped:
         said = re.sub(r"^\S+: task .*\n", "", err.getvalue())
-        if stopped.code in (1, 2) and said.startswith("ihlab: "):
+        if stopped.code in (1, 2, SYSTEM_ERROR) and said.startswith("ihlab: "):
             return Refused(said.removeprefix("ihlab: ").removesuffix("\n"))
         return f"exit code {stopped.code}: {said}"
     return out.getvalue()

@@ -12,13 +12,21 @@ from ihlab.study.ledger import verdict_table
 from notebooks import varied as module
 from notebooks.varied import figure, plans
 from tasks import ConfigError
+from tests.test_notebooks import copy_figures
 
 STORED = Path(__file__).parents[2] / "figures"
 
 
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clone") / "figures"
+    copy_figures(folder)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def _places(tmp_path, monkeypatch):
-    for name, place in (("FIGURES", STORED), ("SCRATCH", tmp_path), ("RUNS", tmp_path / "runs")):
+def _places(tmp_path, copied, monkeypatch):
+    for name, place in (("FIGURES", copied), ("SCRATCH", tmp_path), ("RUNS", tmp_path / "runs")):
         monkeypatch.setattr(module, name, place)
 
 

@@ -1,23 +1,28 @@
 """Atomic files and locks: a failed write leaves the old content and nothing beside it; a lock has one holder."""
 
+import errno
+import fcntl
 import glob
 import os
-import subprocess
-import sys
+import re
+import signal
+import stat
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from ihlab.storage.files import (
     append_text,
     is_file,
     locked,
-    remove_abandoned,
+    one_at_a_time,
     remove_partial,
     require_writable,
     write_atomically,
+    write_folder,
     write_text,
 )
 from tasks import ConfigError
@@ -41,9 +46,10 @@ def test_content_and_name_are_forced_to_disk(tmp_path, monkeypatch):
     """A file's name is in its folder: without the folder's own fsync a crash of the machine can undo the rename."""
     forced, fsync = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: forced.append(os.readlink(f"/proc/self/fd/{file}")) or fsync(file))
-    path = tmp_path / "note.txt"
-    write_text(path, "new")
-    assert forced == [str(tmp_path / f".note.txt.{os.getpid()}.partial"), str(tmp_path)]
+    write_text(tmp_path / "note.txt", "new")
+    aside, folder = forced
+    assert re.fullmatch(r"\.note\.txt\.[0-9a-f]{8}\.partial", Path(aside).name)
+    assert folder == str(tmp_path)
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
@@ -114,13 +120,82 @@ def test_a_row_is_appended_after_the_bytes_that_are_known(tmp_path, monkeypatch)
         append_text(tmp_path / "link", "4\n", 6)
 
 
-def test_partial_files_of_ended_processes_are_removed(tmp_path):
-    script = "import os; print(os.getpid())"
-    ended = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    names = {".data.csv.{}.partial", ".picture-laptop.png.{}.partial"}
-    for name in names:
-        for process in (ended.stdout.strip(), os.getpid()):
-            (tmp_path / name.format(process)).touch()
-    (tmp_path / ".other.partial").touch()
-    remove_abandoned(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {n.format(os.getpid()) for n in names} | {".other.partial"}
+def killed(write):
+    """Run a function in a process that is killed, at its first `os.replace` if it gets there."""
+    child = os.fork()
+    if not child:
+        os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
+        write()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def test_the_next_write_removes_what_a_killed_one_left_and_keeps_what_another_process_writes(tmp_path):
+    path, other = tmp_path / "a[1].csv", tmp_path / ".a[1].csv.12.partial"
+    killed(lambda: write_text(path, "half"))
+    assert [left.name.startswith(".a[1].csv.") for left in tmp_path.iterdir()] == [True]
+    other.symlink_to(tmp_path / "mine")
+    with path.with_name(".a[1].csv.living.partial").open("w") as living:
+        fcntl.flock(living, fcntl.LOCK_EX)
+        write_text(path, "whole")
+    assert {left.name for left in tmp_path.iterdir()} == {path.name, other.name, ".a[1].csv.living.partial"}
+    assert path.read_text() == "whole"
+
+
+def test_a_folder_is_written_whole_and_again_but_never_over_other_files(tmp_path):
+    folder = tmp_path / "folder"
+
+    def write(aside, text="weights"):
+        (aside / "weights").write_text(text)
+        (aside / "weights").chmod(0o600)
+        (aside / "card").write_text("card")
+
+    killed(lambda: write_folder(folder, write))
+    assert [left.suffix for left in folder.iterdir()] == [".partial"]
+    for _ in range(2):
+        write_folder(folder, write)
+        assert {path.name: path.read_text() for path in folder.iterdir()} == {"weights": "weights", "card": "card"}
+    (tmp_path / "usual").touch()
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "usual", *folder.iterdir())}
+    assert len(modes) == 1
+    with pytest.raises(ConfigError, match=r"is not empty: give a new or an empty folder\. It holds weights"):
+        write_folder(folder, lambda aside: write(aside, "others"))
+    (folder / "weights").unlink()
+    (folder / "mine").touch()
+    with pytest.raises(ConfigError, match="It holds mine"):
+        write_folder(folder, write)
+    assert sorted(path.name for path in folder.iterdir()) == ["card", "mine"]
+
+
+def test_processes_take_turns_in_a_folder(tmp_path):
+    done = tmp_path / "done"
+    with one_at_a_time(tmp_path / "folder"):
+        child = os.fork()
+        if not child:
+            with one_at_a_time(tmp_path / "folder"):
+                done.touch()
+            os._exit(0)
+        time.sleep(0.2)
+        assert not done.exists()
+    os.waitpid(child, 0)
+    assert done.exists()
+
+
+def test_an_error_of_the_system_names_the_file_also_if_a_library_in_rust_raised_it(tmp_path):
+    def full(aside):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    for write in (write_atomically, write_folder):
+        with pytest.raises(OSError, match="No space left on device") as error:
+            write(tmp_path / "out", full)
+        assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "out"))
+
+
+def test_a_full_disk_is_no_fault_of_the_setting(tmp_path, monkeypatch):
+    def full(**_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("ihlab.storage.files.TemporaryFile", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        require_writable("--out", tmp_path)
+    assert error.value.filename == str(tmp_path)

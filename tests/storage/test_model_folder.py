@@ -85,9 +85,7 @@ def other_repository(folder):
 
 OUT = {
     "vocab.txt": lambda folder: link(folder / "vocab.txt", folder.parents[2] / "letter.txt"),
-    "model.safetensors": lambda folder: moved(folder / "model.safetensors", folder.parents[2] / "weights"),
     "config.json": other_repository,
-    "generation_config.json": lambda folder: moved(folder / "generation_config.json", folder.parents[1] / "config"),
     "additional_chat_templates": lambda folder: link(folder / "additional_chat_templates", folder.parents[2]),
     "x.jinja": templates,
     "model.safetensors through blobs": blob_elsewhere,
@@ -125,9 +123,7 @@ def test_links_into_the_folder_or_the_blobs_of_its_repository_are_followed(model
     ("file", "fields"),
     [
         ("tokenizer_config.json", {"vocab": "LETTER"}),
-        ("tokenizer_config.json", {"init_inputs": ["LETTER"]}),
         ("tokenizer_config.json", {"vocab": "letter.txt"}),
-        ("tokenizer_config.json", {"fast_tokenizer_files": ["../../../letter.txt"]}),
         ("special_tokens_map.json", {"vocab": "LETTER"}),
     ],
 )
@@ -148,24 +144,17 @@ def test_a_tokenizer_that_names_a_file_elsewhere_is_not_opened(model, monkeypatc
 
 CONFIGS = [
     ({"num_labels": 10**8}, "num_labels is 100000000, but must be at most 65536."),
-    ({"nobody_knows": [{"n": 10**8}]}, "n is 100000000, but must be at most 65536."),
     ({"vocab_size": 10**7}, "vocab_size is 10000000, but must be at most 1048576."),
     ({"layer_types": ["full_attention"] * 10**5}, "layer_types has 100000 entries, but must have at most 65536."),
-    ({"id2label": dict.fromkeys(map(str, range(10**5)), "")}, "id2label has 100000 entries, but must have at most"),
     ({"rms_norm_eps": float("nan")}, "rms_norm_eps is not a number (NaN)."),
     ({"attn_implementation": "some/kernel"}, "attn_implementation is 'some/kernel', but foreign code is not run."),
     ({"num_hidden_layers": 30}, "the weights lack the tensor 'model.layers.10.input_layernorm.weight'."),
     ({"num_hidden_layers": 2**16}, "config.json describes a model of more than 4496 parts, too many for its weights."),
     ({"num_hidden_layers": 0}, "num_hidden_layers is 0, but must be at least 1."),
-    ({"num_hidden_layers": True}, "Field 'num_hidden_layers' expected int, got bool (value: True)."),
     ({"max_position_embeddings": 10**9}, "n_ctx is 1000000000, whose tables of angles take "),
     ({"shift_window": 10**6}, "shift_window is 1000000, but must be 2 to max_position_embeddings=64."),
-    ({"shift_window": 2.5}, "shift_window is 2.5, but must be an integer of at least 2."),
-    ({"shift_keys": "x"}, "shift_keys is 'x', but must be True or False."),
     ({"shift_window": 3}, "layers.0.self_attn.shift_norm.alpha' has the shape [2, 3], but [2, 2] in the weights."),
     ({"vocab_size": 2**20}, "config.json describes a model of 67"),
-    ({"base_model_type": ["llama"]}, "base_model_type is ['llama'], but must be a str."),
-    ({"base_model_type": "kv_shift"}, "base_model_type is 'kv_shift', which transformers does not know."),
     ({"base_model_type": "clip"}, "base_model_type is 'clip', which has no causal language model."),
     ({"base_model_type": "gpt2"}, "The KVShiftGPT2LMHeadModel cannot be shifted: it has no decoder whose"),
     ({"model_type": "llama"}, "model_type is 'llama', but must be 'kv_shift': add_shift shifts other models."),
@@ -186,11 +175,8 @@ def test_a_config_of_another_model_than_the_weights_is_refused(model, fields, se
 @pytest.mark.parametrize(
     ("given", "options", "sentence"),
     [
-        (5, {}, "The model is 5, but must be a folder or a name."),
         (None, {}, "The model is None, but must be a folder or a name."),
         ("", {"use_safetensors": False}, "use_safetensors is False, but weights are read from model.safetensors."),
-        ("", {"variant": "fp16"}, "variant is 'fp16', but weights are read from model.safetensors."),
-        ("", {"gguf_file": "x"}, "gguf_file is 'x', but weights are read from model.safetensors."),
     ],
 )
 def test_other_files_than_safetensors_are_not_read(given, options, sentence):

@@ -47,7 +47,6 @@ def test_a_cell_picks_the_runs_for_claims_by_seed():
 def test_numbers_are_those_of_stats_on_the_picked_rows():
     a, b = [100.0, 120.0, math.inf], [200.0, 220.0, 260.0]
     assert ratio(A, B)(STEPS).estimate == stats.ratio_of_times(a, b, 600)
-    assert ratio(A, B, factor=True)(STEPS).estimate == stats.factor(stats.ratio_of_times(a, b, 600))
     assert learned(A)(STEPS).estimate == stats.share(2, 3)
     data = table([0.5, 0.6], [0.1, 0.2], "best")
     assert mean_over_seeds("best", A, stats.SHARE)(data).estimate == stats.mean([0.5, 0.6], stats.SHARE)
@@ -103,18 +102,28 @@ def test_what_is_not_tested_keeps_its_threshold_only_with_a_measure():
     assert (told.verdict, told.why, told.estimate) == ("not tested at this scale", "No.", None)
 
 
-def test_a_changed_number_keeps_the_first_one_only_where_they_differ():
-    claim = ask(first=ratio(A, B, horizon=210), changed="later").claim(STEPS, "")
-    assert (claim.first.estimate, claim.changed) == (ratio(A, B, horizon=210)(STEPS).estimate, "later")
+def test_a_changed_number_or_threshold_keeps_the_first_one_only_where_they_differ():
+    claim = ask(first=learned(A), changed="later").claim(STEPS, "")
+    assert (claim.first.estimate, claim.changed) == (learned(A)(STEPS).estimate, "later")
     assert ask(first=ratio(A, B), changed="later").claim(STEPS, "").first is None
-
-
-def test_a_changed_threshold_keeps_the_first_sentence_and_threshold():
-    first = Ask("id", "A is first.", ratio(A, B), below=0.1)
-    claim = ask(first=first, changed="later").claim(STEPS, "")
-    assert (claim.first.sentence, claim.first.threshold) == ("A is first.", 0.1)
-    assert claim.threshold != 0.1
+    claim = ask(first=Ask("id", "A is first.", ratio(A, B), below=0.1), changed="later").claim(STEPS, "")
+    assert (claim.first.sentence, claim.first.threshold, claim.threshold) == ("A is first.", 0.1, 0.8)
     assert claim.first.estimate == claim.estimate
+
+
+def test_a_loss_that_is_taken_for_an_accuracy_is_refused_by_the_name_of_the_question():
+    losses = table([4.9, 5.0, 5.1], [4.0, 4.1, 4.2], "loss")
+    asks = [Ask("low", "A is low.", mean_over_seeds("loss", A), below=6.0)]
+    asks.append(Ask("high", "A is high.", mean_over_seeds("loss", A, stats.SHARE), above=0.9))
+    with pytest.raises(ConfigError, match=r"^Question 'high': A value is 4.9, but must be from 0 to 1 here\.$"):
+        claims_of(asks, losses, "")
+
+
+def test_a_missing_time_does_not_count_as_one_that_is_never_reached():
+    missing = STEPS.assign(steps_to_90=STEPS["steps_to_90"].replace(120.0, math.nan))
+    for number in (ratio(A, B), learned(A)):
+        with pytest.raises(ConfigError, match="'steps_to_90' of A is missing for some seed, but must be a time"):
+            number(missing)
 
 
 def test_an_older_table_answers_what_it_can_and_one_warning_names_the_other_questions():
@@ -138,23 +147,15 @@ def test_a_column_that_the_table_lacks_is_named():
 
 def test_waiting_times_count_up_to_the_smallest_number_of_steps_of_the_compared_runs():
     """Or the model that was trained for longer would be slower, though both learn at the same step."""
-    longer = STEPS.assign(horizon=np.where(STEPS["variant"] == "A", 210, 600))
-    assert ratio(A, B)(longer).estimate == stats.ratio_of_times([100.0, 120.0, math.inf], [200.0] + [math.inf] * 2, 210)
-
-
-@pytest.mark.parametrize("horizon", [0, -1, math.inf, 601])
-def test_waiting_times_are_not_counted_beyond_the_steps_of_a_run(horizon):
-    with pytest.raises(ConfigError, match=r"ratio: horizon is .*, but must be above 0 and at most"):
-        ratio(A, B, horizon=horizon)(STEPS)
+    longer = STEPS.assign(horizon=np.where(STEPS["variant"] == "A", 200, 600))
+    assert ratio(A, B)(longer).estimate == stats.ratio_of_times([100.0, 120.0, math.inf], [200.0] + [math.inf] * 2, 200)
 
 
 @pytest.mark.parametrize(
     "call",
     [
         lambda: ratio("steps", A, B),
-        lambda: difference("best", A, B),
         lambda: mean_over_seeds(A, "best"),
-        lambda: learned("A"),
         lambda: described("n", stats.exact, "A"),
     ],
 )

@@ -52,10 +52,9 @@ def test_a_claim_that_was_declared_first_is_kept_too():
     assert replaced([old], [OTHER]) == [old, claim()]
 
 
-def test_claims_that_were_stored_before_there_were_ids_are_found_by_their_sentence():
-    old = {name: value for name, value in claim().items() if name != "id"}
-    assert replaced([old], [claim()]) == []
-    assert replaced([old], [claim(sentence="It does learn.")]) == [old]
+def test_a_claim_that_was_not_tested_is_replaced_only_if_it_is_gone():
+    assert replaced([NOT_TESTED], [claim()]) == []
+    assert replaced([NOT_TESTED], [OTHER]) == [NOT_TESTED]
 
 
 DATA = pd.DataFrame({"x": [0.9, 1.1, 1.3]})

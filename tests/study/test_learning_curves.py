@@ -41,7 +41,6 @@ def test_evaluations_are_the_metrics_of_the_run(tmp_path):
         ([(0, 0.1), (50, 0.2), (96, 0.9), (110, 0.99)], 96),  # the last step that counts
         ([(0, 0.1), (50, 0.2), (96, 0.89), (110, 0.99)], math.inf),  # reached only while the rate falls
         ([(0, 0.1), (50, 0.93), (96, 0.3), (110, 0.4)], 50),  # lost again
-        ([(0, 0.1), (50, 0.9)], 50),  # it ended there
     ],
 )
 def test_steps_to_90_count_up_to_the_fall_of_the_rate(points, steps):
@@ -54,8 +53,6 @@ def test_steps_to_90_count_up_to_the_fall_of_the_rate(points, steps):
     [
         ([(0, 0.1), (10, 0.7), (20, 0.95), (30, 0.2)], 18.0),
         ([(0, 0.1), (20, 0.9)], 20.0),  # at an evaluation
-        ([(0, 0.95)], 0.0),
-        ([(0, 0.1)], math.inf),
         ([(0, 0.1), (30, 0.95)], math.inf),  # after the horizon
     ],
 )

@@ -79,7 +79,6 @@ def test_a_second_time_trains_nothing_and_changes_nothing(reproduced):
     ("arguments", "message"),
     [
         ({"names": ["figure1c"]}, "There is no experiment 'figure1c'; did you mean 'figure1"),
-        ({"scale": "laptpo"}, "There is no scale 'laptpo'; did you mean 'laptop'"),
         ({"jobs": 0}, "jobs is 0, but must be at least 1"),
         ({"names": ["figure2"], "from_data": True}, "There is no .*data.csv to draw from"),
         ({"names": ["figure4"], "interactive": True}, "figure4 has no interactive picture: leave out --interactive"),

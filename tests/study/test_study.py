@@ -2,7 +2,6 @@
 
 import io
 import math
-import re
 
 import numpy as np
 import pandas as pd
@@ -11,9 +10,9 @@ import pytest
 from ihlab import InductionTask, ModelConfig, RunConfig, train
 from ihlab.plots.views import dots
 from ihlab.study import stats
-from ihlab.study.ask import Ask, Measured, cell_name, difference, learned, mean_over_seeds, on_table, ratio, untested_if
+from ihlab.study.ask import Ask, Measured, cell_name, learned, mean_over_seeds, on_table, untested_if
 from ihlab.study.experiment import Experiment, smoke
-from ihlab.study.study import GONE, Study, Tuned, cells, medians, steps_to_90
+from ihlab.study.study import Study, Tuned, cells, medians, steps_to_90
 from ihlab.training.fork import fork_config, start_fork
 from tasks import ConfigError
 
@@ -151,15 +150,6 @@ def test_fields_may_differ_by_scale():
     assert {plan.cell_name for plan in larger.runs("laptop")} == {"vanilla", "k_shift"}
 
 
-def test_old_names_warn_and_work_and_a_field_that_is_gone_names_what_does_its_work():
-    with pytest.warns(DeprecationWarning, match="Study.shown is summary_columns now"):
-        assert study(shown=["best"]).summary_columns == ["best"]
-    with pytest.warns(DeprecationWarning, match="Planned.curve is cell_name now"):
-        assert study().runs("smoke")[0].curve == "vanilla"
-    with pytest.raises(ConfigError, match=f"the field 'seeded' is {re.escape(GONE['seeded'])} now"):
-        study(seeded="")
-
-
 def test_steps_to_90_are_of_the_accuracy_that_stops_a_run():
     fake = Fake(config({"variant": "vanilla"}), [0.0, 0.92, 0.8])
     assert steps_to_90(fake) == {"steps_to_90": 50, "accuracy": 0.8, "best": 0.92}
@@ -259,8 +249,7 @@ def gathered(made):
 @pytest.mark.parametrize(
     "values",
     [
-        *((None, "x"), (math.nan, 1), ("", "x"), ("NA", "x"), ("1", "2"), ("007", 8), (1.0, "b"), (True, False)),
-        *((1 / 3, 2 / 3), (math.inf, 1), ("TRUE", "x"), ("x\r\ny", "z"), (np.int64(3), 0.5), ("1e3", "1e4")),
+        *((None, "x"), ("NA", 1), ("007", 8), (True, False), (1 / 3, 2 / 3), ("x\r\ny", "z"), (np.int64(3), math.inf)),
     ],
     ids=repr,
 )
@@ -279,18 +268,15 @@ def test_a_cell_finds_its_own_runs_in_the_table_and_in_its_csv(values):
         ([], "'toys' has no cells"),
         ([{}], "a cell has no columns"),
         ([A, B, A], "are one cell in a stored table"),
-        *(([{"a": x}, {"a": y}], "are one cell") for x, y in [("1", 1), (1, True), (None, "None"), ("7", "007")]),
+        ([{"a": 1}, {"a": True}], "are one cell"),
+        ([{"a": None}, {"a": "None"}], "are one cell"),
         ([{"a": "x | y", "b": "z"}, {"a": "x", "b": "y | z"}], r"'x \| y'.* and of .*'y \| z'.* have one name"),
         ([{"a": "x"}, {"a": "y", "b": 1}], "different columns"),
         ([{"a": (1, 2)}], r"a is \(1, 2\), but a cell"),
-        ([{"a": np.float32(0.1)}], "but a cell of a table needs"),
         ([{"a": 0.0}, {"a": -0.0}], "are one cell"),
-        *(
-            ([{"a": text}, {"a": "z"}], sentence)
-            for text, sentence in [("x\ry", "does not give back"), ("\ud800", "no file")]
-        ),
-        ([{"": 1}], "a CSV does not give back {'': 1}"),
-        *(([{column: 1}], f"the column '{column}', which belongs") for column in ("seed", "kind", "horizon")),
+        ([{"a": "x\ry"}, {"a": "z"}], "does not give back"),
+        ([{"a": "\ud800"}, {"a": "z"}], "no file"),
+        ([{"seed": 1}], "the column 'seed', which belongs"),
     ],
 )
 def test_cells_that_a_table_cannot_tell_apart_are_refused(cells, sentence):
@@ -306,37 +292,26 @@ def asks(*numbers, **more):
     ("changes", "sentence"),
     [
         ({"cells": [A, "x"]}, "'x' must give columns their values"),
-        *(({field: None}, f"{field} is None, but must be a list") for field in ("cells", "asks")),
-        ({"seeds": []}, "has no seeds"),
-        *(({"seeds": seeds}, "must be a list") for seeds in (4, iter([0]), "01")),
-        *(({"seeds": [seed]}, "must be a whole number, at least 0") for seed in ("1", -1, 0.5, None)),
+        ({"asks": None}, "asks is None, but must be a list"),
+        ({"seeds": "01"}, "must be a list"),
+        ({"seeds": [-1]}, "must be a whole number, at least 0"),
         ({"seeds": lambda cell: [] if cell == B else [0]}, r"cell .*'b': 2.* has no seeds"),
         ({"seeds": [0, 1, 1]}, "has the seed 1 twice"),
         ({"seeds": range(99, 103), "tuned": TUNED}, "the seeds 100, 101 are for tuning and for claims"),
-        ({"tuned": Tuned(rates=(0.1,), seeds=(1,))}, "the seeds 1 are for tuning and for claims"),
         ({"tuned": Tuned(rates=(0.1,), seeds=(7, 7))}, "has the tuning seed 7 twice"),
-        ({"tuned": Tuned(rates=())}, "has no rates to try"),
         ({"tuned": Tuned(rates=(0.1,), rate_of=lambda cell: B if cell == A else A)}, "which is no tuned cell"),
         ({"tuned": Tuned(rates=(0.1, 0.1))}, "has the rate 0.1 twice"),
         ({"config": lambda: None}, "config must be a function of a cell"),
         ({"tuned": Tuned(rates=(0.1,), changes={"seed": 3})}, "has seed, which tuning sets itself"),
-        ({"scales": ()}, "has no scales"),
         ({"scales": ("smoke", "lapto")}, "'lapto'; did you mean 'laptop'"),
-        (asks(), "has no asks"),
         ({"asks": [Ask("q", "q", mean_over_seeds("x", A), above=0)] * 2}, "two questions with the id 'q'"),
         (asks(mean_over_seeds("x", {**A, "b": "Y"})), "question 'q0': the study does not train"),
-        (asks(difference(A, {**A, "a": "X"}, "x")), "does not train"),
         (asks(untested_if(lambda data: "", learned({**A, "a": "X"}))), "does not train"),
         (asks(mean_over_seeds("x", A), cells=[{"c": 1}]), "does not train {'c': 1}, a cell of the question"),
         (asks(mean_over_seeds("x", {"a": "x"})), "leaves out b, so it counts the runs of 2 cells as seeds of one"),
-        (asks(lambda: 1), "must be a function of the table"),
         (asks(None), "must be a function of the table"),
         (asks(lambda data: 1.0), "is 1.0, but must be a Measured"),
         (asks(lambda data: absent), "raises NameError"),  # noqa: F821
-        (
-            asks(on_table(lambda data: data, mean_over_seeds("x", {**A, "a": "X"}))),
-            "does not train {'a': 'X', 'b': 'y'}",
-        ),
         (asks(on_table(lambda data: data, mean_over_seeds("x", {"a": "x"}))), "2 rows of seed 0"),
     ],
 )
@@ -349,9 +324,7 @@ def test_a_study_that_cannot_answer_its_questions_is_refused_when_it_is_built(ch
     ("build", "sentence"),
     [
         (lambda: Ask("q", "q", mean_over_seeds("x", A), above=math.nan), "threshold is nan, but must be a number"),
-        (lambda: Ask("q", "q", mean_over_seeds("x", A), below="9"), "threshold is '9', but must be a number"),
         (lambda: mean_over_seeds("x", A, within="x"), "within is 'x', but must be the least and the largest"),
-        (lambda: ratio(A, B, horizon="9"), "horizon is '9', but must be a number of steps"),
         (lambda: untested_if(mean_over_seeds("x", A), lambda data: ""), "the reason is a number: exchange the two"),
     ],
 )
@@ -364,9 +337,6 @@ def test_an_argument_of_the_wrong_kind_is_refused(build, sentence):
     "number",
     [
         lambda data: data[data.b == "y"].x,
-        lambda data: data.query("x > 0 and b == 'y'")["x"],
-        lambda data: data.groupby("seed").x.min(),
-        lambda data: [row.x for row in data.itertuples() if row.b == "y"],
         lambda data: [next(iter(data["x"])) * {"y": 1}.get(data["b"].iloc[0])],
     ],
 )
@@ -375,14 +345,14 @@ def test_a_number_may_need_what_measure_returns_in_any_way(number):
     assert [claim.estimate.value for claim in made.claims(gathered(made), "laptop")] == [1.0]
 
 
-@pytest.mark.parametrize("x", ["high", [1, 2], 10**400])
+@pytest.mark.parametrize("x", ["high", 10**400])
 def test_a_measurement_that_is_no_number_is_named(x):
     made = of_cells(A, measure=lambda run: {"x": x})
     with pytest.raises(ConfigError, match="A question needs numbers in 'x' of x, y"):
         made.claims(gathered(made), "laptop")
 
 
-@pytest.mark.parametrize("column", ["seed", "lr", "kind", "b"])
+@pytest.mark.parametrize("column", ["seed", "b"])
 def test_a_measurement_may_not_replace_what_describes_the_run(column):
     with pytest.raises(ConfigError, match=f"measure returns {column}, but"):
         gathered(of_cells(A, B, measure=lambda run: {"x": 1.0, column: 7}))

@@ -53,7 +53,7 @@ SHARED = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_runs_of_a_kind_share_one_graph_follow_eager_ones_and_do_not_depend_on_those_before(small, tmp_path):
     """In a process without the shape checks, which torch.compile cannot trace.
 

@@ -1,5 +1,7 @@
 """Common style of interactive figures, and switches between groups of traces."""
 
+import base64
+import hashlib
 import html
 import re
 from collections.abc import Mapping, Sequence
@@ -92,7 +94,7 @@ def lay_out(figure: go.Figure, title: str, height: float) -> go.Figure:
     """Give a figure its title, the height in pixels of its panels, the style and a legend below. Return the figure."""
     top = TITLE + max(0, title_height(figure) - LINE)
     figure.update_annotations(font_size=12)
-    heading = {"text": title.replace("\n", "<br>"), "font": {"size": 16}}
+    heading = {"text": escaped(title).replace("\n", "<br>"), "font": {"size": 16}}
     return figure.update_layout(
         template=_TEMPLATE,
         title={**heading, "x": 0.01, "y": 1, "yanchor": "top", "pad": {"t": 12}},
@@ -143,7 +145,8 @@ def write_page(figure: go.Figure, path: Path, plotlyjs: bool | str = True) -> No
     `plotlyjs` is `include_plotlyjs` of plotly's `to_html`. With True the page holds the library, about 4.8 MB. With
     "directory" the pages of a folder share one `plotly.min.js`, which is written if it is missing.
     """
-    title = html.escape(str(figure.layout.title.text).replace("<br>", " "))
+    text = html.unescape(str(figure.layout.title.text).replace("<br>", " "))
+    title = html.escape(text)
     division = figure.to_html(
         include_plotlyjs=plotlyjs, full_html=False, div_id="picture", config={"responsive": True, "displaylogo": False}
     )
@@ -152,6 +155,22 @@ def write_page(figure: go.Figure, path: Path, plotlyjs: bool | str = True) -> No
         write_text(library, get_plotlyjs())
     write_text(
         path,
-        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title></head>\n'
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(division)}"><title>{title}</title></head>\n'
         f'<body><main role="figure" aria-label="{title}">{division}</main></body>\n</html>\n',
+    )
+
+
+def _policy(division: str) -> str:
+    """Return a content security policy that allows the scripts of plotly's HTML, a library beside the page, no load.
+
+    It names the scripts by their SHA-256, so no text of a figure can run code. plotly compiles code of its own for some
+    pictures, such as surfaces, and gives every figure its own styles.
+    """
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", division, re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src 'self' file: 'unsafe-eval' {allowed}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'"
     )

@@ -208,7 +208,10 @@ HEADS = [
         (
             [*HEADS, claim(id="learns.4", setting={"heads": "4 heads"}, value=0.5, verdict="fails")],
             {},
-            ("It depends: 2 yes, 1 undecided, 1 no (4 heads)", "accuracy 0.125 [0.912, 1] (1 heads, recall); needed: > 0.9"),
+            (
+                "It depends: 2 yes, 1 undecided, 1 no (4 heads)",
+                "accuracy 0.125 [0.912, 1] (1 heads, recall); needed: > 0.9",
+            ),
         ),
         (
             [
