@@ -21,7 +21,7 @@ SHIFTED = ModelConfig(
         ({"what": "alpha", "layer": 0, "colum": 1}, ["'colum'", "did you mean 'column'?"]),
         ({"what": "alpha", "layer": 0, "value": "zero"}, ["Clamp.value", "'zero'", "alpha needs a finite number"]),
         ({"what": "beta", "layer": 0, "value": math.nan}, ["Clamp.value", "nan", "finite"]),
-        ({"what": "pattern", "layer": 0}, ["Clamp.value", "None", "previous, uniform, zero"]),
+        ({"what": "pattern", "layer": 0}, ["Clamp.value", "None", "previous, uniform, zero, last"]),
         ({"what": "pattern", "layer": 0, "value": "previus"}, ["'previus'", "did you mean 'previous'?"]),
         ({"what": "pattern", "layer": 0, "column": 1, "value": "zero"}, ["Clamp.column", "1", "no columns"]),
     ],
