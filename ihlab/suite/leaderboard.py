@@ -96,6 +96,7 @@ def page(entries: Iterable[Entry]) -> str:
     entries = list(entries)
     table = settings()
     ranked = table[table["ranked"]]
+    trained = ranked[ranked["nodes"] == "head"]
     rows = summary(entries, ranked)
     heads, whole = rows[rows["nodes"] == "head"], rows[rows["whole"]]
     of_deep = table["member"].isin(DEEP) & (table["nodes"] == "head")
@@ -106,7 +107,9 @@ def page(entries: Iterable[Entry]) -> str:
     return template(Path(__file__).with_name("leaderboard.md.jinja")).render(
         version=VERSION,
         counts=ranked["nodes"].value_counts().to_dict(),
-        members=ranked[ranked["nodes"] == "head"]["member"].nunique(),
+        problems=trained.groupby(["member", "step", "corruption"]).ngroups,
+        metrics=trained["metric"].nunique(),
+        sizes=trained.groupby("member")["heads"].first().tolist(),
         heads=heads[heads["whole"]].to_dict("records"),
         deep=deep.set_index("method").to_dict("index"),
         n_deep=of_deep.sum(),
