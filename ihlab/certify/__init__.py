@@ -5,5 +5,6 @@ from ihlab.certify.certificate import Certificate
 from ihlab.certify.certify import certify
 from ihlab.certify.check import check
 from ihlab.certify.sequences import Sequences
+from ihlab.certify.teach import train_until_proved
 
-__all__ = ["Attack", "Certificate", "Sequences", "attack", "certify", "check"]
+__all__ = ["Attack", "Certificate", "Sequences", "attack", "certify", "check", "train_until_proved"]

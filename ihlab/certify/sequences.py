@@ -74,21 +74,37 @@ class Sequences:
             inside = bool(((array >= low) & (array < stop)).all())
             require(inside, f"Sequences.{name} has numbers that are not from {low} to {stop - 1}.")
 
+    def ways(self, longest: int) -> list[np.ndarray]:
+        """Return the exact number of ways to end 1, 2, .., longest - 1 tokens after a token, each [state, token].
+
+        The last row belongs to `FORBIDDEN`, and is 0.
+        """
+        query, tokens = int(np.searchsorted(self.alphabet, self.query)), np.arange(len(self.alphabet))
+        nothing = np.zeros((1, len(tokens)), object)
+        ends = self.asks[:, None] & (self.follow[self.rule][:, :, query] >= 0)
+        ways = [np.vstack([ends.astype(int), nothing])]
+        for _ in range(longest - 2):
+            of_rule = ways[-1][self.follow, tokens].sum(axis=1)
+            ways.append(np.vstack([of_rule[self.rule], nothing]))
+        return ways
+
     def counts(self, longest: int) -> list[int]:
         """Return the exact number of sequences of each length up to `longest`."""
-        query = int(np.searchsorted(self.alphabet, self.query))
-        ends = self.asks[:, None] & (self.follow[self.rule][:, :, query] >= 0)  # [state, token before the query]
-        ways = np.zeros(self.rule.shape, object)
-        for token in np.flatnonzero(self.first >= 0):
-            ways[self.first[token], token] = 1
-        counts = [0, 0]
-        for _ in range(2, longest + 1):
-            counts.append(int(ways[ends].sum()))
-            of_rule = [ways[self.rule == number].sum() for number in range(len(self.follow))]
-            ways = np.zeros_like(ways)
-            for number, token in np.argwhere(self.follow >= 0):
-                ways[self.follow[number, token], token] += of_rule[number]
-        return counts
+        tokens = np.arange(len(self.alphabet))
+        return [0, 0, *(int(ways[self.first, tokens].sum()) for ways in self.ways(longest))]
+
+    def drawn(self, length: int, size: int, rng: np.random.Generator) -> Int[np.ndarray, "size pos"]:
+        """Draw sequences of a length, as ids. Each sequence of the set is equally likely."""
+        ways, tokens = self.ways(length)[::-1], np.arange(len(self.alphabet))
+        rows = np.full((size, length), self.query)
+        for row in rows:
+            states = self.first
+            for place, left in enumerate(ways):
+                number = left[states, tokens]
+                token = rng.choice(tokens, p=(number / number.sum()).astype(float))
+                row[place] = self.alphabet[token]
+                states = self.follow[self.rule[states[token], token]]
+        return rows
 
     @property
     def shape(self) -> tuple[bytes, ...]:
