@@ -61,7 +61,8 @@ def is_trained(cell: Cell) -> bool:
     """Return whether a cell is part of the study."""
     if cell["variant"] == VANILLA:
         return cell["heads"] == 1 and cell["training"] == FALLING
-    return cell["heads"] == 1 or (cell["variant"] == KV and cell["training"] in (FALLING, WORST))
+    two_heads = cell["variant"] == KV and cell["setting"] == ROPE and cell["training"] in (FALLING, WORST)
+    return cell["heads"] == 1 or two_heads
 
 
 CELLS = [cell for cell in GRID.cells if is_trained(cell)]

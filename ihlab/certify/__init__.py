@@ -4,7 +4,18 @@ from ihlab.certify.attack import Attack, attack
 from ihlab.certify.certificate import Certificate
 from ihlab.certify.certify import certify
 from ihlab.certify.check import check
+from ihlab.certify.parts import certify_circuit, parts_of
 from ihlab.certify.sequences import Sequences
 from ihlab.certify.teach import train_until_proved
 
-__all__ = ["Attack", "Certificate", "Sequences", "attack", "certify", "check", "train_until_proved"]
+__all__ = [
+    "Attack",
+    "Certificate",
+    "Sequences",
+    "attack",
+    "certify",
+    "certify_circuit",
+    "check",
+    "parts_of",
+    "train_until_proved",
+]

@@ -20,8 +20,8 @@ from ihlab.training.run_writer import Callback
 from ihlab.training.train import train
 from tasks.config import require, shown
 
-QUESTIONS = 48
-"""Questions of each length that an attack searches."""
+QUESTIONS, DRAWN = 48, 5
+"""Questions of each length that an attack searches, or that random lessons ask; sequences drawn for each of these."""
 
 
 def train_until_proved(
@@ -85,14 +85,16 @@ def _from_attack(config: TaughtConfig, model: Transformer, step: int) -> Found:
 
 
 def _from_set(config: TaughtConfig, model: Transformer, step: int) -> Found:
-    """Return a sequence of each question and length, drawn from the set of the proof."""
+    """Return sequences of some questions, drawn from the set of the proof."""
     rng, lessons = np.random.default_rng([config.seed, step]), []
-    for question in automata_of(config.task, None):
+    questions = automata_of(config.task, None)
+    for number in rng.permutation(len(questions))[:QUESTIONS]:
+        question = questions[number]
         counts = question.counts(config.lessons.lengths[-1])
         for length in config.lessons.lengths:
             if counts[length]:
-                [row] = question.drawn(length, 1, rng)
-                lessons.append([*row.tolist(), question.answer])
+                rows = question.drawn(length, DRAWN, rng)
+                lessons += [[*row, question.answer] for row in rows.tolist()]
     return lessons, {}
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, Run, Transformer, kept
-from ihlab.certify import attack
+from ihlab.certify import attack, certify
 from ihlab.interp.patterns_alone import PatternsAlone
 from ihlab.model.conversion.llama import to_llama
 from ihlab.theory.constructions import kv_shift_induction_head
@@ -141,15 +141,13 @@ def test_a_model_that_is_always_right_stands(support):
 
 @pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
 def test_in_a_small_vocabulary_the_search_finds_the_worst_sequence_of_all(attention):
-    """By brute force over all sequences that keep the question where it stands."""
+    """By brute force over all sequences with this query and this answer."""
     task = InductionTask(vocab_size=6, length=6, min_token=0)
     model = untrained(task, attention=attention)
     result = attack(model, questions=10, restarts=6, sweeps=3)
     found, worst = result.table["margin"], []
     for row in result.table.itertuples():
-        sampled, query = np.array(row.sampled), row.sampled.index(row.query)
-        kept_places = [query, query + 1, 5]
-        rows = [list(each) for each in product(range(6), repeat=6) if (np.array(each) == sampled)[kept_places].all()]
+        rows = [[*each, row.query] for each in product(range(6), repeat=5)]
         rows = torch.tensor([each for each in rows if draws_induction(task, each, row.answer)])
         logits = model(rows)[:, -1].detach()
         own = logits[:, row.answer].clone()
@@ -157,6 +155,19 @@ def test_in_a_small_vocabulary_the_search_finds_the_worst_sequence_of_all(attent
         worst.append((own - logits.amax(dim=1)).min().item())
     assert (found >= np.array(worst) - 1e-4).all()
     assert np.isclose(found, worst, atol=1e-4).mean() >= 0.8
+
+
+@pytest.mark.parametrize("positional", ["none", "rope"])
+def test_the_search_finds_the_smallest_margin_that_a_certificate_names(positional):
+    task = InductionTask(vocab_size=8, length=8, min_token=0)
+    fields = {"positional": positional, "attention": "kv_shift", "mlp": "none", "init_std": 0.5}
+    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=8, n_ctx=8, **fields))
+    found = attack(model, task, support="any", questions=12, before_norm=True).table
+    certified = certify(model, task, [8]).table.set_index(["query", "answer"])["bound"]
+    smallest = found.join(certified, on=["query", "answer"])["bound"]
+    assert (found["lowered"] >= smallest - 1e-4).all()
+    assert np.isclose(found["lowered"], smallest, atol=1e-4).mean() >= 0.8
+    assert ((found["lowered"] > 0) == (found["margin"] > 0)).all()
 
 
 def test_the_seed_decides_and_more_restarts_are_never_worse():

@@ -98,7 +98,6 @@ def test_random_lessons_are_of_the_set_and_end_nothing(tmp_path):
     ("lengths", "fields", "message"),
     [
         ([16], {}, "n_ctx is 12"),
-        ([8, 6], {}, "ascending"),
         ([8], {"rows": "worst"}, "rows"),
         ([8], {"every": 0}, "every is 0"),
     ],
