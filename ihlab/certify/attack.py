@@ -89,7 +89,7 @@ def attack(
     questions: int = 24,
     length: int | None = None,
     support: str = "task",
-    restarts: int = 2,
+    restarts: int = 8,
     sweeps: int = 4,
     before_norm: bool = False,
     seed: int = 0,
@@ -106,9 +106,9 @@ def attack(
     - "any": sequences of any tokens of the task, if the answer is right by its rule. In the induction task, the answer
       must follow the query wherever it occurs, and every other token can be anything.
 
-    Each search sweeps `sweeps` times over all positions. The first of the `restarts` searches starts from the sequence
-    that the task drew, the others from that sequence after a sweep of random changes. A search ends early when a sweep
-    changes nothing. With `before_norm`, the search lowers margins before the scale of the final norm divides them, as
+    Each search sweeps at most `sweeps` times over all positions, and ends when a sweep changes nothing. The first of
+    the `restarts` searches starts from the sequence that the task drew, each other one from random changes of the worst
+    sequence so far. With `before_norm`, the search lowers margins before the scale of the final norm divides them, as
     certificates have them (our own models only). Their signs are the same. The result depends only on these
     arguments, and a longer search can find worse sequences.
 
@@ -130,7 +130,9 @@ def attack(
     sampled, answer = search.asked(task, questions, length, seed)
     least, worst = search.margins(sampled, answer), sampled
     for restart in tracked(range(restarts), "searching"):
-        tokens = search.shuffled(sampled, answer) if restart else sampled
+        tokens = worst
+        if restart:
+            tokens = search.shaken(worst, answer)
         margins = search.margins(tokens, answer)
         for _ in range(sweeps):
             before = margins

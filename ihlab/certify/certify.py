@@ -61,7 +61,7 @@ def certify(
     (`ihlab.certify.enclosures`). With one head, the smallest margin of all sequences is found, up to rounding. With
     several heads a bound of it is found by branching, up to a budget (`ihlab.certify.bounds`).
 
-    - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one, or its folder;
+    - `source`: a `Run` or a `Transformer`;
     - `task`: an `InductionTask` or `MQARTask`; by default the task that the model was trained on;
     - `lengths`: numbers of tokens, by default 2 up to the task's. Above n_ctx the model must have no learned positions;
     - `questions`: pairs (query, answer), by default all of the task's; or your own automata (`Sequences`);

@@ -90,10 +90,10 @@ class Search:
         tokens[owner[best]], margins[owner[best]] = changed[best], after[best]
         return tokens, margins
 
-    def shuffled(self, tokens: Tokens, answer: Answers) -> Tokens:
-        """Make a random change at every position."""
+    def shaken(self, tokens: Tokens, answer: Answers) -> Tokens:
+        """Make a random change at a few random positions of each sequence."""
         tokens = tokens.copy()
-        for places in self.orders(tokens).T:
+        for places in self.orders(tokens).T[: max(2, tokens.shape[1] // 4)]:
             owner, changed = self.changes(tokens, answer, places)
             drawn = smallest(owner, self.rng.random(len(owner)))
             tokens[owner[drawn]] = changed[drawn]

@@ -121,7 +121,12 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
         "k-shift-1 attention-only-2-dropout",
     ),
     ("induction", _PROVED, "kv-shift-narrow"),
-    ("induction", _TAUGHT, "kv-shift-rope-proved kv-shift-alibi-proved kv-shift-learned-proved"),
+    ("induction", _TAUGHT, "kv-shift-rope-proved kv-shift-alibi-proved"),
+    (
+        "induction",
+        taught(_TAUGHT.replace(model=_PROVED.model), Lessons(lengths=(16,), start=150)),
+        "kv-shift-learned-proved",
+    ),
     ("induction", _recurrent(_INDUCTION_64, steps=1200), "linear-conv-2 delta-conv-2"),
     ("induction", _recurrent(_INDUCTION_64, steps=2000), "delta-hybrid-2"),
     ("induction", _recurrent(InductionTask(vocab_size=32, length=16), steps=2000), "delta-2"),

@@ -16,7 +16,7 @@ from ihlab.theory.constructions import kv_shift_induction_head
 from tasks import ConfigError, DepoTask, InductionTask, MQARTask, MultiHopTask, NGramTask, TriggerTask
 
 SMALL = InductionTask(vocab_size=20, length=10, min_token=2)
-QUICK = {"questions": 6, "sweeps": 1}
+QUICK = {"questions": 6, "restarts": 1, "sweeps": 1}
 
 
 def untrained(task, **fields):
@@ -144,7 +144,7 @@ def test_in_a_small_vocabulary_the_search_finds_the_worst_sequence_of_all(attent
     """By brute force over all sequences with this query and this answer."""
     task = InductionTask(vocab_size=6, length=6, min_token=0)
     model = untrained(task, attention=attention)
-    result = attack(model, questions=10, restarts=6, sweeps=3)
+    result = attack(model, questions=10, restarts=12)
     found, worst = result.table["margin"], []
     for row in result.table.itertuples():
         rows = [[*each, row.query] for each in product(range(6), repeat=5)]
@@ -162,7 +162,7 @@ def test_the_search_finds_the_smallest_margin_that_a_certificate_names(positiona
     task = InductionTask(vocab_size=8, length=8, min_token=0)
     fields = {"positional": positional, "attention": "kv_shift", "mlp": "none", "init_std": 0.5}
     model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=8, n_ctx=8, **fields))
-    found = attack(model, task, support="any", questions=12, before_norm=True).table
+    found = attack(model, task, support="any", questions=12, restarts=12, before_norm=True).table
     certified = certify(model, task, [8]).table.set_index(["query", "answer"])["bound"]
     smallest = found.join(certified, on=["query", "answer"])["bound"]
     assert (found["lowered"] >= smallest - 1e-4).all()
@@ -173,7 +173,7 @@ def test_the_search_finds_the_smallest_margin_that_a_certificate_names(positiona
 def test_the_seed_decides_and_more_restarts_are_never_worse():
     model = untrained(SMALL)
     one, again, longer, other = (
-        attack(model, **QUICK, **more).table for more in ({}, {}, {"restarts": 3}, {"seed": 1})
+        attack(model, **{**QUICK, **more}).table for more in ({}, {}, {"restarts": 3}, {"seed": 1})
     )
     pd.testing.assert_frame_equal(one, again)
     assert sorted(map(tuple, one["sampled"])) != sorted(map(tuple, other["sampled"]))

@@ -10,7 +10,6 @@ import torch
 from ihlab import InductionTask, ModelConfig, Transformer
 from ihlab.certify import Certificate, certify, check
 from ihlab.certify.sequences import induction, recall, sequences_of
-from ihlab.hf import to_hf
 from ihlab.theory.constructions import checker, kv_shift_induction_head
 from tasks import IGNORE, ConfigError, MQARTask, NGramTask
 
@@ -251,14 +250,6 @@ def test_what_breaks_the_argument_is_named(fields, part):
     model = Transformer(ModelConfig(**{**SMALL, "d_vocab": 4, "n_ctx": 8, "d_model": 16, **fields})).eval()
     with pytest.raises(ConfigError, match=part):
         certify(model, TASK)
-
-
-def test_a_hugging_face_folder_has_the_certificate_of_its_model(tmp_path):
-    model = small(0, positional="rope", mlp="none").float()
-    to_hf(model).save_pretrained(tmp_path)
-    one, other = (certify(source, TASK, [4]).table for source in (tmp_path, model))
-    assert one["verdict"].equals(other["verdict"])
-    np.testing.assert_allclose(one["bound"], other["bound"], rtol=1e-5)
 
 
 def test_other_refusals_name_the_cause(tmp_path):
