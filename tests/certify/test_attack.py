@@ -10,6 +10,7 @@ import torch
 
 from ihlab import ModelConfig, Run, Transformer, kept
 from ihlab.certify import attack, certify
+from ihlab.certify.rules import rule_for
 from ihlab.interp.patterns_alone import PatternsAlone
 from ihlab.model.conversion.llama import to_llama
 from ihlab.theory.constructions import kv_shift_induction_head
@@ -62,47 +63,18 @@ def follows_always(task, tokens, answer):
     return followers == {answer} and min(tokens) >= task.min_token
 
 
-def recalls(task, tokens, answer):
-    """Return whether pairs come first, each key is asked or can be, and the query's value is the answer."""
-    assert tokens[0] == task.vocab_size - 1
-    tokens, half = tokens[1:], (task.vocab_size - 1) // 2
-    keys, values = tokens[: 2 * task.pairs : 2], tokens[1 : 2 * task.pairs : 2]
-    asked = set(tokens[2 * task.pairs :: 2])
-    left = (task.length - 1 - len(tokens)) // 2
-    return (
-        len(set(keys)) == len(set(values)) == task.pairs
-        and all(0 < key < half for key in keys)
-        and all(half <= value < task.vocab_size - 1 for value in values)
-        and dict(zip(keys, values, strict=True))[tokens[-1]] == answer
-        and len(set(keys) - asked) <= left
-        and all(after == answer for token, after in pairwise(tokens) if token == tokens[-1])
-    )
-
-
-def hops_to(task, tokens, answer):
-    """Follow the hops one by one, from each letter to the position after its latest earlier occurrence."""
-    place = len(tokens) - 1
-    for _ in range(tokens[0]):
-        earlier = [j for j in range(1, place) if tokens[j] == tokens[place]]
-        if not earlier:
-            return False
-        place = earlier[-1] + 1
-    letters = all(task.first_letter <= token < task.none for token in tokens[1:])
-    return tokens[place] == answer and letters and all(a != b for a, b in pairwise(tokens))
-
-
-def in_table(task, tokens, answer):
-    table = {tuple(row) for row in task.table.tolist()}
-    body = [*tokens[1:], answer]
-    return all(tuple(body[i : i + 3]) in table for i in range(0, len(body), 3))
+def in_support(task, tokens, answer):
+    """Ask the rule, which test_rules.py holds against everything that the task draws."""
+    rule = rule_for(task, "task")
+    return bool(rule.drawable(np.array([tokens[rule.begin :]]), np.array([answer]))[0])
 
 
 CASES = {
     "induction": (SMALL, "task", draws_induction),
     "induction, any": (SMALL, "any", follows_always),
-    "recall": (MQARTask(vocab_size=17, length=14, pairs=3, bos=True, power_a=1.0), "task", recalls),
-    "hops": (MultiHopTask(vocab_size=13, length=16, max_hops=2, alphabet=8), "task", hops_to),
-    "n-grams": (NGramTask(vocab_size=13, length=16, order=3, table_size=20, bos=True), "task", in_table),
+    "recall": (MQARTask(vocab_size=17, length=14, pairs=3, bos=True, power_a=1.0), "task", in_support),
+    "hops": (MultiHopTask(vocab_size=13, length=16, max_hops=2, alphabet=8), "task", in_support),
+    "n-grams": (NGramTask(vocab_size=13, length=16, order=3, table_size=20, bos=True), "task", in_support),
 }
 
 
