@@ -4,7 +4,8 @@ from ihlab.certify.attack import Attack, attack
 from ihlab.certify.certificate import Certificate
 from ihlab.certify.certify import certify
 from ihlab.certify.check import check
-from ihlab.certify.parts import certify_circuit, parts_of
+from ihlab.certify.circuit import certify_circuit
+from ihlab.certify.parts import parts_of
 from ihlab.certify.sequences import Sequences
 from ihlab.certify.teach import train_until_proved
 

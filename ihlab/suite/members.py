@@ -124,7 +124,7 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
     ("induction", _TAUGHT, "kv-shift-rope-proved kv-shift-alibi-proved"),
     (
         "induction",
-        taught(_TAUGHT.replace(model=_PROVED.model), Lessons(lengths=(16,), start=150)),
+        _TAUGHT.replace(model=_PROVED.model, lessons=Lessons(lengths=(16,), start=150)),
         "kv-shift-learned-proved",
     ),
     ("induction", _recurrent(_INDUCTION_64, steps=1200), "linear-conv-2 delta-conv-2"),

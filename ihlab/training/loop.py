@@ -313,11 +313,7 @@ class Training:
         last = config.steps
         if self._conclude_reached():
             last = self.step  # too few members are left
-        if self.book is None:
-            ahead = prefetch(self.batches, self.step, last)
-        else:  # the next batch needs the lessons that are found after this step
-            ahead = map(self.batches, range(self.step, last))
-        for pieces in ahead:
+        for pieces in self._batches_up_to(last):
             self.train_step(pieces)
             ended = False
             if self.step in evaluations:
@@ -340,6 +336,12 @@ class Training:
             self._conclude(*self.ongoing)
         if interrupted.is_set():  # in the last step: other runs may follow this one
             raise Interrupted(f"Stopped at step {self.step}, the last, finished in {self._where}.")
+
+    def _batches_up_to(self, last: int) -> Iterator[list[TrainingBatch]]:
+        """Return the microbatches of each step that is left."""
+        if self.book is None:
+            return prefetch(self.batches, self.step, last)
+        return map(self.batches, range(self.step, last))  # the next batch needs the lessons found after this step
 
     @torch.no_grad()
     def _evaluate(self) -> None:
