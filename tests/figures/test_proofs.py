@@ -13,7 +13,7 @@ from ihlab.theory.constructions import kv_shift_induction_head
 from ihlab.training.config import TaughtConfig
 from tests.figures.made_up import table, verdicts
 
-CELL = {"variant": KV, "setting": NONE, "training": WORST, "heads": 1}
+CELL = {"variant": KV, "setting": NONE, "training": WORST}
 
 
 @pytest.mark.parametrize("right", [True, False])
