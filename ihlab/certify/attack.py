@@ -3,7 +3,7 @@
 1. Draw sequences of the task that end with a query.
 2. Visit all positions in random order. At each, try every change: write a token; exchange it, or it and the next one,
    with tokens elsewhere, which also moves the query's earlier occurrence and the answer; swap two tokens everywhere in
-   the sequence; write a token together with the token that follows it elsewhere.
+   the sequence; write two neighbours (in large vocabularies: a token and the one that follows it elsewhere).
 3. Of the changes that keep the answer right (`ihlab.certify.rules`), make the one with the smallest margin.
 """
 
@@ -89,7 +89,7 @@ def attack(
     questions: int = 24,
     length: int | None = None,
     support: str = "task",
-    restarts: int = 8,
+    restarts: int = 4,
     sweeps: int = 4,
     before_norm: bool = False,
     seed: int = 0,
@@ -131,8 +131,9 @@ def attack(
     least, worst = search.margins(sampled, answer), sampled
     for restart in tracked(range(restarts), "searching"):
         tokens = worst
-        if restart:
-            tokens = search.shaken(worst, answer)
+        if restart:  # far from the worst sequence so far, and near to it, in turn
+            length = worst.shape[1]
+            tokens = search.shaken(worst, answer, length if restart % 2 else max(2, length // 4))
         margins = search.margins(tokens, answer)
         for _ in range(sweeps):
             before = margins

@@ -90,10 +90,10 @@ class Search:
         tokens[owner[best]], margins[owner[best]] = changed[best], after[best]
         return tokens, margins
 
-    def shaken(self, tokens: Tokens, answer: Answers) -> Tokens:
-        """Make a random change at a few random positions of each sequence."""
+    def shaken(self, tokens: Tokens, answer: Answers, n_places: int) -> Tokens:
+        """Make a random change at some random positions of each sequence."""
         tokens = tokens.copy()
-        for places in self.orders(tokens).T[: max(2, tokens.shape[1] // 4)]:
+        for places in self.orders(tokens).T[:n_places]:
             owner, changed = self.changes(tokens, answer, places)
             drawn = smallest(owner, self.rng.random(len(owner)))
             tokens[owner[drawn]] = changed[drawn]
@@ -126,10 +126,13 @@ class Search:
             present = words[np.isin(words, row)][:, None]
             every.append(np.where(row == row[place], present, np.where(row == present, row[place], row)))
         if width == 1 and stop < len(row):
-            follower = dict(zip(row[-2::-1].tolist(), row[:0:-1].tolist(), strict=True))  # of its first occurrence
-            drawn = self.rng.choice(words[:, 0], len(words))
-            both = written.copy()
-            both[:, stop] = [follower.get(int(word), other) for [word], other in zip(words, drawn, strict=True)]
+            first, second = np.repeat(words[:, 0], len(words)), np.tile(words[:, 0], len(words))
+            if len(first) > MOST_WORDS:  # not every pair of words: each one and the token that follows it elsewhere
+                follower = dict(zip(row[-2::-1].tolist(), row[:0:-1].tolist(), strict=True))  # of its first occurrence
+                first, second = words[:, 0], self.rng.choice(words[:, 0], len(words))
+                second = np.array([follower.get(int(one), other) for one, other in zip(first, second, strict=True)])
+            both = np.tile(row, (len(first), 1))
+            both[:, place], both[:, stop] = first, second
             every.append(both)
         changed = np.concatenate(every)
         differs = changed != row

@@ -78,7 +78,7 @@ def _from_attack(config: TaughtConfig, model: Transformer, step: int) -> Found:
     """Return the worst sequences of a search, and the fraction of them that are answered rightly."""
     lessons, accuracies = [], []
     for length in config.lessons.lengths:
-        found = attack(model, config.task, questions=QUESTIONS, length=length, restarts=2, seed=step)
+        found = attack(model, config.task, questions=QUESTIONS, length=length, restarts=1, seed=step)
         lessons += _lessons(found.table)
         accuracies.append(found.accuracy)
     return lessons, {"attacked_accuracy": float(np.mean(accuracies))}

@@ -31,7 +31,7 @@ def attack(
     support: Literal["task", "any"] = "task",
     questions: int = 24,
     length: int | None = None,
-    restarts: int = 8,
+    restarts: int = 4,
     sweeps: int = 4,
     seed: int = 0,
     csv: Path | None = None,
