@@ -97,8 +97,10 @@ def fraction(id: str, sentence: str, hit: str, among: str, **fields: Any) -> Ask
     """
 
     def clustered(data: pd.DataFrame) -> stats.Estimate:
-        by_seed = data.query(among).assign(hit=lambda runs: runs.eval(hit)).groupby("seed")["hit"]
-        return stats.clustered_share(by_seed.sum().tolist(), by_seed.size().tolist())
+        runs = data.query(among)
+        sizes = runs["seed"].value_counts()
+        hits = runs.query(hit)["seed"].value_counts().reindex(sizes.index, fill_value=0)
+        return stats.clustered_share(hits.tolist(), sizes.tolist())
 
     return Ask(id, sentence, described(f"fraction of runs with {hit}, of those with {among}", clustered), **fields)
 

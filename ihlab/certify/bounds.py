@@ -171,7 +171,9 @@ class Bounds:
 
         The split of the last test and the number of tests follow.
         """
-        failed, near, split, used = {}, {}, part.split, 0
+        failed: dict[int, Array] = {}
+        near: dict[int, Array] = {}
+        split, used = part.split, 0
         for corner in product(*zip(part.low, part.high, strict=True)):
             some = lengths
             for _ in range(SPLITS):

@@ -74,7 +74,7 @@ def _failed(sequences: Sequences, tables: PairTables, rows: pd.DataFrame) -> str
     if len(unbounded):
         signs = bounds.signs(unbounded["length"].tolist())
         for each in unbounded.itertuples():
-            if not signs[each.length].above:
+            if not signs[int(each.length)].above:  # type: ignore[arg-type]
                 return f"{_named(each)} is not proved"
     for row in rows.itertuples():
         wrong = _wrong_bound(bounds, row) or _wrong_sequence(sequences, tables, row)

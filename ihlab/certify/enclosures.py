@@ -85,8 +85,7 @@ def exact(tensor: Tensor) -> Balls:
 def product(one: Balls, other: Balls) -> Balls:
     """Return the matrix product of balls [.., n] and [n, m]."""
     rows = one.reshape(-1, one.shape[-1])
-    left = arb_mat(*rows.shape, rows.ravel().tolist())
-    right = arb_mat(*other.shape, other.ravel().tolist())
+    left, right = arb_mat(rows.tolist()), arb_mat(other.tolist())
     entries = np.array((left * right).entries(), object)
     return entries.reshape(*one.shape[:-1], other.shape[-1])
 

@@ -406,10 +406,11 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
         require(name in stored, f"The stored config has no '{name}'.")
     for name in ("task", "model"):
         require(isinstance(stored[name], dict), f"The stored config's {name} is {stored[name]!r}, but must be fields.")
-    config_type = RunConfig
-    for name, special in {"fork": ForkConfig, "lessons": TaughtConfig}.items():
-        if name in stored:
-            config_type = special
+    config_type: type[RunConfig] = RunConfig
+    if "fork" in stored:
+        config_type = ForkConfig
+    elif "lessons" in stored:
+        config_type = TaughtConfig
     model = _stored_model(json.dumps(stored["model"]), tuple(VARIANTS))
     parts = {"task": _stored_task(stored["task"], stored["model"]), "model": model}
     if isinstance(stored.get("fork"), dict):
