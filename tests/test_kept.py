@@ -12,7 +12,7 @@ def test_a_kept_run_opens_by_name_with_its_models_and_metrics(name, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     run = Run.open(name)
     assert run.folder == kept.path(name)
-    assert run.checkpoints[-1] == run.config.steps == run.metrics["step"].iloc[-1]
+    assert run.checkpoints[-1] == run.done["steps"] == run.metrics["step"].iloc[-1]
     assert torch.isfinite(run.model()(torch.arange(9)[None])).all()
 
 

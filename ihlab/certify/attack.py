@@ -1,8 +1,9 @@
 """Search for worst-case sequences: change the tokens around a question to lower the model's margin on its answer.
 
-1. Draw sequences of the task that end with a query. Keep the positions that carry the question.
-2. Visit all other positions in random order. At each, try every change: write a token; swap two tokens everywhere in
-   the sequence; write a token together with the token that follows it elsewhere.
+1. Draw sequences of the task that end with a query.
+2. Visit all positions in random order. At each, try every change: write a token; exchange it, or it and the next one,
+   with tokens elsewhere, which also moves the query's earlier occurrence and the answer; swap two tokens everywhere in
+   the sequence; write two neighbours (in large vocabularies: a token and the one that follows it elsewhere).
 3. Of the changes that keep the answer right (`ihlab.certify.rules`), make the one with the smallest margin.
 """
 
@@ -16,7 +17,8 @@ from jaxtyping import Float
 
 from ihlab.certify.failure import ANSWER, EARLIER, attention, explained, roles_in
 from ihlab.certify.rules import Tokens, rule_for
-from ihlab.certify.search import Answers, Search, margins_of
+from ihlab.certify.search import Answers, Margins, Search, margins_of, without_scale
+from ihlab.interp.head_model import HeadModel
 from ihlab.interp.sources import opened_model
 from ihlab.runtime.progress import tracked
 from ihlab.runtime.settings import own_settings
@@ -39,6 +41,8 @@ class Attack:
     - `sampled_margin`, `margin`: logit(answer) minus the largest other logit, after the sequence that the task drew and
       after `worst`; `wrong`: whether `margin` is 0 or less; `mistaken_for`: the token with the largest other logit;
     - `in_task`: whether the task could draw `worst` with this answer; missing if it is not known what the task draws;
+    - `lowered`: the margin of `worst` that the search lowered: `margin`, or with before_norm=True the same before the
+      final norm's scale divides it;
     - `how`: which heads' attention changed between the two sequences, in words;
     - `sampled`, `worst`: the tokens, of which the last is the query.
 
@@ -85,24 +89,27 @@ def attack(
     questions: int = 24,
     length: int | None = None,
     support: str = "task",
-    restarts: int = 1,
-    sweeps: int = 2,
+    restarts: int = 4,
+    sweeps: int = 4,
+    before_norm: bool = False,
     seed: int = 0,
 ) -> Attack:
     """Search for the sequences on which a model answers worst, and say how it fails there.
 
     `source` is a `Run`, a `Transformer`, a TransformerLens `TransformerBridge` or a Hugging Face causal LM. `task`
     defaults to the task that the model was trained on. A question is a sequence of `length` tokens (by default the
-    longest that ends in a query) that the task draws. The positions of the query and of the answer stay as they are.
-    `support` says which sequences the search may use:
+    longest that ends in a query) that the task draws. The search keeps the query and the answer, and may move the
+    positions that carry them. `support` says which sequences the search may use:
 
     - "task": those that the task can draw, with the same answer. In the induction task, every repeated token then keeps
       its follower;
     - "any": sequences of any tokens of the task, if the answer is right by its rule. In the induction task, the answer
       must follow the query wherever it occurs, and every other token can be anything.
 
-    Each search sweeps `sweeps` times over all positions. The first of the `restarts` searches starts from the sequence
-    that the task drew, the others from that sequence after a sweep of random changes. The result depends only on these
+    Each search sweeps at most `sweeps` times over all positions, and ends when a sweep changes nothing. The first of
+    the `restarts` searches starts from the sequence that the task drew, each other one from random changes of the worst
+    sequence so far. With `before_norm`, the search lowers margins before the scale of the final norm divides them, as
+    certificates have them (our own models only). Their signs are the same. The result depends only on these
     arguments, and a longer search can find worse sequences.
 
     Raises `ConfigError` without a task, for support="task" where it is not known what the task draws, and for a length
@@ -118,27 +125,32 @@ def attack(
     task = getattr(model.module, "trained_on", None) if task is None else task
     known = task is not None and not isinstance(task, StoredTask)
     require(known, f"The task of the {model.name} is unknown: give a task.")
-    search = Search(model, rule_for(task, support), support, np.random.default_rng(seed))
+    searched = without_scale(model) if before_norm else model
+    search = Search(searched, rule_for(task, support), support, np.random.default_rng(seed))
     sampled, answer = search.asked(task, questions, length, seed)
     least, worst = search.margins(sampled, answer), sampled
-    steps = [
-        (restart, sweep, i) for restart in range(restarts) for sweep in range(sweeps) for i in range(len(sampled[0]))
-    ]
-    for restart, sweep, i in tracked(steps, "searching"):
-        if i == 0:
-            order = search.orders(sampled)
-        if sweep == i == 0:
-            tokens = search.shuffled(sampled, answer) if restart else sampled
-            margins = search.margins(tokens, answer)
-        tokens, margins = search.lowered(tokens, margins, answer, order[:, i])
+    for restart in tracked(range(restarts), "searching"):
+        tokens = worst
+        if restart:  # far from the worst sequence so far, and near to it, in turn
+            length = worst.shape[1]
+            tokens = search.shaken(worst, answer, length if restart % 2 else max(2, length // 4))
+        margins = search.margins(tokens, answer)
+        for _ in range(sweeps):
+            before = margins
+            for places in search.orders(sampled).T:
+                tokens, margins = search.lowered(tokens, margins, answer, places)
+            if (margins == before).all():
+                break
         better = margins < least
         least, worst = np.where(better, margins, least), np.where(better[:, None], tokens, worst)
-    return _reported(search, task, sampled, worst, answer)
+    return _reported(search, model, task, sampled, worst, answer, least)
 
 
-def _reported(search: Search, task: Any, sampled: Tokens, worst: Tokens, answer: Answers) -> Attack:
+def _reported(
+    search: Search, model: HeadModel, task: Any, sampled: Tokens, worst: Tokens, answer: Answers, lowered: Margins
+) -> Attack:
     """Run the model on the sequences as they are, and tabulate what it does."""
-    rule, model = search.rule, search.model
+    rule = search.rule
     margin, rival = margins_of(model.logits(torch.from_numpy(worst))[:, -1], answer)
     roles = [[roles_in(rule, row) for row in rows] for rows in (sampled, worst)]
     patterns = [attention(model, rows) for rows in (sampled, worst)]
@@ -158,6 +170,7 @@ def _reported(search: Search, task: Any, sampled: Tokens, worst: Tokens, answer:
             "wrong": ~(margin > 0),
             "mistaken_for": rival,
             "in_task": pd.array([None] * len(worst) if drawable is None else drawable, dtype="boolean"),
+            "lowered": lowered,
             "how": how,
             "sampled": sampled.tolist(),
             "worst": worst.tolist(),

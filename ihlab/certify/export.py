@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ihlab.certify.parts import STORED_AS_MIXED
 from ihlab.model.registry import VARIANTS
 from ihlab.model.shift import TokenShift
 from ihlab.model.transformer import Transformer
@@ -17,9 +18,6 @@ from tasks.config import require
 MOST_IDS = 32
 FASTEST = 8.0
 """Rotary angles, per position, must be smaller: the checker adds up a series of 100 terms."""
-STORED_AS_MIXED = (None, "free", "project", "frozen", "frozen_unit", "clip")
-"""The rules of shifts whose mixing weights can be written exactly."""
-
 README = """# A certificate that anybody can check
 
 The set: {set}.
@@ -82,17 +80,16 @@ def require_covered(certificate: Any) -> None:
         certificate.questions is None,
         f"The certificate has {len(certificate.questions or ())} of the task's questions, but check.py expects all.",
     )
-    for name, plain in {"period": None, "bos": False, "score_immediate": False}.items():
-        value = getattr(task, name)
-        require(value == plain, f"InductionTask.{name} is {value!r}, but check.py covers only {plain!r}.")
+    for name in ("bos", "score_immediate"):
+        require(not getattr(task, name), f"InductionTask.{name} is True, but check.py covers only False.")
     cfg = model.cfg
-    covered = {"n_heads": 1, "mlp": "none", "qk_norm": False, "bias": False, "mask": "causal"}
+    covered = {"n_heads": 1, "qk_norm": False, "bias": False, "mask": "causal"}
     for name, only in covered.items():
         value = getattr(cfg, name)
         require(value == only, f"The model has {name}={value!r}, but check.py covers only {only!r}.")
     variant = VARIANTS[cfg.attention]
     require(
-        variant.key in STORED_AS_MIXED and variant.value in STORED_AS_MIXED,
+        {variant.key, variant.value} <= {None, *STORED_AS_MIXED},
         f"The model has attention={cfg.attention!r}, but check.py covers only shifts whose weights are stored.",
     )
     require(cfg.d_vocab <= MOST_IDS, f"The model has {cfg.d_vocab} ids, but check.py is meant for at most {MOST_IDS}.")

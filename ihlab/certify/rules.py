@@ -49,6 +49,10 @@ class Rule:
         carry = [*range(first - self.context + 1, first + 1), first + self.gap]
         return carry if self._repeats(tokens[None])[0, first] and carry[-1] < len(tokens) else None
 
+    def asking(self, length: int) -> Sequence[int]:
+        """Return the positions of a sequence that say which question it asks. Every other token may change."""
+        return range(length - self.context, length)
+
     def right(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
         """Return whether the answer has followed every earlier occurrence of the query, and no other token."""
         follower = np.pad(tokens[:, self.gap :], ((0, 0), (0, self.gap)), constant_values=-1)
@@ -143,6 +147,10 @@ class HopRule(Rule):
             carry += [place - 1, place]
         return carry if place > 0 else None
 
+    def asking(self, length: int) -> Sequence[int]:
+        """See `Rule.asking`: the number of hops and the last letter."""
+        return [0, length - 1]
+
     def right(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
         """Return whether at least one hop leads from the last letter to the answer."""
         hop, rows = self._hop(tokens), np.arange(len(tokens))
@@ -170,6 +178,10 @@ class TableRule(Rule):
     def located(self, tokens: Int[np.ndarray, " pos"]) -> Sequence[int]:
         """See `Rule.located`: the context, which ends in the query."""
         return range(len(tokens) - self.task.order + 1, len(tokens))
+
+    def asking(self, length: int) -> Sequence[int]:
+        """See `Rule.asking`: the context."""
+        return range(length - self.task.order + 1, length)
 
     def right(self, tokens: Tokens, answer: Int[np.ndarray, " batch"]) -> Verdicts:
         """Return whether the table says that the answer follows the last tokens."""

@@ -1,5 +1,7 @@
 """The moves of a search for worst sequences: the changes that are tried at a position, and the margins after them."""
 
+from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ Answers = Int[np.ndarray, " batch"]
 class Search:
     """Draws the questions of a search, and makes its moves.
 
-    `fixed` [question, pos] marks the positions that carry a question. They are never changed.
+    `fixed` are the positions that say which question a sequence asks, and those before its tokens. They never change.
     """
 
     def __init__(self, model: HeadModel, rule: Rule, support: str, rng: np.random.Generator) -> None:
@@ -36,7 +38,7 @@ class Search:
         self._legal: Any = rule.drawable if support == "task" else rule.right
 
     def asked(self, task: Any, questions: int, length: int | None, seed: int) -> tuple[Tokens, Answers]:
-        """Return sequences of the task, cut after a query, and their answers. Mark the positions that must stay."""
+        """Return sequences of the task, cut after a query, and their answers."""
         first, begin = draw(task, seed, "eval", 0, DRAWN), self.rule.begin
         if length is None:
             length = int(np.flatnonzero((first.answers != IGNORE).any(axis=0)).max(initial=1)) + 1
@@ -58,12 +60,8 @@ class Search:
             f"Of {DRAWN * DRAWS} sequences of the task {shown(task.kind)}, {len(rows)} have at position {length - 1} a "
             f"query whose answer follows by the rule, but questions={questions} are needed: give another length.",
         )
-        tokens = np.array(rows[:questions])
-        self.fixed = np.zeros(tokens.shape, bool)
-        self.fixed[:, [*range(begin), -1]] = True
-        for fixed, row in zip(self.fixed, tokens, strict=True):
-            fixed[[begin + place for place in self.rule.located(row[begin:]) or ()]] = True
-        return tokens, np.array(answers[:questions])
+        self.fixed = [*range(begin), *(begin + place for place in self.rule.asking(length - begin))]
+        return np.array(rows[:questions]), np.array(answers[:questions])
 
     def legal(self, tokens: Tokens, answer: Answers) -> Bool[np.ndarray, " batch"]:
         """Return which sequences are in the support, with this answer."""
@@ -92,10 +90,10 @@ class Search:
         tokens[owner[best]], margins[owner[best]] = changed[best], after[best]
         return tokens, margins
 
-    def shuffled(self, tokens: Tokens, answer: Answers) -> Tokens:
-        """Make a random change at every position."""
+    def shaken(self, tokens: Tokens, answer: Answers, n_places: int) -> Tokens:
+        """Make a random change at some random positions of each sequence."""
         tokens = tokens.copy()
-        for places in self.orders(tokens).T:
+        for places in self.orders(tokens).T[:n_places]:
             owner, changed = self.changes(tokens, answer, places)
             drawn = smallest(owner, self.rng.random(len(owner)))
             tokens[owner[drawn]] = changed[drawn]
@@ -105,16 +103,14 @@ class Search:
         self, tokens: Tokens, answer: Answers, places: Int[np.ndarray, " batch"]
     ) -> tuple[Int[np.ndarray, " change"], Int[np.ndarray, "change pos"]]:
         """Return every legal change of each question at its place: the number of the question, and the tokens."""
-        each = [self._changes(*question) for question in zip(tokens, self.fixed, places.tolist(), strict=True)]
+        each = [self._changes(row, place) for row, place in zip(tokens, places.tolist(), strict=True)]
         owner = np.repeat(np.arange(len(each)), [len(changed) for changed in each])
         changed = np.concatenate(each)
         legal = self.legal(changed, answer[owner])
         return owner[legal], changed[legal]
 
-    def _changes(
-        self, row: Int[np.ndarray, " pos"], fixed: Bool[np.ndarray, " pos"], place: int
-    ) -> Int[np.ndarray, "change pos"]:
-        """Return copies of a sequence with a word written at a place, two tokens swapped, or two tokens written."""
+    def _changes(self, row: Int[np.ndarray, " pos"], place: int) -> Int[np.ndarray, "change pos"]:
+        """Return copies of a sequence, each with another change at a place."""
         rule, words = self.rule, self.rule.words
         if len(words) > MOST_WORDS:
             words = self.rng.choice(words, MOST_WORDS, replace=False)
@@ -124,18 +120,58 @@ class Search:
             return row[None][:0]
         written = np.tile(row, (len(words), 1))
         written[:, place:stop] = words
-        every = [written]
+        others = range(rule.begin, len(row), width)
+        every = [written, exchanged(row, place, others, width), exchanged(row, place, others, 2 * width)]
         if width == 1:
             present = words[np.isin(words, row)][:, None]
             every.append(np.where(row == row[place], present, np.where(row == present, row[place], row)))
         if width == 1 and stop < len(row):
-            follower = dict(zip(row[-2::-1].tolist(), row[:0:-1].tolist(), strict=True))  # of its first occurrence
-            others = self.rng.choice(words[:, 0], len(words))
-            every.append(written.copy())
-            every[-1][:, stop] = [follower.get(int(word), other) for [word], other in zip(words, others, strict=True)]
+            first, second = np.repeat(words[:, 0], len(words)), np.tile(words[:, 0], len(words))
+            if len(first) > MOST_WORDS:  # not every pair of words: each one and the token that follows it elsewhere
+                follower = dict(zip(row[-2::-1].tolist(), row[:0:-1].tolist(), strict=True))  # of its first occurrence
+                first, second = words[:, 0], self.rng.choice(words[:, 0], len(words))
+                second = np.array([follower.get(int(one), other) for one, other in zip(first, second, strict=True)])
+            both = np.tile(row, (len(first), 1))
+            both[:, place], both[:, stop] = first, second
+            every.append(both)
         changed = np.concatenate(every)
         differs = changed != row
-        return changed[differs.any(axis=1) & ~differs[:, fixed].any(axis=1)]
+        return changed[differs.any(axis=1) & ~differs[:, self.fixed].any(axis=1)]
+
+
+def exchanged(
+    row: Int[np.ndarray, " pos"], place: int, others: Iterable[int], size: int
+) -> Int[np.ndarray, "change pos"]:
+    """Return copies of a sequence in which `size` tokens from a place on are exchanged with those at other places."""
+    changed = []
+    for other in others:
+        if abs(other - place) >= size and max(place, other) + size <= len(row):
+            copy = row.copy()
+            copy[place : place + size] = row[other : other + size]
+            copy[other : other + size] = row[place : place + size]
+            changed.append(copy)
+    return np.array(changed, row.dtype).reshape(-1, len(row))
+
+
+class WithoutScale(torch.nn.Module):
+    """The gain of a final RMSNorm alone: margins are then those that a certificate bounds."""
+
+    def __init__(self, norm: Any) -> None:
+        super().__init__()
+        self.gain = norm.w
+
+    def forward(self, residual: Tensor) -> Tensor:
+        """Return the residual stream times the gain."""
+        return residual * self.gain
+
+
+def without_scale(model: HeadModel) -> HeadModel:
+    """Return one of our own models with a final RMSNorm as it is before that divides the logits; others as they are."""
+    if isinstance(model, OurModel) and model.module.cfg.norm == "rms":
+        copy = deepcopy(model.module)
+        copy.ln_final = WithoutScale(copy.ln_final)  # type: ignore[assignment]
+        return OurModel(copy)
+    return model
 
 
 def smallest(owner: Int[np.ndarray, " batch"], values: Margins) -> Int[np.ndarray, " owner"]:

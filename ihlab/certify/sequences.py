@@ -6,7 +6,7 @@ state after it: each pair of a state and a token has a *rule*, and the rule give
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -74,21 +74,37 @@ class Sequences:
             inside = bool(((array >= low) & (array < stop)).all())
             require(inside, f"Sequences.{name} has numbers that are not from {low} to {stop - 1}.")
 
+    def ways(self, longest: int) -> list[np.ndarray]:
+        """Return the exact number of ways to end 1, 2, .., longest - 1 tokens after a token, each [state, token].
+
+        The last row belongs to `FORBIDDEN`, and is 0.
+        """
+        query, tokens = int(np.searchsorted(self.alphabet, self.query)), np.arange(len(self.alphabet))
+        nothing = np.zeros((1, len(tokens)), object)
+        ends = self.asks[:, None] & (self.follow[self.rule][:, :, query] >= 0)
+        ways = [np.vstack([ends.astype(int), nothing])]
+        for _ in range(longest - 2):
+            of_rule = ways[-1][self.follow, tokens].sum(axis=1)
+            ways.append(np.vstack([of_rule[self.rule], nothing]))
+        return ways
+
     def counts(self, longest: int) -> list[int]:
         """Return the exact number of sequences of each length up to `longest`."""
-        query = int(np.searchsorted(self.alphabet, self.query))
-        ends = self.asks[:, None] & (self.follow[self.rule][:, :, query] >= 0)  # [state, token before the query]
-        ways = np.zeros(self.rule.shape, object)
-        for token in np.flatnonzero(self.first >= 0):
-            ways[self.first[token], token] = 1
-        counts = [0, 0]
-        for _ in range(2, longest + 1):
-            counts.append(int(ways[ends].sum()))
-            of_rule = [ways[self.rule == number].sum() for number in range(len(self.follow))]
-            ways = np.zeros_like(ways)
-            for number, token in np.argwhere(self.follow >= 0):
-                ways[self.follow[number, token], token] += of_rule[number]
-        return counts
+        tokens = np.arange(len(self.alphabet))
+        return [0, 0, *(int(ways[self.first, tokens].sum()) for ways in self.ways(longest))]
+
+    def drawn(self, length: int, size: int, rng: np.random.Generator) -> Int[np.ndarray, "size pos"]:
+        """Draw sequences of a length, as ids. Each sequence of the set is equally likely."""
+        tokens = np.arange(len(self.alphabet))
+        rows, states = np.full((size, length), self.query), np.tile(self.first, (size, 1))
+        for place, left in enumerate(self.ways(length)[::-1]):
+            ways = (left / left.max()).astype(float)[states, tokens]
+            cumulated = ways.cumsum(axis=1)
+            thresholds = rng.random((size, 1)) * cumulated[:, -1:]
+            chosen = (cumulated <= thresholds).sum(axis=1)
+            rows[:, place] = self.alphabet[chosen]
+            states = self.follow[self.rule[states[np.arange(size), chosen], chosen]]
+        return rows
 
     @property
     def shape(self) -> tuple[bytes, ...]:
@@ -110,7 +126,9 @@ class Sequences:
         return asks and state != FORBIDDEN
 
 
-def induction(alphabet: Iterable[int], query: int, answer: int, bos: int | None = None) -> Sequences:
+def induction(
+    alphabet: Iterable[int], query: int, answer: int, bos: int | None = None, sentence: str = f"{REPEAT} token"
+) -> Sequences:
     """Return the sequences in which the query has occurred before, and only the answer has ever followed it.
 
     All other tokens are arbitrary. So the set has all sequences of `InductionTask` that end in this repeat, and more.
@@ -124,20 +142,7 @@ def induction(alphabet: Iterable[int], query: int, answer: int, bos: int | None 
     rule = np.repeat([[new], [old]], len(tokens), axis=1)
     rule[:, q] = after_query
     first = (tokens == query).astype(int)
-    asks, sentence = np.array([False, True]), f"{REPEAT} other token" if query != answer else f"{REPEAT} token"
-    return _begun(Sequences(tokens, query, answer, first, rule, follow, asks, sentence), bos)
-
-
-def alternation(alphabet: Iterable[int], query: int, answer: int, bos: int | None = None) -> Sequences:
-    """Return the sequences of period 2: the query and the answer in turn."""
-    tokens = np.array(sorted(alphabet))
-    q, y = np.searchsorted(tokens, [query, answer])
-    follow = np.full((3, len(tokens)), FORBIDDEN)
-    follow[0, y], follow[1, q] = 1, 1  # after the query, after the answer; rule 2: after any other token
-    rule = np.full((2, len(tokens)), 2)
-    rule[:, q], rule[:, y] = 0, 1
-    first = np.where(tokens == query, 0, np.where(tokens == answer, 0, FORBIDDEN))
-    asks, sentence = np.array([False, True]), "in which two tokens take turns"
+    asks = np.array([False, True])
     return _begun(Sequences(tokens, query, answer, first, rule, follow, asks, sentence), bos)
 
 
@@ -217,13 +222,10 @@ def sequences_of(task: Any) -> tuple[list[tuple[int, int]], Callable[[int, int],
         f"The task is {shown(getattr(task, 'kind', type(task).__name__))}, but proofs know induction and mqar: give "
         "questions=[...] with your own automata (ihlab.certify.Sequences).",
     )
-    require(task.period in (None, 2), f"InductionTask.period is {task.period}, but proofs know period 2 or none.")
+    require(task.period is None, f"InductionTask.period is {task.period}, but proofs need None.")
     bos = task.vocab_size - 1 if task.bos else None
     alphabet = range(task.min_token, task.vocab_size - task.bos)
-    kind = induction if task.period is None else alternation
-    immediate = task.score_immediate and task.period is None
-    questions = [(query, answer) for query in alphabet for answer in alphabet if query != answer or immediate]
-    if not immediate:
-        return questions, lambda query, answer: kind(alphabet, query, answer, bos)
-    sentence = f"{REPEAT} token"
-    return questions, lambda query, answer: replace(kind(alphabet, query, answer, bos), sentence=sentence)
+    pairs = product(alphabet, alphabet)
+    questions = [pair for pair in pairs if pair[0] != pair[1] or task.score_immediate]
+    sentence = f"{REPEAT} token" if task.score_immediate else f"{REPEAT} other token"
+    return questions, lambda query, answer: induction(alphabet, query, answer, bos, sentence)

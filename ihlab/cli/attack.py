@@ -31,8 +31,8 @@ def attack(
     support: Literal["task", "any"] = "task",
     questions: int = 24,
     length: int | None = None,
-    restarts: int = 1,
-    sweeps: int = 2,
+    restarts: int = 4,
+    sweeps: int = 4,
     seed: int = 0,
     csv: Path | None = None,
     out: Path | None = None,
@@ -43,10 +43,11 @@ def attack(
 
     Args:
         support: Sequences to search: all that the task can draw (task), or all in which the answer is right (any).
-        questions: Number of questions. A question is a query with its answer, at fixed positions.
+        questions: Number of questions. A question is a query with its answer.
         length: Number of tokens of a sequence; by default the most at which the task has questions.
-        restarts: Number of searches for each question. The first starts from the sequence that the task drew.
-        sweeps: Number of times that a search visits every position.
+        restarts: Number of searches for each question. The first starts from the sequence that the task drew,
+            each other one from changes of the worst sequence so far.
+        sweeps: Number of times that a search visits every position, at most.
         seed: Seed of the questions and of the search.
         csv: Write the table of all questions here.
         out: Draw the worst sequences and the attention of every head here (.png or .svg).

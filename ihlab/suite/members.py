@@ -25,7 +25,7 @@ from ihlab.sweep.jobs import default_jobs
 from ihlab.sweep.pool import has_ended, steps_bar, train_all
 from ihlab.sweep.results import first_reach
 from ihlab.training.clamp import Clamp
-from ihlab.training.config import ForkConfig, RunConfig
+from ihlab.training.config import ForkConfig, Lessons, RunConfig, TaughtConfig, taught
 from ihlab.training.fork import fork_config, start_fork
 from ihlab.training.run import Run
 from tasks import DepoTask, InductionTask, Task, TriggerTask
@@ -49,6 +49,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "kv-shift-1": {"n_layers": 1, "attention": "kv_shift"},
     "kv-shift-2": {"n_layers": 2, "attention": "kv_shift"},
     "kv-shift-narrow": {"n_layers": 1, "attention": "kv_shift"},
+    "kv-shift-rope-proved": {"attention": "kv_shift", "positional": "rope"},
+    "kv-shift-alibi-proved": {"attention": "kv_shift", "positional": "alibi"},
+    "kv-shift-learned-proved": {"attention": "kv_shift", "positional": "learned"},
     "k-shift-1": {"n_layers": 1, "attention": "k_shift"},
     "k-shift-3": {"n_layers": 3, "attention": "k_shift"},
     "v-shift-1": {"n_layers": 1, "attention": "v_shift"},
@@ -100,6 +103,14 @@ _PROVED = RunConfig(
     model=ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=16, n_ctx=16, mlp="none", positional="none"),
     steps=500, batch_size=32, lr=1e-2, warmup=20, schedule="trapezoid", checkpoints=16, eval_growth=0.05,
 )  # fmt: skip
+# Trained on the worst sequences of their certificates, up to twice the task's length (`train_until_proved`).
+_TAUGHT = taught(
+    _PROVED.replace(
+        model=_PROVED.model.replace(n_ctx=32), steps=1200, batch_size=96, weight_decay=0.0, schedule="linear",
+        eval_every=25, eval_growth=0.0, checkpoints=7,
+    ),
+    Lessons(lengths=(16, 32), start=150),
+)  # fmt: skip
 _INDUCTION_64 = InductionTask(vocab_size=64, length=32)
 
 RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
@@ -110,6 +121,12 @@ RECIPES: tuple[tuple[str, RunConfig, str], ...] = (
         "k-shift-1 attention-only-2-dropout",
     ),
     ("induction", _PROVED, "kv-shift-narrow"),
+    ("induction", _TAUGHT, "kv-shift-rope-proved kv-shift-alibi-proved"),
+    (
+        "induction",
+        _TAUGHT.replace(model=_PROVED.model, lessons=Lessons(lengths=(16,), start=150)),
+        "kv-shift-learned-proved",
+    ),
     ("induction", _recurrent(_INDUCTION_64, steps=1200), "linear-conv-2 delta-conv-2"),
     ("induction", _recurrent(_INDUCTION_64, steps=2000), "delta-hybrid-2"),
     ("induction", _recurrent(InductionTask(vocab_size=32, length=16), steps=2000), "delta-2"),
@@ -298,7 +315,9 @@ def build(
     if todo:
         with steps_bar(todo, (), Console(stderr=True), "suite") as show:
             jobs = jobs or default_jobs(device)
-            stacked = {each.digest for each in todo if not (each.model.dropout or isinstance(each, ForkConfig))}
+            stacked = {
+                each.digest for each in todo if not (each.model.dropout or isinstance(each, ForkConfig | TaughtConfig))
+            }
             train_all(todo, root, device, jobs, show, stacked)
     return [Run.open(each.folder(root)) for each in configs]
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from ihlab.runtime.progress import progress_bar
 from ihlab.sweep.imported import IMPORTED, import_file
 from ihlab.sweep.jobs import cores
-from ihlab.sweep.retry import wait_for_lock
+from ihlab.sweep.retry import train_alone, wait_for_lock
 from ihlab.training.config import RunConfig
 from ihlab.training.progress import Report, Row, evaluated, shortened
 from tasks.config import require
@@ -154,14 +154,14 @@ def stacks(configs: Mapping[int, RunConfig], device: str) -> list[list[int]]:
 
 def _train(root: Path, device: str, stacked: dict[str, list[RunConfig]], config: RunConfig, report: Report) -> None:
     from ihlab.training.run_writer import TrainingDivergedError
-    from ihlab.training.train import train, train_ensemble
+    from ihlab.training.train import train_ensemble
 
     members = stacked.get(config.digest)
     for each in members or [config]:
         wait_for_lock(each, root)
     if members is None:
         with suppress(TrainingDivergedError):  # recorded in its folder
-            train(config, root, device, report)
+            train_alone(config, root, device, report)
     else:
         train_ensemble(members, root, device, report, stack=len(members))
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ihlab.storage.files import TakenError
-from ihlab.training.config import RunConfig
+from ihlab.training.config import RunConfig, TaughtConfig
 from ihlab.training.progress import Report
 
 PATIENCE = 10.0
@@ -16,16 +16,27 @@ def attempt(root: Path, device: str, config: RunConfig, report: Report) -> str:
     Return "" if the run ended or diverged, or if another process trains it: the run's folder says which.
     """
     from ihlab.training.run_writer import TrainingDivergedError
-    from ihlab.training.train import train
 
     try:
         wait_for_lock(config, root)
-        train(config, root, device, report)
+        train_alone(config, root, device, report)
     except (TrainingDivergedError, TakenError):
         return ""
     except Exception as error:
         return in_one_line(error)
     return ""
+
+
+def train_alone(config: RunConfig, root: Path, device: str, report: Report) -> None:
+    """Train or resume a run, with its lessons if its config has any."""
+    from ihlab.training.train import train
+
+    if isinstance(config, TaughtConfig):
+        from ihlab.certify.teach import train_until_proved
+
+        train_until_proved(config, root=root, device=device, report=report)
+    else:
+        train(config, root, device, report)
 
 
 def in_one_line(error: BaseException) -> str:

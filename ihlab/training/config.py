@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -219,6 +219,10 @@ class RunConfig:
         rows = self.batch_size // self.accumulate
         return (self.model, self.clamps, self.task.length, rows, self.precision)
 
+    def reached(self, row: Mapping[str, float]) -> bool:
+        """Return whether training ends early, after an evaluation with this row of metrics."""
+        return self.stop_at_accuracy is not None and row[self.stop_at_metric] >= self.stop_at_accuracy
+
     def eval_steps(self) -> list[int]:
         """Return the steps after which the run is evaluated: dense early, sparse late, with the first and the last."""
         steps = [0]
@@ -309,6 +313,71 @@ class ForkConfig(RunConfig):
         return self.fork.clamps
 
 
+@config
+class Lessons:
+    """Questions that are added to the batches of a run, in the sequences that its model answers worst.
+
+    - `rows`: how the sequences are found. "proof": they are those of a certificate, and training ends once it proves
+      every length up to the largest. "attack": a search finds them, and training ends once it finds no wrong answer.
+      "random": they are drawn from the set of the proof;
+    - `lengths`: their numbers of tokens;
+    - `start`: the step of the first lessons. `every`: the least number of steps until they are found anew, which
+      happens at evaluations;
+    - `fraction`: the fraction of a batch's sequences that are lessons.
+    """
+
+    lengths: tuple[int, ...]
+    rows: Literal["proof", "attack", "random"] = "proof"
+    start: int = 100
+    every: int = 50
+    fraction: float = 2 / 3
+
+    def __post_init__(self) -> None:
+        require(
+            self.lengths == tuple(sorted({*self.lengths})) and min(self.lengths, default=0) >= 3,
+            f"Lessons.lengths is {self.lengths}, but must be ascending numbers of tokens, at least 3.",
+        )
+        require(
+            self.start >= 0 and self.every >= 1,
+            f"Lessons.start is {self.start} and every is {self.every}, but must be at least 0 and 1.",
+        )
+        require(0 < self.fraction < 1, f"Lessons.fraction is {self.fraction}, but must be between 0 and 1.")
+
+
+@config
+class TaughtConfig(RunConfig):
+    """A `RunConfig` whose batches have lessons. `ihlab.certify.train_until_proved` trains it."""
+
+    lessons: Lessons
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        longest, n_ctx = self.lessons.lengths[-1], self.model.n_ctx
+        require(longest <= n_ctx, f"Lessons.lengths has {longest}, but the model's n_ctx is {n_ctx}: too short.")
+        for name, only in {"accumulate": 1, "compile": False}.items():
+            value = getattr(self, name)
+            require(value == only, f"TaughtConfig.{name} is {value}, but must be {only}: lessons have other shapes.")
+
+    def reached(self, row: Mapping[str, float]) -> bool:
+        """Return whether the lessons are learned, or training ends as without them."""
+        proved = row.get("proved_length", 0) >= self.lessons.lengths[-1]
+        return proved or row.get("attacked_accuracy", 0) == 1 or super().reached(row)
+
+    def renewals(self) -> list[int]:
+        """Return the evaluation steps at which lessons are found."""
+        steps: list[int] = []
+        for step in self.eval_steps():
+            if step >= self.lessons.start and (not steps or step - steps[-1] >= self.lessons.every):
+                steps.append(step)
+        return steps
+
+
+def taught(run: RunConfig, lessons: Lessons) -> TaughtConfig:
+    """Return the config of a run with lessons."""
+    settings = {known.name: getattr(run, known.name) for known in fields(RunConfig)}
+    return TaughtConfig(**settings, lessons=lessons)
+
+
 def _altered(settings: Any) -> dict[str, Any]:
     """Return the fields of a config that differ from `first_defaults`, nested configs included, without names."""
     stored, usual = stored_names(settings), first_defaults(type(settings))
@@ -337,7 +406,11 @@ def from_dict(stored: dict[str, Any]) -> RunConfig:
         require(name in stored, f"The stored config has no '{name}'.")
     for name in ("task", "model"):
         require(isinstance(stored[name], dict), f"The stored config's {name} is {stored[name]!r}, but must be fields.")
-    config_type = ForkConfig if "fork" in stored else RunConfig
+    config_type: type[RunConfig] = RunConfig
+    if "fork" in stored:
+        config_type = ForkConfig
+    elif "lessons" in stored:
+        config_type = TaughtConfig
     model = _stored_model(json.dumps(stored["model"]), tuple(VARIANTS))
     parts = {"task": _stored_task(stored["task"], stored["model"]), "model": model}
     if isinstance(stored.get("fork"), dict):

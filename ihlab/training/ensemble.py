@@ -24,7 +24,7 @@ from ihlab.measure.metrics import CHUNK_POSITIONS, Evaluator
 from ihlab.model.registry import VARIANTS
 from ihlab.model.transformer import Transformer
 from ihlab.training.compiled import compiled
-from ihlab.training.config import ForkConfig, RunConfig
+from ihlab.training.config import ForkConfig, RunConfig, TaughtConfig
 from tasks import IGNORE
 from tasks.config import ConfigError, require
 
@@ -59,6 +59,7 @@ def check_members(configs: Sequence[RunConfig]) -> None:
     first = configs[0]
     for config in configs:
         require(not isinstance(config, ForkConfig), f"'{config.name}' is a fork, but forks are trained one at a time.")
+        require(not isinstance(config, TaughtConfig), f"'{config.name}' has lessons, but such runs are not stacked.")
         require(not config.clamped, f"RunConfig.clamped of '{config.name}' is set, but stacked runs have no clamps.")
         dropout = config.model.dropout
         require(

@@ -8,7 +8,7 @@ from ihlab import kept
 from ihlab.storage.stored import present
 from tasks.config import ConfigError, choose, require
 
-FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints")
+FILES = ("config.json", "metrics.csv", "done.json", "diverged.json", "checkpoints", "lessons")
 """The files of a run folder. A folder without config.json is damaged."""
 
 MOST_LISTED = 6

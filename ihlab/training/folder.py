@@ -198,3 +198,7 @@ class RunFolder:
     def optimizer_path(self, step: int) -> Path:
         """Path of the optimiser state stored at a step."""
         return self.folder / "checkpoints" / f"step-{step}.optimizer.safetensors"
+
+    def lessons_path(self, step: int) -> Path:
+        """Path of the lessons found at a step."""
+        return self.folder / "lessons" / f"step-{step}.safetensors"

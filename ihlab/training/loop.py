@@ -34,6 +34,7 @@ from ihlab.training.compiled import compiled, explained
 from ihlab.training.config import RunConfig, constant_steps
 from ihlab.training.ensemble import Stack
 from ihlab.training.interrupt import Interrupted
+from ihlab.training.lessons import Find, LessonBook
 from ihlab.training.progress import Report
 from ihlab.training.run import Run
 from ihlab.training.run_writer import Callback, RunWriter, Stored, TrainingDivergedError
@@ -97,21 +98,22 @@ def learning_rate(config: RunConfig, step: int) -> float:
     return config.lr * (1 - done)
 
 
-def microbatches(config: RunConfig, step: int) -> list[TrainingBatch]:
-    """Return the `RunConfig.accumulate` microbatches of one step of a run."""
-    batch = draw(config.task, config.seed, "train", step, config.batch_size, packed=True)
+def microbatches(config: RunConfig, step: int, lessons: Sequence[TrainingBatch] = ()) -> list[TrainingBatch]:
+    """Return the `RunConfig.accumulate` microbatches of one step of a run, and its lessons."""
+    n_rows = config.batch_size - sum(len(lesson.tokens) for lesson in lessons)
+    batch = draw(config.task, config.seed, "train", step, n_rows, packed=True)
     require(
         batch.document_starts is None or not config.compile,
         "RunConfig.compile is True, but packed documents are trained without: it must be False.",
     )
-    total = int((batch.targets != IGNORE).sum())
-    size = config.batch_size // config.accumulate
+    total = int((batch.targets != IGNORE).sum()) + sum(lesson.count for lesson in lessons)
+    size = n_rows // config.accumulate
     pieces = []
-    for first in range(0, config.batch_size, size):
+    for first in range(0, n_rows, size):
         rows = batch.rows(first, first + size)
         piece = training_batch(rows.inputs, rows.targets)
-        pieces.append(replace(piece, total=total, starts=document_starts(rows)))
-    return pieces
+        pieces.append(replace(piece, starts=document_starts(rows)))
+    return [replace(piece, total=total) for piece in (*pieces, *lessons)]
 
 
 def prefetch(draw_step: Callable[[int], T], start: int, stop: int) -> Iterator[T]:
@@ -197,6 +199,8 @@ class Training:
     summaries report; None: the current step. `ongoing` are the members that have neither ended nor
     diverged.
 
+    `find` finds the lessons of a run that has them (`ihlab.training.lessons`).
+
     `running_loss` [member] is the sum of the training losses of the `loss_steps` steps since the last evaluation. It
     stays on the device: reading it would stall a GPU.
     """
@@ -209,6 +213,7 @@ class Training:
         callback: Callback | None = None,
         stacked: bool = False,
         resumed_from: int | None = None,
+        find: Find | None = None,
     ) -> None:
         self.device, self.report, self.stacked = device, report, stacked
         self.configs = [run.config for run in runs]
@@ -219,6 +224,7 @@ class Training:
         install(models[0], self.config.clamps)  # clamped runs are not stacked
         self.running_loss = torch.zeros(len(runs), device=device)
         self.loss_steps = 0
+        self.book = None if find is None else LessonBook(runs[0], find)  # runs with lessons are not stacked
         self.step, states = self._resume(models)
         self.resumed_from = self.step if resumed_from is None else resumed_from
         self.in_training: Stack | SingleModel
@@ -254,11 +260,14 @@ class Training:
             checkpoint.load_model_state(model, checkpointed.weights)
         self.loss_steps = stored[0].steps
         self.running_loss = torch.stack([checkpointed.loss for checkpointed in stored])
+        if self.book is not None:
+            self.book.resume(step, self.writers[0].rows[-1])
         return step, [checkpointed.optimizer for checkpointed in stored]
 
     def batches(self, step: int) -> list[TrainingBatch]:
         """Return the microbatches of a step, in page-locked memory for an asynchronous copy to a GPU."""
-        drawn = [microbatches(config, step) for config in self.configs]
+        lessons = [] if self.book is None else self.book.batches(step)
+        drawn = [microbatches(config, step, lessons) for config in self.configs]
         pieces = [self.in_training.joined(list(of_members)) for of_members in zip(*drawn, strict=True)]
         if self.device.type == "cuda":
             return [each_tensor(piece, Tensor.pin_memory) for piece in pieces]
@@ -304,7 +313,7 @@ class Training:
         last = config.steps
         if self._conclude_reached():
             last = self.step  # too few members are left
-        for pieces in prefetch(self.batches, self.step, last):
+        for pieces in self._batches_up_to(last):
             self.train_step(pieces)
             ended = False
             if self.step in evaluations:
@@ -328,9 +337,18 @@ class Training:
         if interrupted.is_set():  # in the last step: other runs may follow this one
             raise Interrupted(f"Stopped at step {self.step}, the last, finished in {self._where}.")
 
+    def _batches_up_to(self, last: int) -> Iterator[list[TrainingBatch]]:
+        """Return the microbatches of each step that is left."""
+        if self.book is None:
+            return prefetch(self.batches, self.step, last)
+        return map(self.batches, range(self.step, last))  # the next batch needs the lessons found after this step
+
     @torch.no_grad()
     def _evaluate(self) -> None:
         rows = self.in_training.evaluate(self.evaluator)
+        if self.book is not None:
+            assert isinstance(self.in_training, SingleModel)
+            rows[0] |= self.book.renew(self.step, self.in_training.model)
         train_losses = self._checked_losses([row["eval_loss"] for row in rows])
         for i in self.ongoing:
             self.writers[i].note(self.step, train_losses[i], rows[i])

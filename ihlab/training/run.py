@@ -97,13 +97,15 @@ class Run(RunFolder):
         with locked(self.folder / ".lock", f"Another process is training {self.folder}.", wait) as self._lock:
             for name in FILES:
                 remove_partial(self.folder, name)
-            remove_partial(self.folder / "checkpoints", "step-*.safetensors")
+            for name in ("checkpoints", "lessons"):
+                remove_partial(self.folder / name, "step-*.safetensors")
             yield
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Guard writes to the folder: raise `ConfigError` if it is no longer the folder that was locked."""
         require_no_link(self.folder / "checkpoints")
+        require_no_link(self.folder / "lessons")
         self._require_own()
         try:
             yield

@@ -110,9 +110,8 @@ class RunWriter:
 
     @property
     def reached(self) -> bool:
-        """True if the last evaluation reached `RunConfig.stop_at_accuracy`."""
-        threshold = self.config.stop_at_accuracy
-        return threshold is not None and bool(self.rows) and self.rows[-1][self.config.stop_at_metric] >= threshold
+        """True if training ends early after the last evaluation."""
+        return bool(self.rows) and self.config.reached(self.rows[-1])
 
     def check_finite(self, step: int, numbers: Iterable[float], what: str) -> None:
         """Raise `TrainingDivergedError`, and record it in the folder, if a number is not finite."""

@@ -9,10 +9,11 @@ from typing import overload
 import torch
 
 from ihlab.runtime.settings import own_settings
-from ihlab.training.config import RunConfig
+from ihlab.training.config import RunConfig, TaughtConfig
 from ihlab.training.device import pick_device
 from ihlab.training.ensemble import best_stack, check_members, seeds, stacks
 from ihlab.training.interrupt import deferred_interrupt
+from ihlab.training.lessons import Find
 from ihlab.training.loop import Training, learning_rate
 from ihlab.training.memory import require_fits
 from ihlab.training.progress import Report, progress
@@ -29,6 +30,7 @@ def train(
     report: Report | None = ...,
     members: None = None,
     callback: Callback | None = ...,
+    find: Find | None = ...,
 ) -> Run: ...
 
 
@@ -52,6 +54,7 @@ def train(
     report: Report | None = None,
     members: int | None = None,
     callback: Callback | None = None,
+    find: Find | None = None,
 ) -> Run | list[Run]:
     """Train the run that `config` describes, in its folder under `root`, and return it.
 
@@ -66,6 +69,8 @@ def train(
     `run.metrics` ("step", "train_loss", "eval_loss", "accuracy", ...). `print` and `wandb.log` both work. A resumed run
     does not report earlier evaluations again. If the callback raises, training ends; the next call resumes it.
 
+    `find` finds the lessons of a `TaughtConfig`: `ihlab.certify.train_until_proved` gives it.
+
     Raises `TrainingDivergedError` when the loss stops being finite, `Interrupted` after Ctrl-C (at the end of the
     step, with everything saved), and `ConfigError` for a run that does not fit in memory, for a folder that another
     process has locked or that has another config, for an interrupted run whose task's data has changed (`Task`'s
@@ -74,6 +79,10 @@ def train(
     """
     require(isinstance(config, RunConfig), f"The config is {shown(config)}, but must be a RunConfig.")
     require_callback(callback)
+    require(
+        isinstance(config, TaughtConfig) == (find is not None) and (find is None or members is None),
+        "The config has lessons: train it with ihlab.certify.train_until_proved.",
+    )
     if members is not None:
         if report is None:
             _warn_of_a_long_warmup(config)
@@ -85,7 +94,7 @@ def train(
     else:
         if report is None:
             _warn_of_a_long_warmup(config)
-        _train([run], where, report, callback)
+        _train([run], where, report, callback, find)
     return run
 
 
@@ -160,7 +169,13 @@ def _create(configs: Sequence[RunConfig], root: str | Path, device: torch.device
 
 
 @torch.enable_grad()
-def _train(runs: Sequence[Run], device: torch.device, report: Report | None, callback: Callback | None) -> None:
+def _train(
+    runs: Sequence[Run],
+    device: torch.device,
+    report: Report | None,
+    callback: Callback | None,
+    find: Find | None = None,
+) -> None:
     """Train runs to their end under their locks, stacked if there are several."""
     shown_progress = progress(runs[0].config, len(runs)) if report is None else nullcontext(report)
     own_rng = torch.random.fork_rng([device] if device.type == "cuda" else [])  # of dropout
@@ -170,7 +185,7 @@ def _train(runs: Sequence[Run], device: torch.device, report: Report | None, cal
         left = [run for run in runs if not run.done]  # another process may have finished some
         resumed_from = None
         while left:
-            training = Training(left, device, reported, callback, len(runs) > 1, resumed_from)
+            training = Training(left, device, reported, callback, len(runs) > 1, resumed_from, find)
             training.finish(interrupted)
             resumed_from = training.resumed_from
             left = [run for run in left if not run.done and not run.diverged]

@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from ihlab import ModelConfig, Run, Transformer, kept
-from ihlab.certify import attack
+from ihlab.certify import attack, certify
+from ihlab.certify.rules import rule_for
 from ihlab.interp.patterns_alone import PatternsAlone
 from ihlab.model.conversion.llama import to_llama
 from ihlab.theory.constructions import kv_shift_induction_head
 from tasks import ConfigError, DepoTask, InductionTask, MQARTask, MultiHopTask, NGramTask, TriggerTask
 
 SMALL = InductionTask(vocab_size=20, length=10, min_token=2)
-QUICK = {"questions": 6, "sweeps": 1}
+QUICK = {"questions": 6, "restarts": 1, "sweeps": 1}
 
 
 def untrained(task, **fields):
@@ -62,47 +63,18 @@ def follows_always(task, tokens, answer):
     return followers == {answer} and min(tokens) >= task.min_token
 
 
-def recalls(task, tokens, answer):
-    """Return whether pairs come first, each key is asked or can be, and the query's value is the answer."""
-    assert tokens[0] == task.vocab_size - 1
-    tokens, half = tokens[1:], (task.vocab_size - 1) // 2
-    keys, values = tokens[: 2 * task.pairs : 2], tokens[1 : 2 * task.pairs : 2]
-    asked = set(tokens[2 * task.pairs :: 2])
-    left = (task.length - 1 - len(tokens)) // 2
-    return (
-        len(set(keys)) == len(set(values)) == task.pairs
-        and all(0 < key < half for key in keys)
-        and all(half <= value < task.vocab_size - 1 for value in values)
-        and dict(zip(keys, values, strict=True))[tokens[-1]] == answer
-        and len(set(keys) - asked) <= left
-        and all(after == answer for token, after in pairwise(tokens) if token == tokens[-1])
-    )
-
-
-def hops_to(task, tokens, answer):
-    """Follow the hops one by one, from each letter to the position after its latest earlier occurrence."""
-    place = len(tokens) - 1
-    for _ in range(tokens[0]):
-        earlier = [j for j in range(1, place) if tokens[j] == tokens[place]]
-        if not earlier:
-            return False
-        place = earlier[-1] + 1
-    letters = all(task.first_letter <= token < task.none for token in tokens[1:])
-    return tokens[place] == answer and letters and all(a != b for a, b in pairwise(tokens))
-
-
-def in_table(task, tokens, answer):
-    table = {tuple(row) for row in task.table.tolist()}
-    body = [*tokens[1:], answer]
-    return all(tuple(body[i : i + 3]) in table for i in range(0, len(body), 3))
+def in_support(task, tokens, answer):
+    """Ask the rule, which test_rules.py holds against everything that the task draws."""
+    rule = rule_for(task, "task")
+    return bool(rule.drawable(np.array([tokens[rule.begin :]]), np.array([answer]))[0])
 
 
 CASES = {
     "induction": (SMALL, "task", draws_induction),
     "induction, any": (SMALL, "any", follows_always),
-    "recall": (MQARTask(vocab_size=17, length=14, pairs=3, bos=True, power_a=1.0), "task", recalls),
-    "hops": (MultiHopTask(vocab_size=13, length=16, max_hops=2, alphabet=8), "task", hops_to),
-    "n-grams": (NGramTask(vocab_size=13, length=16, order=3, table_size=20, bos=True), "task", in_table),
+    "recall": (MQARTask(vocab_size=17, length=14, pairs=3, bos=True, power_a=1.0), "task", in_support),
+    "hops": (MultiHopTask(vocab_size=13, length=16, max_hops=2, alphabet=8), "task", in_support),
+    "n-grams": (NGramTask(vocab_size=13, length=16, order=3, table_size=20, bos=True), "task", in_support),
 }
 
 
@@ -141,15 +113,13 @@ def test_a_model_that_is_always_right_stands(support):
 
 @pytest.mark.parametrize("attention", ["vanilla", "kv_shift"])
 def test_in_a_small_vocabulary_the_search_finds_the_worst_sequence_of_all(attention):
-    """By brute force over all sequences that keep the question where it stands."""
+    """By brute force over all sequences with this query and this answer."""
     task = InductionTask(vocab_size=6, length=6, min_token=0)
     model = untrained(task, attention=attention)
-    result = attack(model, questions=10, restarts=6, sweeps=3)
+    result = attack(model, questions=10, restarts=12)
     found, worst = result.table["margin"], []
     for row in result.table.itertuples():
-        sampled, query = np.array(row.sampled), row.sampled.index(row.query)
-        kept_places = [query, query + 1, 5]
-        rows = [list(each) for each in product(range(6), repeat=6) if (np.array(each) == sampled)[kept_places].all()]
+        rows = [[*each, row.query] for each in product(range(6), repeat=5)]
         rows = torch.tensor([each for each in rows if draws_induction(task, each, row.answer)])
         logits = model(rows)[:, -1].detach()
         own = logits[:, row.answer].clone()
@@ -159,10 +129,23 @@ def test_in_a_small_vocabulary_the_search_finds_the_worst_sequence_of_all(attent
     assert np.isclose(found, worst, atol=1e-4).mean() >= 0.8
 
 
+@pytest.mark.parametrize("positional", ["none", "rope"])
+def test_the_search_finds_the_smallest_margin_that_a_certificate_names(positional):
+    task = InductionTask(vocab_size=8, length=8, min_token=0)
+    fields = {"positional": positional, "attention": "kv_shift", "mlp": "none", "init_std": 0.5}
+    model = Transformer(ModelConfig(n_layers=1, d_model=8, n_heads=1, d_vocab=8, n_ctx=8, **fields))
+    found = attack(model, task, support="any", questions=12, restarts=12, before_norm=True).table
+    certified = certify(model, task, [8]).table.set_index(["query", "answer"])["bound"]
+    smallest = found.join(certified, on=["query", "answer"])["bound"]
+    assert (found["lowered"] >= smallest - 1e-4).all()
+    assert np.isclose(found["lowered"], smallest, atol=1e-4).mean() >= 0.8
+    assert ((found["lowered"] > 0) == (found["margin"] > 0)).all()
+
+
 def test_the_seed_decides_and_more_restarts_are_never_worse():
     model = untrained(SMALL)
     one, again, longer, other = (
-        attack(model, **QUICK, **more).table for more in ({}, {}, {"restarts": 3}, {"seed": 1})
+        attack(model, **{**QUICK, **more}).table for more in ({}, {}, {"restarts": 3}, {"seed": 1})
     )
     pd.testing.assert_frame_equal(one, again)
     assert sorted(map(tuple, one["sampled"])) != sorted(map(tuple, other["sampled"]))

@@ -21,7 +21,6 @@ from tasks import (
 INDUCTION = {"vocab_size": 4, "length": 4, "min_token": 0}
 CASES = {
     "induction": (InductionTask(**INDUCTION), 4, 400_000),
-    "induction, more ids": (InductionTask(vocab_size=6, length=5, min_token=1), 5, 1_500_000),
     "induction, immediate": (InductionTask(**INDUCTION, score_immediate=True), 4, 400_000),
     "induction, periodic": (InductionTask(**INDUCTION, period=2), 4, 10_000),
     "induction, bos": (InductionTask(vocab_size=5, length=5, min_token=0, bos=True), 5, 400_000),

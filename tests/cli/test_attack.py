@@ -46,7 +46,7 @@ def test_an_untrained_run_is_refuted_with_the_worst_sequence_in_lines(root, tmp_
 
 
 def test_a_run_that_stands_exits_with_0(capsys):
-    main(["attack", "recall-attention-only-2", "--questions", "2", "--sweeps", "1"])
+    main(["attack", "induction-kv-shift-narrow", "--questions", "2", "--sweeps", "1"])
     printed = capsys.readouterr().out
     assert "2 of 2 questions are answered rightly as drawn, and 2 in the worst sequence" in printed
 

@@ -1,0 +1,43 @@
+"""Prove that a circuit of a one-layer model is sufficient, and that each of its parts is necessary."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from ihlab.certify.certify import certify
+from ihlab.certify.parts import parts_of
+
+
+def certify_circuit(source: Any, circuit: Sequence[str], task: Any = None, lengths: Any = None) -> pd.DataFrame:
+    """Prove or refute that a circuit is sufficient, and that each of its parts is necessary.
+
+    `circuit` are parts of a one-layer model (`parts_of`). The other arguments are those of `certify`. The table has one
+    row for each model that is tested:
+
+    - `left_out`: the parts that it lacks. The first row lacks all parts outside the circuit, each other row also one
+      part of the circuit;
+    - `verdict`: of the certificate of this model; `proved`: the fraction of its rows that are proved;
+    - `sufficient`: True in the first row if the circuit alone answers every sequence rightly. False if it does not:
+      then `counterexample` is a sequence that it answers wrongly. Missing if neither is known;
+    - `necessary`: True if the circuit without this part answers `counterexample` wrongly. False if it still answers
+      every sequence rightly. Missing in the first row, and if neither is known.
+    """
+    others = [part for part in parts_of(source) if part not in circuit]
+    rows = []
+    for part in [None, *circuit]:
+        lacking = [*others, part] if part is not None else others
+        certificate = certify(source, task, lengths, margins=False, without=lacking)
+        table, right = certificate.table, {"proved": True, "refuted": False}.get(certificate.status)
+        wrong = table[table["verdict"] == "refuted"]
+        rows.append(
+            {
+                "left_out": lacking,
+                "verdict": certificate.status,
+                "proved": (table["verdict"] == "proved").mean(),
+                "sufficient": right if part is None else None,
+                "necessary": None if part is None or right is None else not right,
+                "counterexample": wrong["worst"].iloc[0] if len(wrong) else [],
+            }
+        )
+    return pd.DataFrame(rows).astype({"sufficient": "boolean", "necessary": "boolean"})
