@@ -410,13 +410,14 @@ def ratio(one: Cell, other: Cell, column: str = "steps_to_90") -> Number:
 
 
 def described(measure: str, estimate: Callable[[pd.DataFrame], stats.Estimate], cell: Cell | None = None) -> Number:
-    """Return a number from its description and a function of the table. It counts the seeds of `cell`, or all seeds."""
+    """Return a number from its description and a function of the table.
+
+    It counts the seeds of `cell`, or those of all runs for claims.
+    """
     _require_functions("described(measure, estimate, cell)", estimate)
 
     def number(data: pd.DataFrame) -> Measured:
-        rows = data
-        if cell is not None:
-            rows = pick(data, cell)
+        rows = of_kind(data) if cell is None else pick(data, cell)
         return Measured(measure, estimate(data), int(rows["seed"].nunique()))
 
     if cell is None:
