@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby
@@ -32,7 +32,6 @@ LONGEST = 4096
 """The most tokens of a sequence."""
 MOST_IDS = 1024
 """The most ids of a stored certificate's task."""
-PADDING = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,8 @@ class Certificate:
 
     `model` identifies config and weights (`model_digest`), and `dtype` is the type of the weights. `without` names
     parts that were left out of the model. The other fields are the arguments of the call: `task` is None for your own
-    automata, and `questions` for all questions of the task. `set` says which sequences are meant.
+    automata, and `questions` for all questions of the task. `set` says which sequences are meant. `rounding` is left
+    from version 0.4: nothing reads it.
     """
 
     table: pd.DataFrame
@@ -63,6 +63,7 @@ class Certificate:
     margins: bool
     without: tuple[str, ...] = ()
     set: str = ""
+    rounding: Mapping[str, float] | None = None
     automata: Sequence[Sequences] = field(default=(), repr=False)
     _network: Transformer | None = field(default=None, repr=False)
 
@@ -114,7 +115,7 @@ class Certificate:
     def export(self, folder: str | Path) -> Path:
         """Write a folder with the weights, the verdicts, and `check.py`, which proves the proved rows anew.
 
-        That program has at most 180 lines and needs Python 3.11 and no packages.
+        That program has at most 120 lines and needs Python 3.11 and no packages.
 
         Raises `ConfigError` for what that checker does not cover (`ihlab.certify.export`).
         """
@@ -134,12 +135,10 @@ class Certificate:
         """
         require(self.task is not None, "A certificate of your own automata is not stored: only tasks are.")
         tensors = {name: torch.tensor(self.table[name].to_numpy(sort)) for name, sort in COLUMNS.items()}
-        tensors["verdict"] = torch.tensor(self.table["verdict"].map(VERDICTS.index).to_numpy())
-        walks = self.table["worst"].tolist()
-        padded = np.full((len(walks), max(map(len, walks), default=0)), PADDING, np.int32)
-        for row, walk in zip(padded, walks, strict=True):
-            row[: len(walk)] = walk
-        tensors["worst"] = torch.from_numpy(padded)
+        tensors["verdict"] = torch.tensor([VERDICTS.index(verdict) for verdict in self.table["verdict"]])
+        longest = max((len(walk) for walk in self.table["worst"]), default=0)
+        padded = [walk + [-1] * (longest - len(walk)) for walk in self.table["worst"]]
+        tensors["worst"] = torch.tensor(padded, dtype=torch.int32).reshape(len(self.table), longest)
         content = serialised(tensors, {ENTRY: self._entry})
         write_atomically(Path(path), lambda aside: aside.write_bytes(content))  # type: ignore[arg-type]
 
@@ -153,25 +152,24 @@ class Certificate:
         try:
             entry = json.loads(metadata[ENTRY])
             require(entry["format"] == FORMAT, f"{path} is a certificate of format {entry['format']}: make it anew.")
-            for name, kind in {**COLUMNS, "verdict": "int64", "worst": "int32"}.items():
-                _require_kind(tensors[name].dtype == getattr(torch, kind), name, tensors[name].dtype)
-            table = pd.DataFrame({name: tensors[name].numpy() for name in COLUMNS})
-            numbers = tensors["verdict"].numpy()
-            _require_kind({*numbers} <= {*range(len(VERDICTS))}, "the verdicts", numbers)
-            table["verdict"] = np.array(VERDICTS, object)[numbers]
-            table["worst"] = [walk[walk != PADDING].tolist() for walk in tensors["worst"].numpy()]
+            columns = {name: tensors[name] for name in (*COLUMNS, "verdict", "worst")}
+            kinds = [str(column.dtype).removeprefix("torch.") for column in columns.values()]
+            _require_kind([*COLUMNS.values(), "int64", "int32"] == kinds, "the columns", kinds)
+            numbers = {*columns["verdict"].tolist()}
+            _require_kind(numbers <= {*range(len(VERDICTS))}, "the verdicts", numbers)
+            table = pd.DataFrame({name: columns[name].numpy() for name in COLUMNS})
+            table["verdict"] = [VERDICTS[number] for number in columns["verdict"].tolist()]
+            table["worst"] = [[token for token in walk if token >= 0] for walk in columns["worst"].tolist()]
             lengths, pairs, margins = entry["lengths"], entry["questions"], entry["margins"]
-            ascending = {*map(type, lengths)} == {int} and lengths == sorted({*lengths})
-            within = ascending and lengths[0] >= 2 and lengths[-1] <= LONGEST
-            _require_kind(within and {*table["length"]} <= {*lengths}, "lengths", lengths)
+            whole = all(type(length) is int for length in lengths)
+            ascending = whole and lengths == sorted({*lengths}) and lengths[0] >= 2 and lengths[-1] <= LONGEST
+            _require_kind(ascending and {*table["length"]} <= {*lengths}, "lengths", lengths)
             _require_kind(type(margins) is bool, "margins", margins)
             task: Any = from_plain(Task, entry["task"])
-            questions = None
-            if pairs is not None:
-                questions = [(int(query), int(answer)) for query, answer in pairs]
+            questions = None if pairs is None else [(int(query), int(answer)) for query, answer in pairs]
             _require_kind(task.vocab_size <= MOST_IDS, "vocab_size", task.vocab_size)
-            asked = sequences_of(task)[0] if questions is None else questions
-            _require_kind(len(asked) <= len(table), "the number of questions", len(asked))
+            n_questions = len(sequences_of(task)[0] if questions is None else questions)
+            _require_kind(n_questions <= len(table), "the number of questions", n_questions)
             automata = automata_of(task, questions)
             return cls(
                 table=in_order(table),

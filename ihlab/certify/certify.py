@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import groupby, product
+from itertools import groupby
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ihlab.certify.bounds import Bounds
 from ihlab.certify.certificate import (
     LONGEST,
     PROVED,
@@ -26,12 +25,11 @@ from ihlab.certify.certificate import (
     ranges,
     rows_of,
 )
+from ihlab.certify.judges import Judgement, judge_of
 from ihlab.certify.parts import left_out
-from ihlab.certify.plain import longer, on_one_thread, opened_transformer, plain_copy
+from ihlab.certify.plain import longer, on_one_thread, plain_copy
 from ihlab.certify.search import last_logits
 from ihlab.certify.sequences import Sequences
-from ihlab.certify.tables import ModelTables, PairTables
-from ihlab.certify.walks import automaton_of
 from ihlab.interp.sources import opened_model
 from ihlab.model.transformer import Transformer
 from ihlab.runtime.progress import tracked
@@ -58,22 +56,24 @@ def certify(
     """Prove or refute that a model answers every sequence of a task rightly (`ihlab.certify.sequences`).
 
     The proof is about the stored weights in real arithmetic: every number from the weights to the verdict is enclosed
-    (`ihlab.certify.enclosures`). With one head, the smallest margin of all sequences is found, up to rounding. With
-    several heads a bound of it is found by branching, up to a budget (`ihlab.certify.bounds`).
+    (`ihlab.certify.enclosures`). With one head, the smallest margin of all sequences is found, up to rounding
+    (`ihlab.certify.walks`).
+    With several heads or an MLP, a lower bound is computed (`ihlab.certify.judges`). With several heads a search also
+    looks for a sequence that is answered wrongly.
 
-    - `source`: a `Run` or a `Transformer`;
+    - `source`: a `Run`, a `Transformer`, or the Hugging Face model that `to_hf` made of one, or its folder;
     - `task`: an `InductionTask` or `MQARTask`; by default the task that the model was trained on;
     - `lengths`: numbers of tokens, by default 2 up to the task's. Above n_ctx the model must have no learned positions;
     - `questions`: pairs (query, answer), by default all of the task's; or your own automata (`Sequences`);
     - `margins`: True: compute the bound and the worst sequence of every row. False: of proved rows only at the longest
-      length. By default True for at most 32 tokens in the alphabet;
+      length (with several heads or an MLP, of every row). By default True for at most 32 tokens in the alphabet;
     - `without`: parts of the model to leave out (`ihlab.certify.parts`): what is proved is about the rest;
     - `path`: the file in which to store the finished certificate. It may exist only if it is of the same model, task,
       lengths, questions and options. It is then replaced when the new one is finished.
 
     A progress bar counts the query tokens in a terminal or a notebook. Raises `ConfigError`, with the reason, for a
-    model that is not one layer without an MLP or does more than its weights say (hooks, changed buffers), for weights
-    that are not finite or too large to be enclosed, and for tasks, lengths and questions that the proof does not cover.
+    model that is not one layer or does more than its weights say (hooks, changed buffers), for weights that are not
+    finite or too large to be enclosed, and for tasks, lengths and questions that the proof does not cover.
     """
     model, chosen, planned = plan(source, task, lengths, questions, margins, without)
     require(path is None or isinstance(path, str | Path), f"path is {shown(path)}, but must be the path of a file.")
@@ -103,24 +103,21 @@ def plan(
     without: Sequence[str] = (),
 ) -> tuple[Transformer, list[Sequences], Certificate]:
     """Return the model, the questions, and a certificate without rows, whose `key` is that of the finished one."""
-    model = left_out(source, without) if without else opened_transformer(source)
-    if task is None:
-        task = getattr(model, "trained_on", None)
+    model = left_out(source, without)
+    task = getattr(model, "trained_on", None) if task is None else task
     chosen = _questions(task, questions)
     wanted = _lengths(lengths, task)
-    if margins is None:
-        margins = len(chosen[0].alphabet) <= MARGINS_UP_TO
-    asked = [(each.query, each.answer) for each in chosen]
+    alphabet = chosen[0].alphabet
     require_fits(model, chosen, wanted)
-    own = questions is not None and any(isinstance(question, Sequences) for question in questions)
+    own = questions is not None and isinstance(next(iter(questions)), Sequences)
     certificate = Certificate(
         table=pd.DataFrame(),
         model=model_digest(model),
         dtype=dtype_of(model),
         task=None if own else task,
         lengths=wanted,
-        questions=None if questions is None else asked,
-        margins=margins,
+        questions=None if questions is None else [(each.query, each.answer) for each in chosen],
+        margins=len(alphabet) <= MARGINS_UP_TO if margins is None else margins,
         without=tuple(without),
     )
     return model, chosen, certificate
@@ -141,37 +138,38 @@ def require_fits(model: Transformer, questions: Sequence[Sequences], lengths: Se
 
 def _questions(task: Any, questions: Sequence[tuple[int, int] | Sequences] | None) -> list[Sequences]:
     """Return the automata of all questions, sorted by query and answer."""
-    given: list[Any] = [] if questions is None else list(questions)
-    require(questions is None or len(given) > 0, "questions is [], but must have at least one question.")
-    if given and all(isinstance(question, Sequences) for question in given):
-        for question in given:
-            same = np.array_equal(question.alphabet, given[0].alphabet)
-            require(same, "The automata have different alphabets: call certify once for each alphabet.")
-        return sorted(given, key=lambda question: (question.query, question.answer))
-    require(task is not None, "The task of the model is not known: give one.")
-    if questions is None:
-        return automata_of(task, None)
-    for question in given:
-        pair = isinstance(question, tuple | list) and len(question) == 2
-        whole = pair and all(isinstance(token, Integral) for token in question)
-        require(whole, f"A question is {shown(question)}, but must be a pair (query, answer) of ids.")
-    return automata_of(task, [(int(query), int(answer)) for query, answer in given])
+    if questions is not None:
+        questions = list(questions)
+        require(len(questions) > 0, "questions is [], but must have at least one question (query, answer).")
+    if questions is not None and all(isinstance(question, Sequences) for question in questions):
+        own: Any = questions
+        same = all(np.array_equal(question.alphabet, own[0].alphabet) for question in own)
+        require(same, "The automata have different alphabets: call certify once for each alphabet.")
+        chosen: list[Any] = own
+    else:
+        require(task is not None, "The task of the model is not known: give one.")
+        for question in questions or ():
+            pair = isinstance(question, tuple | list) and len(question) == 2
+            whole = pair and all(isinstance(token, Integral) and not isinstance(token, bool) for token in question)  # type: ignore[union-attr]
+            require(whole, f"A question is {shown(question)}, but must be a pair (query, answer) of ids.")
+        chosen = automata_of(task, None if questions is None else [(int(q), int(y)) for q, y in questions])  # type: ignore[misc]
+    return sorted(chosen, key=lambda question: (question.query, question.answer))
 
 
 def _lengths(lengths: Iterable[int] | None, task: Any) -> list[int]:
-    """Return the numbers of tokens, ascending."""
-    if lengths is None:
-        require(task is not None, "The task is not known: give lengths=[...].")
-        lengths = range(2, task.length + 1)
-    require(isinstance(lengths, Iterable), f"lengths is {shown(lengths)}, but must be several numbers.")
-    wanted = list(lengths)
+    require(lengths is not None or task is not None, "The task is not known: give lengths=[...].")
+    require(
+        lengths is None or isinstance(lengths, Iterable), f"lengths is {shown(lengths)}, but must be several numbers."
+    )
+    wanted = list(range(2, task.length + 1) if lengths is None else lengths)
     for length in wanted:
         require_integer("A length", length, 2)
+    wanted = sorted({int(length) for length in wanted})
     require(
-        len(wanted) > 0 and max(wanted) <= LONGEST,
+        len(wanted) > 0 and wanted[-1] <= LONGEST,
         f"lengths is {shown(wanted)}, but must be numbers of tokens from 2 to {LONGEST}.",
     )
-    return sorted({*map(int, wanted)})
+    return wanted
 
 
 def _require_same_call(path: Path, planned: Certificate) -> None:
@@ -189,48 +187,31 @@ def _rows(
     model: Transformer, questions: Sequence[Sequences], lengths: list[int], with_margin: set[int]
 ) -> list[dict[str, Any]]:
     """Return what is known of each question at each length that has sequences."""
-    tables = ModelTables(model, questions[0].alphabet, lengths[-1])
-    groups = [lengths]
-    if model.pos_embed is not None:  # every length is a problem of its own; otherwise tables of the longest serve all
-        groups = [[length] for length in lengths]
+    judge = judge_of(model, questions[0].alphabet, lengths[-1])
+    # With learned positions, every length is a problem of its own. Otherwise tables of the longest serve all.
+    groups = [lengths] if model.pos_embed is None else [[length] for length in lengths]
     by_query = [list(group) for _, group in groupby(questions, key=lambda question: question.query)]
     rows = []
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        for some, group in tracked(product(groups, by_query), "certifying query tokens"):
-            of_query = tables.of(automaton_of(group[0]).query, some[-1])
-            work = partial(_judged, of_query, lengths=some, with_margin=with_margin)
-            for judged in pool.map(work, group):
-                rows += judged
+        for some in groups:
+            for group in tracked(by_query, "certifying query tokens"):
+                judge.prepare(group[0].query, some[-1])
+                work = partial(judge.judge, lengths=some, with_margin=with_margin)
+                for question, judgements in zip(group, pool.map(work, group), strict=True):
+                    rows += [_row(question, judgement) for judgement in judgements]
     return rows
 
 
-def _judged(
-    tables: PairTables, question: Sequences, lengths: Sequence[int], with_margin: set[int]
-) -> list[dict[str, Any]]:
-    """Return what is known of a question at each length that has sequences, with the bound at some lengths."""
-    bounds = Bounds(tables, question.answer, automaton_of(question))
-    rows = []
-    for length, sign in bounds.signs(lengths).items():
-        bound = margin = np.nan
-        walk = sign.walk[:0]
-        if length in with_margin:
-            bound, margin, walk = bounds.smallest(length, sign)
-            if sign.above and bound <= 0:
-                bound = 0.0  # the sign is known better than the size
-        elif not sign.above:
-            margin, walk = sign.margin, sign.walk
-        rows.append(
-            {
-                "length": length,
-                "query": question.query,
-                "answer": question.answer,
-                "verdict": PROVED if sign.above or bound > 0 else UNKNOWN,
-                "margin": margin,
-                "bound": bound,
-                "worst": question.alphabet[walk].tolist(),
-            }
-        )
-    return rows
+def _row(question: Sequences, judgement: Judgement) -> dict[str, Any]:
+    return {
+        "length": judgement.length,
+        "query": question.query,
+        "answer": question.answer,
+        "verdict": PROVED if judgement.proved else UNKNOWN,
+        "margin": judgement.margin,
+        "bound": judgement.bound,
+        "worst": question.alphabet[judgement.walk].tolist(),
+    }
 
 
 def _settled(rows: list[dict[str, Any]], model: Transformer) -> pd.DataFrame:

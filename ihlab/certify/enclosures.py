@@ -1,12 +1,12 @@
 """Enclose real numbers between two float64. Rounding errors are enclosed, not estimated.
 
-- `arb` (python-flint) computes with balls that hold the exact value: products, exponentials, sines. Arrays of balls are
-  NumPy arrays of objects.
+- `arb` (python-flint) computes with balls that hold the exact value: products, exponentials, sines.
 - `ends` turns balls into a lower and an upper float64.
 - `below` and `above` round the result of one float64 operation outwards. It is off by at most half a unit in the last
   place, or by underflow below 2^-1022. So they move it by at least a whole unit, and by `TINY`.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numba
@@ -23,15 +23,6 @@ TINY = 2.0**-1000
 """Absorbs what is lost below the smallest normal number, 2^-1022, also where the processor flushes it to 0."""
 
 inlined = numba.njit(nogil=True, inline="always", error_model="numpy")
-
-
-Balls = np.ndarray
-"""An array of `arb`."""
-_ball = np.frompyfunc(arb, 1, 1)
-_lower = np.frompyfunc(lambda ball: float(ball.lower()), 1, 1)
-_upper = np.frompyfunc(lambda ball: float(ball.upper()), 1, 1)
-exp = np.frompyfunc(arb.exp, 1, 1)
-rsqrt = np.frompyfunc(arb.rsqrt, 1, 1)
 
 
 class Interval(NamedTuple):
@@ -64,33 +55,51 @@ def times(one: Interval, other: Interval) -> Interval:
     return Interval(low, above.py_func(one.high * other.high))
 
 
-def ends(balls: Balls) -> Interval:
-    """Return lower and upper ends of balls.
+def ends(balls: Iterable[arb], shape: Sequence[int]) -> Interval:
+    """Return lower and upper ends of balls, as arrays of a shape.
 
     Raises `ConfigError` for a ball that is too large, or too wide, for float64.
     """
-    low, high = _lower(balls).astype(float), _upper(balls).astype(float)
+    listed = list(balls)
+    low = np.array([float(ball.lower()) for ball in listed])
+    high = np.array([float(ball.upper()) for ball in listed])
     require(
         bool(np.isfinite(low).all() and np.isfinite(high).all()),
         "The model's scores or logits are too large to be enclosed in float64.",
     )
-    return Interval(below.py_func(low), above.py_func(high))
+    return Interval(below.py_func(low).reshape(shape), above.py_func(high).reshape(shape))
 
 
-def exact(tensor: Tensor) -> Balls:
-    """Return a tensor as exact numbers."""
-    return _ball(tensor.detach().cpu().double().numpy())
+def exact(tensor: Tensor) -> arb_mat:
+    """Return a matrix, or a vector as one row, as exact numbers."""
+    rows = tensor.detach().cpu().double().reshape(-1, tensor.shape[-1])
+    return arb_mat(rows.shape[0], rows.shape[1], [arb(x) for x in rows.flatten().tolist()])
 
 
-def product(one: Balls, other: Balls) -> Balls:
-    """Return the matrix product of balls [.., n] and [n, m]."""
-    rows = one.reshape(-1, one.shape[-1])
-    left, right = arb_mat(rows.tolist()), arb_mat(other.tolist())
-    entries = np.array((left * right).entries(), object)
-    return entries.reshape(*one.shape[:-1], other.shape[-1])
+def scaled(matrix: arb_mat, columns: Sequence[arb]) -> arb_mat:
+    """Multiply each column of a matrix by a number."""
+    n_rows, n_columns = matrix.nrows(), matrix.ncols()
+    return arb_mat(n_rows, n_columns, [matrix[i, j] * columns[j] for i in range(n_rows) for j in range(n_columns)])
 
 
-def normalised(rows: Balls, gain: Balls, eps: float) -> Balls:
+def stacked(matrices: Sequence[arb_mat]) -> arb_mat:
+    """Put matrices below each other."""
+    entries = [entry for matrix in matrices for entry in matrix.entries()]
+    return arb_mat(sum(matrix.nrows() for matrix in matrices), matrices[0].ncols(), entries)
+
+
+def columns_of(matrix: arb_mat, start: int, stop: int) -> arb_mat:
+    """Return columns start .. stop - 1 of a matrix."""
+    n_rows = matrix.nrows()
+    return arb_mat(n_rows, stop - start, [matrix[i, j] for i in range(n_rows) for j in range(start, stop)])
+
+
+def normalised(matrix: arb_mat, gain: Sequence[arb], eps: float) -> arb_mat:
     """Return x / sqrt(mean(x^2) + eps) * gain of each row x."""
-    mean = (rows * rows).sum(axis=-1, keepdims=True) / rows.shape[-1]
-    return rows * rsqrt(mean + arb(eps)) * gain
+    n_columns, entries = matrix.ncols(), []
+    for i in range(matrix.nrows()):
+        row = [matrix[i, j] for j in range(n_columns)]
+        mean = sum((x * x for x in row), arb(0)) / n_columns
+        inverse = (mean + arb(eps)).rsqrt()
+        entries += [x * inverse * g for x, g in zip(row, gain, strict=True)]
+    return arb_mat(matrix.nrows(), n_columns, entries)

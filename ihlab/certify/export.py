@@ -80,10 +80,11 @@ def require_covered(certificate: Any) -> None:
         certificate.questions is None,
         f"The certificate has {len(certificate.questions or ())} of the task's questions, but check.py expects all.",
     )
-    for name in ("bos", "score_immediate"):
-        require(not getattr(task, name), f"InductionTask.{name} is True, but check.py covers only False.")
+    for name, plain in {"period": None, "bos": False, "score_immediate": False}.items():
+        value = getattr(task, name)
+        require(value == plain, f"InductionTask.{name} is {value!r}, but check.py covers only {plain!r}.")
     cfg = model.cfg
-    covered = {"n_heads": 1, "qk_norm": False, "bias": False, "mask": "causal"}
+    covered = {"n_heads": 1, "mlp": "none", "qk_norm": False, "bias": False, "mask": "causal"}
     for name, only in covered.items():
         value = getattr(cfg, name)
         require(value == only, f"The model has {name}={value!r}, but check.py covers only {only!r}.")

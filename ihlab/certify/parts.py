@@ -5,7 +5,7 @@ shift, four terms of it: a token's own key and value, and those of the token bef
 part that is left out has the weight 0. The rest of the model stays as it was trained.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,12 +27,14 @@ def parts_of(source: Any) -> list[str]:
 
 
 @torch.no_grad()
-def left_out(source: Any, parts: Iterable[str]) -> Transformer:
-    """Return a copy of a one-layer model without some of its parts, which `parts_of` names.
+def left_out(source: Any, parts: Sequence[str]) -> Transformer:
+    """Return a copy of a one-layer model without some of its parts, which `parts_of` names; the model if none is named.
 
     Raises `ConfigError` for another part, with the nearest name, and for models as `certify` does.
     """
     model = opened_transformer(source)
+    if not parts:
+        return model
     require(not isinstance(parts, str), f"without is {shown(parts)}, but must be a list of parts.")
     named = [choose("part", part, _parts(model)) for part in parts]
     cfg = model.cfg.replace(residual=False) if DIRECT in named else model.cfg

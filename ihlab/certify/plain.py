@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from os import PathLike
 from typing import Any
 
 import torch
@@ -39,6 +40,14 @@ def on_one_thread() -> Iterator[None]:
 
 def opened_transformer(source: Any) -> Transformer:
     """Return the `Transformer` of a source. Raises `ConfigError` for another class of model."""
+    from transformers import PreTrainedModel  # imported here, because the library takes seconds
+
+    if isinstance(source, PreTrainedModel | str | PathLike):
+        from ihlab.hf import from_hf
+
+        if isinstance(source, PreTrainedModel):
+            _require_no_hooks(source)
+        source = from_hf(source)
     require(
         not hasattr(source, "_orig_mod"),
         "The source is a compiled wrapper, which can do more than its weights say: give the model itself.",
@@ -46,7 +55,7 @@ def opened_transformer(source: Any) -> Transformer:
     model = opened_model(source).module
     require(
         type(model) is Transformer,
-        f"The model is a {type(model).__name__}, but a proof needs a Transformer of ihlab.",
+        f"The model is a {type(model).__name__}, but a proof needs a Transformer: convert it (ihlab.hf.from_hf).",
     )
     assert isinstance(model, Transformer)
     require(type(model.cfg) is ModelConfig, f"model.cfg is a {type(model.cfg).__name__}, but must be a ModelConfig.")

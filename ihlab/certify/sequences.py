@@ -6,7 +6,7 @@ state after it: each pair of a state and a token has a *rule*, and the rule give
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -126,9 +126,7 @@ class Sequences:
         return asks and state != FORBIDDEN
 
 
-def induction(
-    alphabet: Iterable[int], query: int, answer: int, bos: int | None = None, sentence: str = f"{REPEAT} token"
-) -> Sequences:
+def induction(alphabet: Iterable[int], query: int, answer: int, bos: int | None = None) -> Sequences:
     """Return the sequences in which the query has occurred before, and only the answer has ever followed it.
 
     All other tokens are arbitrary. So the set has all sequences of `InductionTask` that end in this repeat, and more.
@@ -142,7 +140,20 @@ def induction(
     rule = np.repeat([[new], [old]], len(tokens), axis=1)
     rule[:, q] = after_query
     first = (tokens == query).astype(int)
-    asks = np.array([False, True])
+    asks, sentence = np.array([False, True]), f"{REPEAT} other token" if query != answer else f"{REPEAT} token"
+    return _begun(Sequences(tokens, query, answer, first, rule, follow, asks, sentence), bos)
+
+
+def alternation(alphabet: Iterable[int], query: int, answer: int, bos: int | None = None) -> Sequences:
+    """Return the sequences of period 2: the query and the answer in turn."""
+    tokens = np.array(sorted(alphabet))
+    q, y = np.searchsorted(tokens, [query, answer])
+    follow = np.full((3, len(tokens)), FORBIDDEN)
+    follow[0, y], follow[1, q] = 1, 1  # after the query, after the answer; rule 2: after any other token
+    rule = np.full((2, len(tokens)), 2)
+    rule[:, q], rule[:, y] = 0, 1
+    first = np.where(tokens == query, 0, np.where(tokens == answer, 0, FORBIDDEN))
+    asks, sentence = np.array([False, True]), "in which two tokens take turns"
     return _begun(Sequences(tokens, query, answer, first, rule, follow, asks, sentence), bos)
 
 
@@ -222,10 +233,13 @@ def sequences_of(task: Any) -> tuple[list[tuple[int, int]], Callable[[int, int],
         f"The task is {shown(getattr(task, 'kind', type(task).__name__))}, but proofs know induction and mqar: give "
         "questions=[...] with your own automata (ihlab.certify.Sequences).",
     )
-    require(task.period is None, f"InductionTask.period is {task.period}, but proofs need None.")
+    require(task.period in (None, 2), f"InductionTask.period is {task.period}, but proofs know period 2 or none.")
     bos = task.vocab_size - 1 if task.bos else None
     alphabet = range(task.min_token, task.vocab_size - task.bos)
-    pairs = product(alphabet, alphabet)
-    questions = [pair for pair in pairs if pair[0] != pair[1] or task.score_immediate]
-    sentence = f"{REPEAT} token" if task.score_immediate else f"{REPEAT} other token"
-    return questions, lambda query, answer: induction(alphabet, query, answer, bos, sentence)
+    kind = induction if task.period is None else alternation
+    immediate = task.score_immediate and task.period is None
+    questions = [(query, answer) for query in alphabet for answer in alphabet if query != answer or immediate]
+    if not immediate:
+        return questions, lambda query, answer: kind(alphabet, query, answer, bos)
+    sentence = f"{REPEAT} token"
+    return questions, lambda query, answer: replace(kind(alphabet, query, answer, bos), sentence=sentence)

@@ -1,99 +1,72 @@
 """Find the lightest walks through the graph of tokens, by dynamic programming backwards from the query, compiled.
 
-A sequence x_0 .. x_t is a walk. Its token b at position t - back, after a token a, has a weight [back, b, a], and a
-walk weighs the sum over its tokens. Every weight is a lower bound, and each addition is rounded down. So if the
-lightest of all walks weighs more than 0, that is a proof (`ihlab.certify.bounds` says of what).
+A sequence x_0 .. x_t is a walk. Its token b at position t - back, after a token a, weighs
 
-Shapes, with V tokens, and index V for "none before": mass [head, back, V, V + 1] and weight [back, V, V + 1], with one
-back for all positions, or one for each; read [head, output, place, V, V + 1]; value [state, V]: the weight of all
-positions after a token, with the state there.
+    mass[back, b, a] * (gain[b, a] - level),        gain = read_answer - read_rival.
+
+If the lightest walk of a set weighs 0 or more, then in every sequence of the set the attention-weighted mean of the
+gains is at least the level. Every number is a bound: a mass is an interval, a gain is known from below, and each
+operation on the way to a weight is rounded down. So "weighs 0 or more" is a proof, whatever proposed the level. Levels
+are proposed by Dinkelbach's method (1967): the level becomes the mean of the lightest walk, until it no longer falls.
+
+Shapes, with V tokens, and index V for "none before": mass [back, V, V + 1] and gain [place, V, V + 1], with one back or
+place for all positions, or one for each; read [output, place, V, V + 1]; value [state, V]: the weight of all positions
+after a token, with the state there.
 """
 
-from math import fsum
 from typing import NamedTuple
 
 import numba
 import numpy as np
 
 from ihlab.certify.enclosures import Interval, above, below
-from ihlab.certify.sequences import Sequences
-from ihlab.certify.tables import PairTables
 
 compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
 Array = np.ndarray
 
+STEPS = 200
+"""The most steps of Dinkelbach's method, which usually ends after about five."""
+
 
 class Automaton(NamedTuple):
-    """The arrays of `Sequences`, as compiled code takes them. `query` is a number in the alphabet."""
+    """The arrays of `Sequences`, as compiled code takes them."""
 
     first: Array
     rule: Array
     follow: Array
     asks: Array
-    query: int
-
-
-def automaton_of(question: Sequences) -> Automaton:
-    """Return the arrays of a question."""
-    query = int(np.searchsorted(question.alphabet, question.query))
-    return Automaton(question.first, question.rule, question.follow, question.asks, query)
-
-
-class Multipliers(NamedTuple):
-    """The numbers of each head in the weights of several heads (`ihlab.certify.bounds`)."""
-
-    ratio: Array
-    split: Array
-    end: Array
 
 
 @compiled
-def gains(
-    read: Interval, direct: Interval, answer: int, start: int, stop: int, level: float, multipliers: Multipliers
-) -> Array:
-    """Return what a mass of each head is multiplied with, from below [rival, head, place, V, V + 1].
-
-    The rivals are start .. stop - 1 without the answer. With one head, return the least gain over them [1, 1, ..].
-    """
-    n_heads, _, n_places, n_tokens, n_before = read.low.shape
-    n_rivals = 1 if n_heads == 1 else stop - start
-    found = np.full((n_rivals, n_heads, n_places, n_tokens, n_before), np.inf)
+def least_gains(read: Interval, direct: Interval, answer: int, start: int, stop: int) -> Array:
+    """Return the least gain of the answer over the rivals start .. stop - 1, with one head."""
+    least = np.full(read.low.shape[2:], np.inf)
+    flat, own = least.reshape(-1), np.ascontiguousarray(read.low[0, answer]).reshape(-1)
     for rival in range(start, stop):
-        if rival == answer:
-            continue
-        for head in range(n_heads):
-            kept = found[min(rival - start, n_rivals - 1), head].reshape(-1)
-            own = np.ascontiguousarray(read.low[head, answer]).reshape(-1)
-            other = np.ascontiguousarray(read.high[head, rival]).reshape(-1)
-            constant = below(multipliers.split[head] * multipliers.end[head])
-            if head == 0:
-                constant = below(below(below(direct.low[answer] - direct.high[rival]) - level) + constant)
-            for i in range(len(kept)):
-                gain = below(below(multipliers.ratio[head] * below(own[i] - other[i])) + constant)
-                kept[i] = gain if gain < kept[i] else kept[i]
-    return found
+        if rival != answer:
+            constant = below(direct.low[answer] - direct.high[rival])
+            other = np.ascontiguousarray(read.high[0, rival]).reshape(-1)
+            for i in range(len(flat)):
+                gain = below(below(own[i] - other[i]) + constant)
+                flat[i] = gain if gain < flat[i] else flat[i]
+    return least
 
 
 @compiled
-def weigh(mass: Interval, gain: Array) -> Array:
-    """Return the weight of each token [back, V, V + 1]: the least over rivals of the sum of mass times gain."""
-    n_rivals, n_heads, n_places, n_tokens, n_before = gain.shape
-    n_masses = mass.low.shape[1]
-    weight = np.empty((max(n_masses, n_places), n_tokens, n_before))
-    for back in range(len(weight)):
-        for token in range(n_tokens):
-            for before in range(n_before):
-                least = np.inf
-                for rival in range(n_rivals):
-                    total = 0.0
-                    for head in range(n_heads):
-                        each = gain[rival, head, back % n_places, token, before]
-                        masses = mass.low if each > 0 else mass.high
-                        product = below(masses[head, back % n_masses, token, before] * each)
-                        total = product if head == 0 else below(total + product)
-                    least = total if total < least else least
-                weight[back, token, before] = least
-    return weight
+def _weight(low: float, high: float, gain: float, level: float) -> float:
+    """Return the least weight of a token whose mass is between low and high."""
+    over = below(gain - level)
+    return below((low if over > 0 else high) * over)
+
+
+@compiled
+def _fill(weight: Array, mass: Interval, gain: Array, level: float, back: int) -> None:
+    """Fill weight [V, V + 1] with those of a token `back` positions before the query."""
+    low, high = mass.low[back % len(mass.low)], mass.high[back % len(mass.low)]
+    here = gain[back % len(gain)]
+    for token in range(weight.shape[0]):
+        for before in range(weight.shape[1]):
+            weight[token, before] = _weight(low[token, before], high[token, before], here[token, before], level)
 
 
 @compiled
@@ -118,79 +91,276 @@ def _step(weight: Array, automaton: Automaton, value: Array, lightest: Array) ->
 
 
 @compiled
-def _rest(weight: Array, automaton: Automaton, longest: int) -> Array:
+def _rest(mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, longest: int) -> Array:
     """Return the lightest sum of the weights after a token `back` positions before the query [back, state, token]."""
     n_states, n_tokens = automaton.rule.shape
     rest = np.full((longest, n_states, n_tokens), np.inf)
-    lightest = np.empty((len(automaton.follow), n_tokens))
+    weight, lightest = np.empty((n_tokens, n_tokens + 1)), np.empty((len(automaton.follow), n_tokens))
+    same_everywhere = len(mass.low) == 1 and len(gain) == 1
     for state in range(n_states):
         for before in range(n_tokens):
-            if automaton.asks[state] and automaton.follow[automaton.rule[state, before], automaton.query] >= 0:
-                rest[1, state, before] = weight[0, automaton.query, before]
+            if automaton.asks[state] and automaton.follow[automaton.rule[state, before], query] >= 0:
+                low, high = mass.low[0, query, before], mass.high[0, query, before]
+                rest[1, state, before] = _weight(low, high, gain[0, query, before], level)
     for back in range(1, longest - 1):
+        if back == 1 or not same_everywhere:
+            _fill(weight, mass, gain, level, back)
         rest[back + 1] = rest[back]
-        _step(weight[back % len(weight)], automaton, rest[back + 1], lightest)
+        _step(weight, automaton, rest[back + 1], lightest)
     return rest
 
 
 @compiled
-def lightest_walks(weight: Array, automaton: Automaton, lengths: Array) -> tuple[Array, Array]:
-    """Return the weight of the lightest walk of each length, inf without a walk, and the walks [length, pos].
+def _token_weight(mass: Interval, gain: Array, level: float, back: int, token: int, before: int) -> float:
+    low, high = mass.low[back % len(mass.low), token, before], mass.high[back % len(mass.low), token, before]
+    return _weight(low, high, gain[back % len(gain), token, before], level)
 
-    Unused places of a walk hold the query.
+
+@compiled
+def _lightest_first(
+    mass: Interval, gain: Array, level: float, automaton: Automaton, rest: Array, back: int
+) -> tuple[float, int]:
+    """Return the weight of the lightest walk from a first token `back` positions before the query, and this token."""
+    smallest, first = np.inf, 0
+    for token in range(len(automaton.first)):
+        state = automaton.first[token]
+        if state >= 0 and rest[back, state, token] < np.inf:
+            none = len(automaton.first)
+            total = below(_token_weight(mass, gain, level, back, token, none) + rest[back, state, token])
+            if total < smallest:
+                smallest, first = total, token
+    return smallest, first
+
+
+@compiled
+def _walk(
+    mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, rest: Array, length: int
+) -> tuple[float, Array]:
+    """Return the weight and the tokens of the lightest walk of a length, first to last; no tokens if there is none."""
+    walk = np.full(length, query)
+    lightest, walk[0] = _lightest_first(mass, gain, level, automaton, rest, length - 1)
+    if lightest == np.inf:
+        return lightest, walk[:0]
+    state = automaton.first[walk[0]]
+    for number in range(1, length - 1):
+        back, before = length - 1 - number, walk[number - 1]
+        allowed, smallest = automaton.follow[automaton.rule[state, before]], np.inf
+        for token in range(len(allowed)):
+            if allowed[token] >= 0 and rest[back, allowed[token], token] < np.inf:
+                total = rest[back, allowed[token], token] + _token_weight(mass, gain, level, back, token, before)
+                if total < smallest:
+                    smallest, walk[number] = total, token
+        state = allowed[walk[number]]
+    return lightest, walk
+
+
+@compiled
+def lightest_walk(
+    mass: Interval, gain: Array, level: float, automaton: Automaton, query: int, length: int
+) -> tuple[float, Array]:
+    """Return the weight and the tokens of the lightest walk of a length; inf and no tokens if there is none."""
+    rest = _rest(mass, gain, level, automaton, query, length)
+    return _walk(mass, gain, level, automaton, query, rest, length)
+
+
+@compiled
+def mean_above(mass: Interval, low: Array, high: Array, walk: Array) -> float:
+    """Return an upper bound of the mean of gains, which are between low and high [place, V, V + 1], over a walk."""
+    weighted, least, most = 0.0, 0.0, 0.0
+    for number in range(len(walk)):
+        back, token = len(walk) - 1 - number, walk[number]
+        before = walk[number - 1] if number else mass.low.shape[2] - 1
+        gain = above(high[back % len(high), token, before] - low[back % len(low), token, before])
+        small, large = mass.low[back % len(mass.low), token, before], mass.high[back % len(mass.low), token, before]
+        weighted = above(weighted + above((large if gain > 0 else small) * gain))
+        least, most = below(least + small), above(most + large)
+    total = least if weighted > 0 else most
+    return above(weighted / total) if total > 0 else np.inf
+
+
+@compiled
+def margin_above(mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array) -> float:
+    """Return an upper bound of the margin of a walk: mass [head, ..], read [head, output, ..], direct [output]."""
+    return nearest_rival(mass, read, direct, answer, walk)[0]
+
+
+@compiled
+def nearest_rival(mass: Interval, read: Interval, direct: Interval, answer: int, walk: Array) -> tuple[float, int]:
+    """Return `margin_above`, and the rival of this margin."""
+    smallest, nearest = np.inf, 0
+    for rival in range(len(direct.low)):
+        if rival != answer:
+            margin = above(direct.high[answer] - direct.low[rival])
+            for head in range(len(mass.low)):
+                of_head = Interval(mass.low[head], mass.high[head])
+                margin = above(margin + mean_above(of_head, read.low[head, rival], read.high[head, answer], walk))
+            if margin < smallest:
+                smallest, nearest = margin, rival
+    return smallest, nearest
+
+
+@compiled
+def least_mean(
+    mass: Interval, gain: Array, automaton: Automaton, query: int, length: int, start: float = 0.0
+) -> tuple[float, Array]:
+    """Return a lower bound of the mean of gains over all walks of a length, and a walk whose mean is near it.
+
+    The bound is the first level at which the lightest walk weighs 0 or more, or the least gain. `start` is a first
+    guess. Return inf and no tokens without a walk.
     """
-    n_tokens, longest = len(automaton.first), lengths.max()
-    totals, walks = np.full(len(lengths), np.inf), np.full((len(lengths), longest), automaton.query)
-    rest = _rest(weight, automaton, longest)
-    for i in range(len(lengths)):
-        back, walk = lengths[i] - 1, walks[i]
-        for token in range(n_tokens):
-            state = automaton.first[token]
-            if state >= 0 and rest[back, state, token] < np.inf:
-                total = below(weight[back % len(weight), token, n_tokens] + rest[back, state, token])
-                if total < totals[i]:
-                    totals[i], walk[0] = total, token
-        if totals[i] == np.inf:
+    _, walk = lightest_walk(mass, gain, start, automaton, query, length)
+    if not len(walk):
+        return np.inf, walk
+    zero, least, span = np.zeros_like(gain), gain.min(), gain.max() - gain.min()
+    level, off = min(mean_above(mass, zero, gain, walk), gain.max()), 0.0
+    for _ in range(STEPS):
+        if level - off <= least:  # no mean is below the least gain
+            break
+        weight, near = lightest_walk(mass, gain, level - off, automaton, query, length)
+        if weight >= 0:
+            return level - off, walk
+        mean = mean_above(mass, zero, gain, near)
+        if mean < level - off:
+            level, walk, off = mean, near, 0.0
+        else:  # the weight is negative by rounding alone
+            off = max(16 * off, 2.0**-46 * span)
+    return least, walk
+
+
+@compiled
+def signs(
+    mass: Interval, read: Interval, direct: Interval, answer: int, automaton: Automaton, query: int, lengths: Array
+) -> tuple[Array, Array]:
+    """Return, for each length, the sign of the smallest margin with one head, and a walk; its unused places are -1.
+
+    1: the margin of every walk is above 0. -1: that of the returned walk is 0 or less. 0: neither is known, and the
+    walk is a candidate. 2: there is no walk. All rivals are first tested in one pass, by the least gain of any rival at
+    each pair. That is a bound for each of them. Where the test fails, each half of them is tested, and so on.
+    """
+    longest, of_head = lengths[-1], Interval(mass.low[0], mass.high[0])
+    found = np.ones(len(lengths), np.int64)
+    walks = np.full((len(lengths), longest), -1)
+    starts, stops = [0], [len(direct.low)]
+    while starts:
+        start, stop = starts.pop(), stops.pop()
+        if stop - start == 1 and start == answer:
             continue
-        state = automaton.first[walk[0]]
-        for number in range(1, lengths[i] - 1):
-            back, before = back - 1, walk[number - 1]
-            allowed, smallest = automaton.follow[automaton.rule[state, before]], np.inf
-            for token in range(n_tokens):
-                if allowed[token] >= 0 and rest[back, allowed[token], token] < np.inf:
-                    total = rest[back, allowed[token], token] + weight[back % len(weight), token, before]
-                    if total < smallest:
-                        smallest, walk[number] = total, token
-            state = allowed[walk[number]]
-    return totals, walks
+        gain = least_gains(read, direct, answer, start, stop)
+        rest = _rest(of_head, gain, 0.0, automaton, query, longest)
+        halve = False
+        for i in range(len(lengths)):
+            if found[i] == -1 or found[i] == 2:
+                continue
+            weight, _ = _lightest_first(of_head, gain, 0.0, automaton, rest, lengths[i] - 1)
+            if weight == np.inf:
+                found[i] = 2
+            if weight > 0:
+                continue
+            _, walk = _walk(of_head, gain, 0.0, automaton, query, rest, lengths[i])
+            if margin_above(mass, read, direct, answer, walk) <= 0:
+                found[i], walks[i, : len(walk)] = -1, walk
+            elif stop - start > 1:
+                halve = True
+            else:
+                found[i], walks[i, : len(walk)] = 0, walk
+        if halve:
+            middle = (start + stop) // 2
+            starts += [start, middle]
+            stops += [middle, stop]
+    return found, walks
 
 
-def on_walk(table: Array, walk: Array) -> Array:
-    """Return the entries [.., pos] of a table [.., back, V, V + 1] for the tokens of a walk."""
-    backs = np.arange(len(walk))[::-1] % table.shape[-3]
-    before = np.concatenate([[table.shape[-1] - 1], walk[:-1]])
-    return table[..., backs, walk, before]
+@compiled
+def smallest_margin(
+    mass: Interval, read: Interval, direct: Interval, answer: int, automaton: Automaton, query: int, length: int
+) -> tuple[float, float, Array]:
+    """Return a lower bound of the margins of all walks of a length, the smallest known margin from above, and its walk.
 
-
-def mean_above(low: Array, high: Array, gain: Array) -> Array:
-    """Return upper bounds of means of gains, from above [.., pos], with weights between `low` and `high` [pos].
-
-    `fsum` is rounded only once.
+    With one head. Return inf without a walk. The first walk's nearest rival is tested alone, then the others in
+    groups. A group passes if no walk is below the smallest known margin. A group that fails is split in halves.
     """
-    products = above.py_func(np.where(gain > 0, high, low) * gain)
-    weighted = above.py_func(np.array([fsum(each) for each in products]))
-    total = np.where(weighted > 0, below.py_func(fsum(low)), above.py_func(fsum(high)))
-    bounded = total > 0
-    return np.where(bounded, above.py_func(weighted / np.where(bounded, total, 1.0)), np.inf)
+    of_head = Interval(mass.low[0], mass.high[0])
+    gain = least_gains(read, direct, answer, 0, len(direct.low))
+    _, walk = lightest_walk(of_head, gain, 0.0, automaton, query, length)
+    if not len(walk):
+        return np.inf, np.inf, walk
+    margin, nearest = nearest_rival(mass, read, direct, answer, walk)
+    bound = np.inf
+    starts, stops = [0, nearest + 1, nearest], [nearest, len(direct.low), nearest + 1]
+    while starts:
+        start, stop = starts.pop(), stops.pop()
+        if start == stop or (stop - start == 1 and start == answer):
+            continue
+        gain = least_gains(read, direct, answer, start, stop)
+        level = min(margin, gain.max())
+        weight, near = lightest_walk(of_head, gain, level, automaton, query, length)
+        if weight >= 0:
+            continue
+        if stop - start == 1:
+            lowest, near = least_mean(of_head, gain, automaton, query, length, level)
+            bound = min(bound, lowest)
+        known = margin_above(mass, read, direct, answer, near)
+        if known < margin:
+            margin, walk = known, near
+        if stop - start == 1:
+            continue
+        middle = (start + stop) // 2
+        starts += [start, middle]
+        stops += [middle, stop]
+    return min(bound, margin), margin, walk
 
 
-def margin_above(tables: PairTables, answer: int, walk: Array) -> float:
-    """Return an upper bound of the margin of a walk."""
-    masses = [on_walk(table, walk) for table in tables.mass]
-    low, high = (on_walk(table, walk) for table in tables.read)
-    margins = above.py_func(tables.direct.high[answer] - tables.direct.low)
-    for of_low, of_high, least, most in zip(*masses, low, high, strict=True):
-        means = mean_above(of_low, of_high, above.py_func(most[answer] - least))
-        margins = above.py_func(margins + means)
-    margins[answer] = np.inf
-    return float(margins.min())
+@compiled
+def bounds_of_rivals(
+    mass: Interval, read: Interval, direct: Interval, answer: int, automaton: Automaton, query: int, length: int
+) -> tuple[Array, Array]:
+    """Return a lower bound of the margin against each rival, and each head's worst walk for the smallest one."""
+    n_heads, n_outputs = len(mass.low), len(direct.low)
+    bounds, smallest = np.full(n_outputs, np.inf), np.inf
+    walks, trial = np.zeros((n_heads, length), np.int64), np.zeros((n_heads, length), np.int64)
+    for rival in range(n_outputs):
+        if rival == answer:
+            continue
+        total = below(direct.low[answer] - direct.high[rival])
+        for head in range(n_heads):
+            low, high = read.low[head, answer], read.high[head, rival]
+            gain = np.empty_like(low)
+            for i in range(gain.size):
+                gain.flat[i] = below(low.flat[i] - high.flat[i])
+            level, walk = least_mean(Interval(mass.low[head], mass.high[head]), gain, automaton, query, length)
+            if not len(walk):
+                return bounds, walks
+            total = below(total + level)
+            trial[head] = walk
+        bounds[rival] = total
+        if total < smallest:
+            smallest = total
+            walks[:] = trial
+    return bounds, walks
+
+
+@compiled
+def extremes(
+    mass: Interval, read: Interval, direct: Interval, automaton: Automaton, query: int, length: int
+) -> tuple[Array, Array]:
+    """Return bounds, from below and from above, of direct plus the sum of the heads' means, for each output."""
+    low, high = direct.low.copy(), direct.high.copy()
+    for output in range(len(low)):
+        for head in range(len(mass.low)):
+            of_head = Interval(mass.low[head], mass.high[head])
+            low[output] = below(low[output] + least_mean(of_head, read.low[head, output], automaton, query, length)[0])
+            level, _ = least_mean(of_head, -read.high[head, output], automaton, query, length)
+            high[output] = above(high[output] - level)
+    return low, high
+
+
+@compiled
+def values_on(mass: Interval, read: Interval, direct: Interval, walk: Array) -> tuple[Array, Array]:
+    """Return bounds of direct plus the sum of the heads' means on one walk, for each output."""
+    low, high = direct.low.copy(), direct.high.copy()
+    for output in range(len(low)):
+        for head in range(len(mass.low)):
+            of_head, zero = Interval(mass.low[head], mass.high[head]), np.zeros_like(read.low[head, output])
+            high[output] = above(high[output] + mean_above(of_head, zero, read.high[head, output], walk))
+            low[output] = below(low[output] - mean_above(of_head, read.low[head, output], zero, walk))
+    return low, high

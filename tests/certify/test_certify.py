@@ -1,7 +1,7 @@
 """Proofs against brute force over every sequence, for every option that they accept; planted faults; refusals."""
 
 import dataclasses
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -9,7 +9,8 @@ import torch
 
 from ihlab import InductionTask, ModelConfig, Transformer
 from ihlab.certify import Certificate, certify, check
-from ihlab.certify.sequences import induction, recall, sequences_of
+from ihlab.certify.sequences import alternation, induction, recall, sequences_of
+from ihlab.hf import to_hf
 from ihlab.theory.constructions import checker, kv_shift_induction_head
 from tasks import IGNORE, ConfigError, MQARTask, NGramTask
 
@@ -157,6 +158,28 @@ def test_other_constructions_and_one_vanilla_layer_are_refuted():
         assert is_induction(tokens, tokens[-1], tokens[tokens.index(tokens[-1]) + 1])
 
 
+WITH_MLP = [{}, {"positional": "rope"}, {"positional": "learned"}, {"n_heads": 2, "attention": "k_shift"}]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("written", [0.02, 0.3])
+@pytest.mark.parametrize("fields", WITH_MLP, ids=str)
+def test_with_an_mlp_the_bound_is_below_every_sequence(fields, written):
+    """The MLP writes little, so that something is proved, or much, so that the bound is loose."""
+    model, verdicts = small(1, mlp="swiglu", **fields), set()
+    model.layers[0].mlp.out_proj.weight *= written
+    certificate = certify(model, TASK, range(3, 6))
+    for row in certificate.table.itertuples():
+        every = [t for t in product(range(4), repeat=row.length) if is_induction(t, row.query, row.answer)]
+        smallest = smallest_margin(model, every, row.answer)
+        assert row.bound <= smallest + 2e-6
+        assert tuple(row.worst) in every
+        assert row.margin >= smallest - 2e-6
+        assert row.verdict != {True: "refuted", False: "proved"}[smallest > 0]
+        verdicts.add(row.verdict)
+    assert {"proved", "refuted"} <= verdicts or written > 0.1
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("faults", [30, pytest.param(200, marks=pytest.mark.rare)])
 def test_no_planted_fault_is_proved(faults):
@@ -187,16 +210,21 @@ def spectral(module):
 
 CHANGED = {
     "forward hook": lambda m: m.register_forward_hook(lambda *a: -a[2]),
+    "hook of a part": lambda m: m.unembed.register_forward_hook(lambda *a: -a[2]),
     "pre-hook": lambda m: m.layers[0].register_forward_pre_hook(lambda *a: None),
     "hook point": lambda m: m.add_hook("blocks.0.hook_attn_out", lambda x, hook: x),
     "parametrisation": lambda m: spectral(m.layers[0].attn.q_proj),
     "method": lambda m: setattr(m, "forward", lambda tokens: -type(m).forward(m, tokens)),
+    "method of a part": lambda m: setattr(m.unembed, "forward", lambda x: x),
+    "module": lambda m: setattr(m.layers[0], "attn", torch.nn.Identity()),
     "module of a subclass": lambda m: setattr(m.layers[0].attn, "q_proj", type("Own", (torch.nn.Linear,), {})(8, 8)),
     "new module": lambda m: m.add_module("own", torch.nn.Linear(2, 2)),
     "setting": lambda m: setattr(m.layers[0], "residual", False),
     "eps": lambda m: setattr(m.layers[0].ln1, "eps", 1.0),
     "buffer": lambda m: m.layers[0].attn.rotary.cos.neg_(),
     "weight": lambda m: m.embed.weight.data.fill_(float("nan")),
+    "infinite weight": lambda m: m.layers[0].attn.o_proj.weight.data.fill_(float("inf")),
+    "shape": lambda m: setattr(m.layers[0].attn, "q_proj", torch.nn.Linear(8, 8)),
 }
 
 
@@ -234,12 +262,15 @@ def test_a_model_that_fails_in_its_own_arithmetic_is_not_proved(dtype, scale):
 
 REFUSED = [
     ({"n_layers": 2}, "second layer"),
-    ({"mlp": "swiglu"}, "MLP"),
+    ({"mlp": "gelu"}, "MLP"),
+    ({"mlp": "swiglu", "norm": "none"}, "norm='none'"),
     ({"norm": "layer"}, "LayerNorm"),
     ({"shift_window": 3}, "more than two tokens"),
     ({"attention": "qkv_shift"}, "attention='qkv_shift'"),
+    ({"attention": "gated_linear"}, "attention='gated_linear'"),
     ({"attention": "multi_token"}, "attention='multi_token'"),
     ({"stream_shift": "added"}, "stream_shift='added'"),
+    ({"canon": "A"}, "canon='A'"),
     ({"smear": "embedding"}, "smear='embedding'"),
     ({"bigram_table": 8}, "bigram_table=8"),
 ]
@@ -250,6 +281,14 @@ def test_what_breaks_the_argument_is_named(fields, part):
     model = Transformer(ModelConfig(**{**SMALL, "d_vocab": 4, "n_ctx": 8, "d_model": 16, **fields})).eval()
     with pytest.raises(ConfigError, match=part):
         certify(model, TASK)
+
+
+def test_a_hugging_face_folder_has_the_certificate_of_its_model(tmp_path):
+    model = small(0, mlp="swiglu", positional="rope").float()
+    to_hf(model).save_pretrained(tmp_path)
+    one, other = (certify(source, TASK, [4]).table for source in (tmp_path, model))
+    assert one["verdict"].equals(other["verdict"])
+    np.testing.assert_allclose(one["bound"], other["bound"], rtol=1e-5)
 
 
 def test_other_refusals_name_the_cause(tmp_path):
@@ -301,6 +340,9 @@ def test_automata_hold_what_their_rules_say(bos):
             content = tokens[1:] if bos else tokens
             allowed = 4 not in content and (not bos or tokens[0] == 4)
             assert induction(range(4), 2, 1, first).holds(tokens) == (allowed and is_induction(content, 2, 1))
+            in_turn = all({before, after} == {1, 2} for before, after in pairwise(content))
+            alternating = len(content) >= 3 and content[-1] == 2 and in_turn
+            assert alternation(range(4), 2, 1, first).holds(tokens) == (allowed and alternating)
 
 
 @pytest.mark.parametrize(
@@ -309,6 +351,7 @@ def test_automata_hold_what_their_rules_say(bos):
         InductionTask(vocab_size=12, length=10, min_token=2),
         InductionTask(vocab_size=12, length=10, min_token=2, bos=True),
         InductionTask(vocab_size=12, length=10, min_token=2, score_immediate=True),
+        InductionTask(vocab_size=6, length=5, min_token=0, period=2),
         MQARTask(vocab_size=12, length=14, pairs=3, fill="blank", power_a=1.0),
         MQARTask(vocab_size=12, length=14, pairs=3, fill="random", power_a=1.0),
     ],
@@ -347,6 +390,7 @@ def held(automaton, rows):
         InductionTask(vocab_size=4, length=4, min_token=0),
         InductionTask(vocab_size=4, length=4, min_token=0, score_immediate=True),
         InductionTask(vocab_size=5, length=4, min_token=0, bos=True),
+        InductionTask(vocab_size=4, length=4, min_token=0, period=2),
         MQARTask(vocab_size=6, length=8, pairs=2, fill="random"),
         MQARTask(vocab_size=6, length=8, pairs=2, fill="blank"),
     ],
@@ -420,6 +464,9 @@ def test_a_certificate_is_checked(tmp_path):
     assert (stored.verdict, stored.key, stored.task) == (certificate.verdict, certificate.key, TASK)
     with pytest.raises(ConfigError, match="another model"):
         check(path, hand_set(slope=0.2))
+    certify(with_mlp := small(0, mlp="swiglu"), TASK, [3]).save(tmp_path / "mlp")
+    with pytest.raises(ConfigError, match="no bound of an MLP"):
+        check(tmp_path / "mlp", with_mlp)
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(ConfigError, match=r"proof\.safetensors"):
         check(path, model)
@@ -448,7 +495,9 @@ def forged(certificate, **columns):
 
 FORGED = {
     "rows dropped": lambda c: dataclasses.replace(c, table=c.table.iloc[1:]),
+    "a row twice": lambda c: dataclasses.replace(c, table=c.table.iloc[[0, *range(len(c.table))]]),
     "one row for another": lambda c: dataclasses.replace(c, table=c.table.iloc[[0, *range(len(c.table) - 1)]]),
+    "rows of length 2": lambda c: forged(c, length=2),
     "lengths that were not judged": lambda c: dataclasses.replace(c, lengths=[3, 4, 5]),
     "another question": lambda c: forged(c, answer=c.table["answer"].to_numpy()[::-1]),
     "all proved": lambda c: forged(c, verdict="proved", bound=1.0, margin=2.0),
@@ -456,6 +505,7 @@ FORGED = {
     "all proved, no margins asked": lambda c: dataclasses.replace(
         forged(c, verdict="proved", bound=np.nan), margins=False
     ),
+    "all refuted": lambda c: forged(c, verdict="refuted"),
     "margins plus 1000": lambda c: forged(c, margin=c.table["margin"] + 1000),
     "bounds plus 1": lambda c: forged(c, bound=c.table["bound"] + 1),
     "bounds infinite": lambda c: forged(c, bound=np.inf),
@@ -463,6 +513,7 @@ FORGED = {
     "margins minus 1": lambda c: forged(c, margin=c.table["margin"] - 1),
     "sequences of another row": lambda c: forged(c, worst=[*c.table["worst"][1:], c.table["worst"][0]]),
     "no sequences": lambda c: forged(c, worst=[[] for _ in c.table["worst"]]),
+    "its own rounding": lambda c: dataclasses.replace(forged(c, verdict="proved"), rounding={"float64": -1e9}),
 }
 
 
