@@ -104,8 +104,8 @@ def _wrong_sequence(sequences: Sequences, tables: PairTables, row: Any) -> str |
     if len(row.worst) != row.length or not sequences.holds(row.worst):
         return f"names {row.worst}, which is not a sequence of its set"
     walk = np.searchsorted(sequences.alphabet, row.worst)
-    given = (tables.mass, tables.read, tables.direct, sequences.answer, walk)
-    high, low = margin_above(*given), _margin_below(*given)
+    terms = (tables.mass, tables.read, tables.direct, sequences.answer, walk)
+    high, low = margin_above(*terms), _margin_below(*terms)
     if not low <= row.margin <= high + 1e-6 * (1 + abs(high)):
         return f"claims a margin of {row.margin}, but it is between {low} and {high}"
     certain = row.verdict != REFUTED or high <= 0
@@ -132,13 +132,13 @@ def _hold(sequences: Sequences, tables: PairTables, lengths: list[int], level: f
     """Return for which lengths every margin is at least the level, and above 0 if it must be `positive`."""
     query = int(np.searchsorted(sequences.alphabet, sequences.query))
     paths = (sequences.first, sequences.follow[sequences.rule], sequences.asks, query, np.array(lengths))
-    given = (tables.mass, tables.read, tables.direct, sequences.answer)
+    terms = (tables.mass, tables.read, tables.direct, sequences.answer)
     if len(tables.mass.low) == 1:
-        shortest = _shortest_of_rivals(*given, *paths, level)
+        shortest = _shortest_of_rivals(*terms, *paths, level)
         strictly = positive and level <= 0
         return [weight > 0 or (weight == 0 and not strictly) for weight in shortest.tolist()]
-    found = [_sum_of_levels(*given, *paths[:-1], length) for length in lengths]
-    return [total >= level - SLACK * abs(level) and (total > 0 or not positive) for total in found]
+    weights = [_sum_of_levels(*terms, *paths[:-1], length) for length in lengths]
+    return [total >= level - SLACK * abs(level) and (total > 0 or not positive) for total in weights]
 
 
 @compiled
@@ -157,7 +157,7 @@ def _shortest(
 ) -> Array:
     """Return the length, from below, of the shortest path of each length; after [state, before, token]."""
     n_states, n_tokens = after.shape[:2]
-    found, step = np.full(len(lengths), np.inf), np.empty((n_tokens, n_tokens + 1))
+    weights, step = np.full(len(lengths), np.inf), np.empty((n_tokens, n_tokens + 1))
     rest, nearer = np.full((n_states, n_tokens), np.inf), np.full((n_states, n_tokens), np.inf)
     _fill(step, mass, gain, level, 0)
     for state in range(n_states):
@@ -170,7 +170,7 @@ def _shortest(
         for token in range(n_tokens):
             if first[token] >= 0 and rest[first[token], token] < np.inf:
                 begun = min(begun, below(step[token, n_tokens] + rest[first[token], token]))
-        found[lengths == back + 1] = begun
+        weights[lengths == back + 1] = begun
         for state in range(n_states):
             for before in range(n_tokens):
                 least = np.inf
@@ -179,7 +179,7 @@ def _shortest(
                         least = min(least, step[token, before] + rest[after[state, before, token], token])
                 nearer[state, before] = below(least) if least < np.inf else np.inf
         rest, nearer = nearer, rest
-    return found
+    return weights
 
 
 @compiled
@@ -200,15 +200,15 @@ def _shortest_of_rivals(
     for rival in range(len(direct.low)):
         if rival != answer:
             together = np.minimum(together, _gain(read, direct, answer, rival))
-    found = _shortest(of_head, together, level, first, after, asks, query, lengths)
-    if found.min() > 0:
-        return found
-    found[:] = np.inf
+    weights = _shortest(of_head, together, level, first, after, asks, query, lengths)
+    if weights.min() > 0:
+        return weights
+    weights[:] = np.inf
     for rival in range(len(direct.low)):
         if rival != answer:
             gain = _gain(read, direct, answer, rival)
-            found = np.minimum(found, _shortest(of_head, gain, level, first, after, asks, query, lengths))
-    return found
+            weights = np.minimum(weights, _shortest(of_head, gain, level, first, after, asks, query, lengths))
+    return weights
 
 
 @compiled

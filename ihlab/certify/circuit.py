@@ -23,10 +23,10 @@ def certify_circuit(source: Any, circuit: Sequence[str], task: Any = None, lengt
     - `necessary`: True if the circuit without this part answers `counterexample` wrongly. False if it still answers
       every sequence rightly. Missing in the first row, and if neither is known.
     """
-    others = [part for part in parts_of(source) if part not in circuit]
+    others = [removed for removed in parts_of(source) if removed not in circuit]
     rows = []
-    for part in [None, *circuit]:
-        lacking = [*others, part] if part is not None else others
+    for removed in [None, *circuit]:
+        lacking = [*others, removed] if removed is not None else others
         certificate = certify(source, task, lengths, margins=False, without=lacking)
         table, right = certificate.table, {"proved": True, "refuted": False}.get(certificate.status)
         wrong = table[table["verdict"] == "refuted"]
@@ -35,8 +35,8 @@ def certify_circuit(source: Any, circuit: Sequence[str], task: Any = None, lengt
                 "left_out": lacking,
                 "verdict": certificate.status,
                 "proved": (table["verdict"] == "proved").mean(),
-                "sufficient": right if part is None else None,
-                "necessary": None if part is None or right is None else not right,
+                "sufficient": right if removed is None else None,
+                "necessary": None if removed is None or right is None else not right,
                 "counterexample": wrong["worst"].iloc[0] if len(wrong) else [],
             }
         )

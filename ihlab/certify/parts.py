@@ -36,15 +36,15 @@ def left_out(source: Any, parts: Sequence[str]) -> Transformer:
     if not parts:
         return model
     require(not isinstance(parts, str), f"without is {shown(parts)}, but must be a list of parts.")
-    named = [choose("part", part, _parts(model)) for part in parts]
+    named = [choose("part", name, _parts(model)) for name in parts]
     cfg = model.cfg.replace(residual=False) if DIRECT in named else model.cfg
     copy = Transformer(cfg).to(model.embed.weight).eval()
     copy.load_state_dict(model.state_dict())
     copy.trained_on = model.trained_on
     silence = _parts(copy)
-    for part in named:
-        if part != DIRECT:
-            silence[part]()
+    for name in named:
+        if name != DIRECT:
+            silence[name]()
     return copy
 
 

@@ -47,7 +47,7 @@ class PromptPair:
         return self.logit_differences(logits).mean()
 
 
-EMPTY = 20
+EMPTY = 200
 """Number of batches in a row without a fitting sequence after which a task counts as having none."""
 
 

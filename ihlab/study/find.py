@@ -28,7 +28,7 @@ def declared(figures: Path) -> dict[str, Declared]:
     A file declares a figure by a call at its top level with `name="figure1a"`. A file that is a link out of the folder
     declares none.
     """
-    found = {}
+    experiments = {}
     for file in sorted(figures.glob("*/study.py")):
         if not file.resolve().is_relative_to(figures.resolve()):
             continue
@@ -41,16 +41,18 @@ def declared(figures: Path) -> dict[str, Declared]:
                 if isinstance(call, ast.Call):
                     fields = {word.arg: getattr(word.value, "value", None) for word in call.keywords}
                     if isinstance(fields.get("name"), str):
-                        found[str(fields["name"])] = Declared(file, fields.get("by_default") is True)
-    return found
+                        experiments[str(fields["name"])] = Declared(file, fields.get("by_default") is True)
+    return experiments
 
 
 def studies(file: Path) -> dict[str, Experiment]:
     """Import a study file and return its experiments by name. Raises `ConfigError` if it has none."""
     values = vars(import_file(file)).values()
-    found = {value.name: value for value in values if isinstance(value, Experiment) and not isinstance(value, type)}
-    require(bool(found), f"{file} has no study: assign one to a name at the top level of the file.")
-    return found
+    experiments = {
+        value.name: value for value in values if isinstance(value, Experiment) and not isinstance(value, type)
+    }
+    require(bool(experiments), f"{file} has no study: assign one to a name at the top level of the file.")
+    return experiments
 
 
 def home(name: str, file: Path) -> Path:
@@ -79,8 +81,8 @@ def chosen(name: str, figures: Path) -> list[tuple[Experiment, Path]]:
     files = declared(figures)
     if name in files:
         file = files[name].file
-        found = studies(file)
-        return [(found[str(choose(f"study of {file}", name, found))], home(name, file))]
+        experiments = studies(file)
+        return [(experiments[str(choose(f"study of {file}", name, experiments))], home(name, file))]
     load_experiments()
     if name in EXPERIMENTS:
         return [(EXPERIMENTS[name], figures / name)]

@@ -43,9 +43,9 @@ class LessonBook:
     def renew(self, step: int, model: Transformer) -> dict[str, float]:
         """Find lessons, if the step is one at which they are renewed. Return what is known of the model."""
         if step in self.config.renewals():
-            found, self.measured = self.find(model, step)
-            self.lessons = np.full((len(found), self.lessons.shape[1]), PADDING)
-            for i, lesson in enumerate(found):
+            new_lessons, self.measured = self.find(model, step)
+            self.lessons = np.full((len(new_lessons), self.lessons.shape[1]), PADDING)
+            for i, lesson in enumerate(new_lessons):
                 self.lessons[i, : len(lesson)] = lesson
             with self.run.writing():
                 path, about = self.run.lessons_path(step), self.run.about(step)

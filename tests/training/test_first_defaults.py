@@ -37,7 +37,7 @@ FROZEN = {
     "Clamp": "083b8440",
     "ModelConfig": "a8090680",
     "CheckerTask": "95690189",
-    "DepoTask": "7b10da00",
+    "DepoTask": "05f0af1b",
     "IGSMTask": "e47a9d8f",
     "InductionTask": "a0ba4beb",
     "MQARTask": "dd8dbb35",
